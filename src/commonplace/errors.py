@@ -1,0 +1,52 @@
+"""Every error that commonplace raises on purpose.
+
+CommonplaceError
+├── InvalidInput        the call is wrong; correct it and call again (also a ValueError)
+│   └── TooLarge        the call is right in kind, but passes a size limit
+├── NotFound            what was named does not exist (also a LookupError)
+├── Conflict            the present state forbids it; read again, then decide
+├── Forbidden           this handle may not do it
+├── ConfigurationError  a setting, a file or an install step is missing or wrong
+├── Unavailable         try again later; nothing was changed
+└── Corrupt             the database file is damaged; restore a backup
+
+A message says what was wrong and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class CommonplaceError(Exception):
+    """Root of all errors of this package."""
+
+
+class InvalidInput(CommonplaceError, ValueError):
+    """An argument was refused; nothing was changed."""
+
+
+class TooLarge(InvalidInput):
+    """An argument passes a size limit; nothing was changed."""
+
+
+class NotFound(CommonplaceError, LookupError):
+    """The named thing does not exist."""
+
+
+class Conflict(CommonplaceError):
+    """The present state forbids the change; nothing was changed."""
+
+
+class Forbidden(CommonplaceError):
+    """This handle may not do that."""
+
+
+class ConfigurationError(CommonplaceError):
+    """A setting, a file or an install step is missing or wrong."""
+
+
+class Unavailable(CommonplaceError):
+    """The store or a model cannot answer now; nothing was changed."""
+
+
+class Corrupt(CommonplaceError):
+    """The database file is damaged."""
