@@ -1,0 +1,86 @@
+"""How a former text is kept: by what it takes to make it from the text that replaced it.
+
+-1 the same text; n >= 0 its first n characters (an append); a string: the whole text; bytes: `z` + the whole,
+compressed, or `s` + a splice: what stood between a common beginning and a common end, compressed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import TypeAlias
+
+Stored: TypeAlias = int | str | bytes
+
+MAX_DELTAS = 32
+"""After so many splices in a row a whole text is kept, so that no read has to walk further."""
+
+_COMPRESS_FROM = 200
+_SPLICE = struct.Struct("<cII")
+
+
+def whole(text: str) -> Stored:
+    if len(text) < _COMPRESS_FROM:
+        return text
+    packed = b"z" + zlib.compress(text.encode(), 6)
+    return packed if len(packed) < len(text) else text
+
+
+def encode(old: str, new: str, *, allow_splice: bool) -> Stored:
+    """What to keep of `old` when `new` replaces it."""
+    if new.startswith(old):
+        return -1 if len(new) == len(old) else len(old)
+    if not allow_splice:
+        return whole(old)
+    head = common_prefix(old, new)
+    tail = common_prefix(old[: head - 1 if head else None : -1], new[: head - 1 if head else None : -1])
+    middle = old[head : len(old) - tail]
+    splice = _SPLICE.pack(b"s", head, tail) + zlib.compress(middle.encode(), 6)
+    kept = whole(old)
+    return splice if len(splice) < len(kept) else kept
+
+
+def is_splice(stored: Stored) -> bool:
+    return isinstance(stored, bytes) and stored[:1] == b"s"
+
+
+def is_whole(stored: Stored) -> bool:
+    return not isinstance(stored, int) and not is_splice(stored)
+
+
+def decode_last(newest: str | None, chain: Iterable[Stored]) -> str:
+    """The oldest text of a chain of deltas that is given newest first; `newest` is None where the chain begins whole."""
+    text = newest
+    cut: int | None = None
+    for stored in chain:
+        if isinstance(stored, int):
+            cut = cut if stored < 0 else stored
+        elif is_whole(stored):
+            text, cut = _unpack(stored), None
+        else:
+            assert text is not None and isinstance(stored, bytes)
+            base = text if cut is None else text[:cut]
+            _, head, tail = _SPLICE.unpack_from(stored)
+            middle = zlib.decompress(stored[_SPLICE.size :]).decode()
+            text, cut = base[:head] + middle + (base[-tail:] if tail else ""), None
+    assert text is not None, "a chain of deltas has no text to begin with"
+    return text if cut is None else text[:cut]
+
+
+def _unpack(stored: str | bytes) -> str:
+    return stored if isinstance(stored, str) else zlib.decompress(stored[1:]).decode()
+
+
+def common_prefix(left: str, right: str) -> int:
+    """How many characters two texts begin with in common; by halving, since comparing slices is quick."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,259 @@
+"""Care of the file: erasing for good, copies, counts, and the search for damage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import apsw
+
+from commonplace.backends.sqlite import keywords
+from commonplace.backends.sqlite.connection import MEMORY
+from commonplace.backends.sqlite.deltas import is_whole, whole
+from commonplace.backends.sqlite.migrate import schema_version
+from commonplace.backends.sqlite.rows import decode_former
+from commonplace.backends.sqlite.transaction import SQLiteTransaction
+from commonplace.errors import InvalidInput
+from commonplace.language.passages import frequency_level, passage
+from commonplace.store import NamespaceStats, Progress, StoreStats
+
+BACKUP_PAGES_A_STEP = 500
+VERIFY_ROWS_A_STEP = 1_000
+
+
+def purge(
+    connection: apsw.Connection,
+    transaction: SQLiteTransaction,
+    kind: str | None,
+    key: str | None,
+    history_before: int | None,
+) -> int:
+    """Erase what is named, live and former; how many states that were. Every trace in the file goes with it."""
+    where, parameters = "namespace = ?", [transaction.namespace_id]
+    if kind is not None:
+        where, parameters = f"{where} AND kind = ?", [*parameters, kind]
+    if key is not None:
+        where, parameters = f"{where} AND key = ?", [*parameters, key]
+    if history_before is None:
+        for live_kind, live_key in connection.execute(f"SELECT kind, key FROM entry WHERE {where}", parameters).fetchall():
+            transaction.delete(live_kind, live_key)
+    else:
+        where, parameters = f"{where} AND valid_to < ?", [*parameters, history_before]
+    rows = connection.execute(
+        f"SELECT id, entry, commit_number, ended_commit FROM history WHERE {where}", parameters
+    ).fetchall()
+    if not rows:
+        return 0
+    _erase_states(connection, [row[0] for row in rows])
+    _erase_ended_chunks(connection, [(entry, ended) for _, entry, _, ended in rows])
+    floor = max((ended for _, _, _, ended in rows), default=0)
+    connection.execute(
+        "UPDATE namespace SET history_floor = max(history_floor, ?) WHERE id = ?", (floor, transaction.namespace_id)
+    )
+    # Deleted terms stay in the index's segments until these are merged.
+    connection.execute("INSERT INTO keywords (keywords) VALUES ('optimize')").fetchall()
+    return len(rows)
+
+
+def _erase_states(connection: apsw.Connection, rows: Sequence[int]) -> None:
+    """Remove rows of history; a state whose delta leads through one of them is first kept whole."""
+    gone = set(rows)
+    for history_id in rows:
+        entry_id, erased = connection.execute(
+            "SELECT entry, revision FROM history WHERE id = ?", (history_id,)
+        ).fetchall()[0]
+        for older_id, revision, text, value in connection.execute(
+            "SELECT id, revision, text, value FROM history WHERE entry = ? AND revision < ?"
+            " ORDER BY revision DESC LIMIT 1",
+            (entry_id, erased),
+        ).fetchall():
+            if older_id in gone or (is_whole(value) and (text is None or is_whole(text))):
+                continue
+            full_text, full_value = decode_former(connection, entry_id, revision)
+            connection.execute(
+                "UPDATE history SET text = ?, value = ? WHERE id = ?",
+                (None if full_text is None else whole(full_text), whole(full_value), older_id),
+            )
+    for history_id in rows:
+        connection.execute("DELETE FROM history WHERE id = ?", (history_id,))
+
+
+def _erase_ended_chunks(connection: apsw.Connection, ended: Sequence[tuple[int, int]]) -> None:
+    """Remove the passages, with their vectors, that ended with one of these states or before."""
+    for entry_id, commit in ended:
+        for (chunk,) in connection.execute(
+            "SELECT id FROM chunk WHERE entry = ? AND ended_commit <= ?", (entry_id, commit)
+        ).fetchall():
+            connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
+            connection.execute("DELETE FROM chunk WHERE id = ?", (chunk,))
+
+
+def stats(connection: apsw.Connection, path: str) -> StoreStats:
+    def count(table: str) -> int:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
+
+    model = connection.execute("SELECT identity FROM model WHERE role = 'serving'").fetchall()
+    pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
+    page_size = connection.execute("PRAGMA page_size").fetchall()[0][0]
+    log = Path(path + "-wal")
+    return StoreStats(
+        schema=schema_version(connection),
+        namespaces=count("namespace"),
+        entries=dict(connection.execute("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind").fetchall()),
+        former_states=count("history"),
+        chunks=count("chunk WHERE ended_commit IS NULL"),
+        vectors=count("vector WHERE former = 0"),
+        pending=count("pending"),
+        model=model[0][0] if model else None,
+        bytes=pages * page_size + (log.stat().st_size if path != MEMORY and log.exists() else 0),
+    )
+
+
+def namespace_stats(
+    connection: apsw.Connection, namespace: tuple[str, ...], namespace_id: int, now: int
+) -> NamespaceStats:
+    row = connection.execute(
+        "SELECT commit_number, commit_time, chunk_count FROM namespace WHERE id = ?", (namespace_id,)
+    ).fetchall()
+    commit, time, chunks = row[0] if row else (0, 0, 0)
+    return NamespaceStats(
+        namespace=namespace,
+        entries=dict(
+            connection.execute(
+                "SELECT kind, count(*) FROM entry WHERE namespace = ? AND (expires_at IS NULL OR expires_at > ?)"
+                " GROUP BY kind ORDER BY kind",
+                (namespace_id, now),
+            ).fetchall()
+        ),
+        commit=commit,
+        updated_at=time,
+        chunks=chunks,
+        pending=connection.execute(
+            "SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)
+        ).fetchall()[0][0],
+        former_states=connection.execute(
+            "SELECT count(*) FROM history WHERE namespace = ?", (namespace_id,)
+        ).fetchall()[0][0],
+    )
+
+
+def backup(connection: apsw.Connection, target: Path, progress: Progress | None) -> None:
+    """Copy to a file that appears only when it is complete and on disk."""
+    if target.exists():
+        raise InvalidInput(f"{target} exists already; choose another name for the backup")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
+    unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")
+    try:
+        copy = apsw.Connection(str(unfinished))
+        try:
+            with copy.backup("main", connection, "main") as work:
+                while not work.done:
+                    work.step(BACKUP_PAGES_A_STEP)
+                    if progress is not None:
+                        progress(work.page_count - work.remaining, work.page_count, "pages")
+            copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+        finally:
+            copy.close()
+        with unfinished.open("rb+") as written:
+            os.fsync(written.fileno())
+        unfinished.rename(target)
+    finally:
+        for leftover in (unfinished, Path(f"{unfinished}-journal"), Path(f"{unfinished}-wal"), Path(f"{unfinished}-shm")):
+            leftover.unlink(missing_ok=True)
+
+
+def verify(connection: apsw.Connection, progress: Progress | None) -> list[str]:
+    """Damage in the file, and every disagreement between the rows and what is derived from them."""
+    problems = [
+        f"file: {message}"
+        for (message,) in connection.execute("PRAGMA integrity_check(20)").fetchall()
+        if message != "ok"
+    ]
+    if problems:
+        return problems
+    problems += _count_problems(connection)
+    problems += _keyword_problems(connection, progress)
+    return problems
+
+
+_MUST_BE_ZERO = {
+    "live passages without a live entry": (
+        "SELECT count(*) FROM chunk AS c WHERE ended_commit IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.id = c.entry)"
+    ),
+    "live passages with neither a vector nor a pending mark": (
+        "SELECT count(*) FROM chunk AS c WHERE ended_commit IS NULL AND number >= 0 AND length > 0"
+        " AND NOT EXISTS (SELECT 1 FROM vector AS v WHERE v.chunk = c.id)"
+        " AND NOT EXISTS (SELECT 1 FROM pending AS p WHERE p.chunk = c.id)"
+    ),
+    "vectors without a passage": (
+        "SELECT count(*) FROM vector AS v WHERE NOT EXISTS (SELECT 1 FROM chunk AS c WHERE c.id = v.chunk)"
+    ),
+    "vectors of ended passages among the live ones": (
+        "SELECT count(*) FROM vector AS v JOIN chunk AS c ON c.id = v.chunk"
+        " WHERE v.former = (c.ended_commit IS NULL)"
+    ),
+    "pending marks without a live passage": (
+        "SELECT count(*) FROM pending AS p WHERE NOT EXISTS"
+        " (SELECT 1 FROM chunk AS c WHERE c.id = p.chunk AND ended_commit IS NULL)"
+    ),
+    "labels without an entry": (
+        "SELECT count(*) FROM label AS l WHERE NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.id = l.entry)"
+    ),
+    "entries of an unknown namespace": (
+        "SELECT count(*) FROM entry AS e WHERE NOT EXISTS (SELECT 1 FROM namespace AS n WHERE n.id = e.namespace)"
+    ),
+    "namespaces whose passage counts are wrong": (
+        "SELECT count(*) FROM namespace AS n WHERE (n.chunk_count, n.term_total) <> ("
+        " SELECT count(*), coalesce(sum(c.length), 0) FROM entry AS e JOIN chunk AS c ON c.entry = e.id"
+        " WHERE e.namespace = n.id AND c.ended_commit IS NULL)"
+    ),
+    "entries newer than their namespace's commit": (
+        "SELECT count(*) FROM entry AS e JOIN namespace AS n ON n.id = e.namespace"
+        " WHERE e.commit_number > n.commit_number"
+    ),
+}
+
+
+def _count_problems(connection: apsw.Connection) -> list[str]:
+    found = []
+    for name, sql in _MUST_BE_ZERO.items():
+        count = connection.execute(sql).fetchall()[0][0]
+        if count:
+            found.append(f"index: {count:,} {name}")
+    return found
+
+
+def _keyword_problems(connection: apsw.Connection, progress: Progress | None) -> list[str]:
+    """Compare the keyword index with the texts: the same postings on both sides, by count and by sum of hashes."""
+    connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.posting USING fts5vocab(main, keywords, instance)")
+    stored, stored_sum = 0, 0
+    for term, row in connection.execute("SELECT term, doc FROM temp.posting"):
+        stored += 1
+        stored_sum ^= hash((term, row))
+    expected, expected_sum = 0, 0
+    total = connection.execute("SELECT count(*) FROM chunk WHERE ended_commit IS NULL").fetchall()[0][0]
+    checked = 0
+    for chunk, namespace_id, text, length in connection.execute(
+        "SELECT c.id, e.namespace, CASE WHEN c.number < 0 THEN e.heading"
+        " ELSE substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start) END, c.length"
+        " FROM chunk AS c JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL"
+    ):
+        terms = passage(text or "", 0, len(text or "")).terms
+        if sum(terms.values()) != length:
+            return [f"index: passage {chunk} does not match its text; run `commonplace reindex --keywords`"]
+        for term, count in terms.items():
+            token = keywords.tokens(namespace_id, {term: frequency_level(count)})
+            expected += 1
+            expected_sum ^= hash((token, keywords.rowid(chunk, length)))
+        checked += 1
+        if progress is not None and checked % VERIFY_ROWS_A_STEP == 0:
+            progress(checked, total, "passages")
+    if (stored, stored_sum) != (expected, expected_sum):
+        return [
+            f"index: the keyword index holds {stored:,} postings, the texts give {expected:,} and they differ; "
+            "run `commonplace reindex --keywords`"
+        ]
+    return []

@@ -1,0 +1,123 @@
+"""A namespace's vectors in memory: exact up to 20,000 passages; above, one-bit codes whose best are scored exactly.
+
+One matrix belongs to one namespace and model. It is caught up from the rows before each search and holds nothing that
+the rows do not; passages that ended meanwhile are dropped by whoever reads the rows of the hits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXACT_ROWS = 20_000
+RESCORED = 400
+"""How many of the nearest codes are scored exactly, at least; more where more hits are wanted or rows are many."""
+
+Floats = NDArray[np.float32]
+Fetch = Callable[[Sequence[int]], dict[int, bytes]]
+"""Reads stored vectors by their sequence numbers."""
+
+
+def pack(vector: Floats) -> bytes:
+    """A vector as it is stored: half precision, which changes a cosine by less than 0.001."""
+    return vector.astype("<f2").tobytes()
+
+
+def unpack(blobs: Sequence[bytes], dimensions: int) -> Floats:
+    joined = np.frombuffer(b"".join(blobs), dtype="<f2").reshape(len(blobs), dimensions)
+    return joined.astype(np.float32)
+
+
+class Matrix:
+    """Vectors by row number; `chunks` and `sequences` say what each row is."""
+
+    def __init__(self, dimensions: int, chunks_ended: int) -> None:
+        self.dimensions = dimensions
+        self.chunks_ended = chunks_ended
+        self.size = 0
+        self.chunks: NDArray[np.int64] = np.empty(0, np.int64)
+        self.sequences: NDArray[np.int64] = np.empty(0, np.int64)
+        self._vectors: Floats | None = np.empty((0, dimensions), np.float32)
+        self._codes: NDArray[np.uint64] = np.empty((0, -(-dimensions // 64)), np.uint64)
+
+    @property
+    def last_sequence(self) -> int:
+        return int(self.sequences[self.size - 1]) if self.size else 0
+
+    @property
+    def bytes(self) -> int:
+        held = self._codes.nbytes if self._vectors is None else self._vectors.nbytes
+        return held + self.chunks.nbytes + self.sequences.nbytes
+
+    def extend(self, sequences: Sequence[int], chunks: Sequence[int], blobs: Sequence[bytes]) -> None:
+        vectors = unpack(blobs, self.dimensions)
+        total = self.size + len(blobs)
+        self.chunks = _grown(self.chunks, self.size, np.asarray(chunks, np.int64))
+        self.sequences = _grown(self.sequences, self.size, np.asarray(sequences, np.int64))
+        if self._vectors is not None and total > EXACT_ROWS:
+            self._codes = _codes(self._vectors[: self.size])
+            self._vectors = None
+        if self._vectors is None:
+            self._codes = _grown(self._codes, self.size, _codes(vectors))
+        else:
+            self._vectors = _grown(self._vectors, self.size, vectors)
+        self.size = total
+
+    def search(
+        self, query: Floats, keep: int | None, allowed: NDArray[np.int64] | None, fetch: Fetch
+    ) -> list[tuple[int, float]]:
+        """Chunks with their cosines, best first: the best `keep`, or all; only `allowed` ones where given."""
+        rows = np.arange(self.size)
+        if allowed is not None:
+            rows = rows[np.isin(self.chunks[: self.size], allowed)]
+        wanted = len(rows) if keep is None else min(keep, len(rows))
+        if not wanted:
+            return []
+        if self._vectors is not None:
+            vectors = self._vectors[: self.size] if allowed is None else self._vectors[rows]
+            scores = vectors @ query
+        else:
+            rows = self._nearest_codes(query, rows, max(RESCORED, 4 * wanted, self.size // 400))
+            stored = fetch([int(sequence) for sequence in self.sequences[rows]])
+            present = np.array([int(sequence) in stored for sequence in self.sequences[rows]], dtype=bool)
+            rows = rows[present]
+            wanted = min(wanted, len(rows))
+            if not wanted:
+                return []
+            scores = unpack([stored[int(sequence)] for sequence in self.sequences[rows]], self.dimensions) @ query
+        best = np.argpartition(-scores, wanted - 1)[:wanted]
+        best = best[np.lexsort((-self.chunks[rows[best]], -scores[best]))]
+        return list(zip(self.chunks[rows[best]].tolist(), scores[best].tolist(), strict=True))
+
+    def _nearest_codes(self, query: Floats, rows: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+        if count >= len(rows):
+            return rows
+        code = _codes(query[np.newaxis])[0]
+        distances = np.zeros(len(rows), np.uint16)
+        is_all = len(rows) == self.size
+        for column, word in enumerate(code):
+            words = self._codes[: self.size, column] if is_all else self._codes[rows, column]
+            distances += np.bitwise_count(words ^ word)
+        return rows[np.argpartition(distances, count - 1)[:count]]
+
+
+def _codes(vectors: Floats) -> NDArray[np.uint64]:
+    """The signs of each vector as bits, 64 to a column; columns lie together in memory."""
+    bits = np.packbits(vectors > 0, axis=1)
+    padded = np.zeros((len(vectors), -(-vectors.shape[1] // 64) * 8), np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    return np.asfortranarray(padded.view(np.uint64))
+
+
+def _grown(array: NDArray, size: int, added: NDArray) -> NDArray:  # type: ignore[type-arg]
+    """The array with rows added after `size`, given room by doubling."""
+    needed = size + len(added)
+    if needed > len(array):
+        order = "F" if array.ndim == 2 and array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        larger = np.empty((max(needed, 2 * len(array)), *array.shape[1:]), array.dtype, order=order)
+        larger[:size] = array[:size]
+        array = larger
+    array[size:needed] = added
+    return array

@@ -1,0 +1,64 @@
+"""Bringing a file to this program's schema: ordered steps, each applied once, all or nothing."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+import apsw
+
+from commonplace.backends.sqlite.connection import APPLICATION_ID
+from commonplace.errors import ConfigurationError
+
+
+@cache
+def migrations() -> tuple[tuple[int, str], ...]:
+    """The numbered .sql files beside this module, in order."""
+    folder = files("commonplace.backends.sqlite").joinpath("migrations")
+    found = []
+    for resource in folder.iterdir():
+        if match := re.fullmatch(r"(\d{3})_\w+\.sql", resource.name):
+            found.append((int(match[1]), resource.read_text(encoding="utf-8")))
+    return tuple(sorted(found))
+
+
+def schema_version(connection: apsw.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchall()[0][0])
+
+
+def check_schema(connection: apsw.Connection, path: str) -> bool:
+    """Whether the file is a book of this program's schema. A foreign or a newer file is refused."""
+    version = schema_version(connection)
+    newest = migrations()[-1][0]
+    application = connection.execute("PRAGMA application_id").fetchall()[0][0]
+    if application != APPLICATION_ID:
+        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]:
+            raise ConfigurationError(
+                f"{path} is a SQLite database of another program, not a commonplace book; choose another file"
+            )
+        return False
+    if version > newest:
+        raise ConfigurationError(
+            f"{path} was written by a newer commonplace (schema {version}; this one knows up to {newest}); "
+            "upgrade commonplace to open it"
+        )
+    return version == newest
+
+
+def migrate(connection: apsw.Connection, path: str) -> None:
+    """Apply what is missing, in one transaction; callers hold the writer queue."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not check_schema(connection, path):
+            version = schema_version(connection)
+            for number, sql in migrations():
+                if number > version:
+                    connection.execute(sql).fetchall()
+                    connection.execute(f"PRAGMA user_version = {number}").fetchall()
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

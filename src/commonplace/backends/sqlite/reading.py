@@ -1,0 +1,259 @@
+"""Reads on a connection: live and former states, ranges, children, history. Shared by readers and transactions."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, columns, entry_of, former_entry
+from commonplace.backends.sqlite.where import Where, add_filter, after_prefix
+from commonplace.checks import Namespace
+from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
+from commonplace.errors import InvalidInput
+from commonplace.filters import Filter
+from commonplace.store import Child, Page, Scan
+
+MAX_PAGE = 10_000
+_ORDER_COLUMNS = {"key": ("kind", "key"), "created": ("created_at", "id"), "updated": ("updated_at", "id")}
+_LIVE_AT = "valid_from <= ? AND (expires_at IS NULL OR expires_at > ?)"
+_FORMER_AT = "valid_from <= ? AND valid_to > ?"
+_LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
+
+
+def get(
+    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, now: int
+) -> Entry | None:
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
+        " AND (expires_at IS NULL OR expires_at > ?)",
+        (namespace_id, kind, key, now),
+    ).fetchall()
+    return entry_of(namespace, rows[0]) if rows else None
+
+
+def get_as_of(
+    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, as_of: int
+) -> Entry | None:
+    live = connection.execute(
+        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND {_LIVE_AT}",
+        (namespace_id, kind, key, as_of, as_of),
+    ).fetchall()
+    if live:
+        return entry_of(namespace, live[0])
+    former = connection.execute(
+        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND {_FORMER_AT}"
+        " ORDER BY revision DESC LIMIT 1",
+        (namespace_id, kind, key, as_of, as_of),
+    ).fetchall()
+    return former_entry(connection, namespace, former[0]) if former else None
+
+
+def find(
+    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, identity: str, now: int
+) -> Entry | None:
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
+        " AND (expires_at IS NULL OR expires_at > ?)",
+        (namespace_id, kind, identity, now),
+    ).fetchall()
+    return entry_of(namespace, rows[0]) if rows else None
+
+
+def scan(
+    connection: apsw.Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int
+) -> Page:
+    """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
+    if not 1 <= scan.limit <= MAX_PAGE:
+        raise InvalidInput(f"limit must be between 1 and {MAX_PAGE:,}, not {scan.limit}")
+    where = Where()
+    where.add("e.namespace = ?", namespace_id)
+    add_filter(where, namespace_id, scan.filter)
+    at = now if scan.as_of is None else scan.as_of
+    where.add("(e.expires_at IS NULL OR e.expires_at > ?)", at)
+    if scan.as_of is not None:
+        where.add("e.valid_from <= ?", scan.as_of)
+    order = _ORDER_COLUMNS[scan.order]
+    position = None if scan.after is None else _decode_cursor(scan.order, scan.after)
+    comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
+    if position is not None:
+        where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (?, ?)", *position)
+    sql = (
+        f"SELECT {columns('e')} FROM entry AS e WHERE {where.sql}"
+        f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT ?"
+    )
+    found = [entry_of(namespace, row) for row in connection.execute(sql, (*where.parameters, scan.limit + 1))]
+    if scan.as_of is not None:
+        former = states_ended_after(connection, namespace, namespace_id, scan.as_of, scan.filter)
+        found += [
+            state
+            for state in former
+            if position is None
+            or (_position(scan, state) < position if scan.descending else _position(scan, state) > position)
+        ]
+        found.sort(key=lambda entry: _position(scan, entry), reverse=scan.descending)
+    page = found[: scan.limit]
+    more = len(found) > scan.limit
+    return Page(tuple(page), _encode_cursor(_position(scan, page[-1])) if more else None)
+
+
+def _position(scan: Scan, entry: Entry) -> tuple[Any, Any]:
+    if scan.order == "key":
+        return entry.kind, entry.key
+    return (entry.created_at if scan.order == "created" else entry.updated_at), entry.id
+
+
+def _encode_cursor(position: tuple[Any, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
+
+
+def _decode_cursor(order: str, cursor: str) -> tuple[Any, Any]:
+    try:
+        first, second = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except ValueError as error:
+        raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
+    wanted = str if order == "key" else int
+    if type(first) is not wanted or type(second) is not wanted:
+        raise InvalidInput("the cursor belongs to a listing in another order; start again without it")
+    return first, second
+
+
+def states_ended_after(
+    connection: apsw.Connection, namespace: Namespace, namespace_id: int, as_of: int, filter: Filter
+) -> list[Entry]:
+    """The former states that were valid at a time; their filter is decided here, since values are deltas."""
+    rows = connection.execute(
+        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND {_FORMER_AT} ORDER BY entry",
+        (namespace_id, as_of, as_of),
+    ).fetchall()
+    states = (former_entry(connection, namespace, row) for row in rows)
+    return [state for state in states if filter.matches(state)]
+
+
+def children(
+    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, prefix: str, now: int
+) -> list[Child]:
+    """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""
+    rows = connection.execute(
+        """
+        WITH RECURSIVE found (key) AS (
+            SELECT min(key) FROM entry WHERE namespace = :namespace AND kind = :kind AND key > :prefix AND key < :stop
+            UNION ALL
+            SELECT (
+                SELECT min(key) FROM entry
+                WHERE namespace = :namespace AND kind = :kind AND key < :stop AND key >= :prefix || CASE
+                    WHEN instr(substr(found.key, :skip), :separator) THEN
+                        substr(found.key, :skip, instr(substr(found.key, :skip), :separator) - 1) || :after_separator
+                    ELSE substr(found.key, :skip) || :separator
+                END
+            )
+            FROM found WHERE found.key IS NOT NULL
+        )
+        SELECT key FROM found WHERE key IS NOT NULL
+        """,
+        {
+            "namespace": namespace_id,
+            "kind": kind,
+            "prefix": prefix,
+            "stop": after_prefix(prefix),
+            "skip": len(prefix) + 1,
+            "separator": SEPARATOR,
+            "after_separator": after_prefix(SEPARATOR),
+        },
+    ).fetchall()
+    direct = {key: key[len(prefix) :] for (key,) in rows if SEPARATOR not in key[len(prefix) :]}
+    found = {
+        direct[key]: Child(direct[key], json.loads(attributes), revision, created_at, updated_at)
+        for key, attributes, revision, created_at, updated_at in connection.execute(
+            "SELECT key, attributes, revision, created_at, updated_at FROM entry WHERE namespace = ? AND kind = ?"
+            " AND key IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)",
+            (namespace_id, kind, json.dumps(list(direct)), now),
+        )
+    }
+    return [found[name] for name in direct.values() if name in found]
+
+
+def history(connection: apsw.Connection, namespace_id: int, kind: str, key: str, now: int) -> list[Revision]:
+    """Every state that a key had, and every time it lost one, oldest first."""
+    lines: list[Revision] = []
+    for revision, commit, valid_from, begun_by, actor, ended_commit, valid_to, ended_by, ended_actor in (
+        connection.execute(
+            "SELECT revision, commit_number, valid_from, begun_by, actor, ended_commit, valid_to, ended_by, ended_actor"
+            " FROM history WHERE namespace = ? AND kind = ? AND key = ? ORDER BY revision",
+            (namespace_id, kind, key),
+        )
+    ):
+        lines.append(Revision(revision, begun_by, commit, valid_from, actor))
+        if ended_by in _LOSSES:
+            lines.append(Revision(revision + 1, ended_by, ended_commit, valid_to, ended_actor))
+    for revision, commit, valid_from, begun_by, actor, expires_at in connection.execute(
+        "SELECT revision, commit_number, valid_from, begun_by, actor, expires_at FROM entry"
+        " WHERE namespace = ? AND kind = ? AND key = ?",
+        (namespace_id, kind, key),
+    ):
+        lines.append(Revision(revision, begun_by, commit, valid_from, actor))
+        if expires_at is not None and expires_at <= now:
+            lines.append(Revision(revision + 1, "expired", commit, expires_at, None))
+    return lines
+
+
+def state(
+    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, revision: int
+) -> Entry | None:
+    place = (namespace_id, kind, key, revision)
+    live = connection.execute(
+        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?", place
+    ).fetchall()
+    if live:
+        return entry_of(namespace, live[0])
+    former = connection.execute(
+        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?", place
+    ).fetchall()
+    return former_entry(connection, namespace, former[0]) if former else None
+
+
+def begun(connection: apsw.Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
+    place = (namespace_id, commit)
+    live = connection.execute(
+        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND commit_number = ? ORDER BY id", place
+    ).fetchall()
+    former = connection.execute(
+        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND commit_number = ? ORDER BY entry", place
+    ).fetchall()
+    return [entry_of(namespace, row) for row in live] + [former_entry(connection, namespace, row) for row in former]
+
+
+def ended(connection: apsw.Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
+    former = connection.execute(
+        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND ended_commit = ? ORDER BY entry",
+        (namespace_id, commit),
+    ).fetchall()
+    return [former_entry(connection, namespace, row) for row in former]
+
+
+def changes(connection: apsw.Connection, namespace_id: int, after: int, limit: int) -> list[Change]:
+    """The feed: every state's beginning and every key's loss of one, in commit order, whole commits only."""
+    rows: Sequence[Sequence[Any]] = connection.execute(
+        """
+        SELECT commit_number, valid_from, begun_by, kind, key, revision, actor FROM entry
+        WHERE namespace = :namespace AND commit_number > :after
+        UNION ALL
+        SELECT commit_number, valid_from, begun_by, kind, key, revision, actor FROM history
+        WHERE namespace = :namespace AND commit_number > :after
+        UNION ALL
+        SELECT ended_commit, valid_to, ended_by, kind, key, revision + 1, ended_actor FROM history
+        WHERE namespace = :namespace AND ended_commit > :after AND ended_by <> 'updated'
+        ORDER BY 1, 5, 6 LIMIT :limit
+        """,
+        {"namespace": namespace_id, "after": after, "limit": limit + 1},
+    ).fetchall()
+    if len(rows) > limit:
+        last = rows[-1][0]
+        whole = [row for row in rows if row[0] < last]
+        if not whole:  # one commit larger than the page comes whole all the same
+            return changes(connection, namespace_id, after, limit * 10)
+        rows = whole
+    return [Change(*row) for row in rows]

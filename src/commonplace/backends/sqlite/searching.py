@@ -1,0 +1,191 @@
+"""Candidates from the two indexes: ranked passages, turned into live entries that pass the filter."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import apsw
+
+from commonplace.backends.sqlite import keywords
+from commonplace.backends.sqlite.where import Where, add_filter
+from commonplace.filters import Filter
+from commonplace.store import Candidate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from commonplace.backends.sqlite.matrix import Matrix
+
+Ranked = Sequence[tuple[int, float]]
+Rank = Callable[[int | None, Sequence[int] | None], Ranked]
+"""Ranks chunks: at least the best so many (None: all), and where given only among these."""
+
+STALE_SHARE = 10
+"""A matrix is read anew when more than 1 in so many of its rows may have ended."""
+
+_NO_FILTER = Filter()
+
+
+def search_text(
+    connection: apsw.Connection,
+    counts: keywords.Counts,
+    terms: Mapping[str, float],
+    filter: Filter,
+    limit: int,
+    now: int,
+) -> list[Candidate]:
+    def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+        ranked = keywords.rank(connection, counts, terms, keep)
+        if allowed is None:
+            return ranked
+        chosen = set(allowed)
+        return [(chunk, score) for chunk, score in ranked if chunk in chosen]
+
+    return _best(connection, counts.namespace_id, rank, filter, limit, now)
+
+
+def _best(
+    connection: apsw.Connection, namespace_id: int, rank: Rank, filter: Filter, limit: int, now: int
+) -> list[Candidate]:
+    """Try the best-ranked first; where too few pass, find out which may and rank only those."""
+    keep = 4 * limit + 50
+    ranked = rank(keep, None)
+    found = _select(connection, namespace_id, ranked, filter, limit, now)
+    if len(found) >= limit or len(ranked) < keep:
+        return found
+    allowed = None if filter == _NO_FILTER else _allowed(connection, namespace_id, filter, now)
+    return _select(connection, namespace_id, rank(None, allowed), filter, limit, now)
+
+
+def _conditions(namespace_id: int, filter: Filter, now: int) -> Where:
+    where = Where()
+    where.add("e.namespace = ? AND (e.expires_at IS NULL OR e.expires_at > ?)", namespace_id, now)
+    add_filter(where, namespace_id, filter)
+    return where
+
+
+def _select(
+    connection: apsw.Connection, namespace_id: int, ranked: Ranked, filter: Filter, limit: int, now: int
+) -> list[Candidate]:
+    where = _conditions(namespace_id, filter, now)
+    sql = (
+        "SELECT c.id, e.id, c.start, c.stop FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.id = j.value"
+        f" CROSS JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL AND {where.sql}"
+    )
+    found: dict[int, Candidate] = {}
+    step = 2 * limit + 20
+    for start in range(0, len(ranked), step):
+        batch = ranked[start : start + step]
+        rows = connection.execute(sql, (json.dumps([chunk for chunk, _ in batch]), *where.parameters)).fetchall()
+        places = {row[0]: row[1:] for row in rows}
+        for chunk, score in batch:
+            if chunk not in places:
+                continue
+            entry_id, first, stop = places[chunk]
+            known = found.get(entry_id)
+            if known is None:
+                found[entry_id] = Candidate(entry_id, score, first, stop)
+            elif known.end == 0 and stop:  # a heading matched best, but a passage of the text is worth showing
+                found[entry_id] = Candidate(entry_id, known.score, first, stop)
+        if len(found) >= limit:
+            break
+    return list(found.values())[:limit]
+
+
+def _allowed(connection: apsw.Connection, namespace_id: int, filter: Filter, now: int) -> list[int]:
+    where = _conditions(namespace_id, filter, now)
+    rows = connection.execute(
+        f"SELECT c.id FROM entry AS e JOIN chunk AS c ON c.entry = e.id"
+        f" WHERE c.ended_commit IS NULL AND {where.sql}",
+        where.parameters,
+    )
+    return [chunk for (chunk,) in rows]
+
+
+class VectorCache:
+    """The matrices of the namespaces searched last, within a bound of memory."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._matrices: OrderedDict[tuple[int, int], tuple[threading.Lock, Matrix]] = OrderedDict()
+        self._mutex = threading.Lock()
+        self._held: dict[tuple[int, int], int] = {}
+        self._held_total = 0
+
+    def search(
+        self,
+        connection: apsw.Connection,
+        place: tuple[int, int, int, int],
+        query: NDArray[np.float32],
+        filter: Filter,
+        limit: int,
+        now: int,
+    ) -> list[Candidate]:
+        """`place` is the namespace's id, the model's id, its dimensions and how many chunks ever ended there."""
+        import numpy as np
+
+        namespace_id, model_id, dimensions, chunks_ended = place
+        lock, matrix = self._matrix(namespace_id, model_id, dimensions, chunks_ended)
+        with lock:
+            _catch_up(connection, matrix, namespace_id, model_id)
+
+            def fetch(sequences: Sequence[int]) -> dict[int, bytes]:
+                return dict(
+                    connection.execute(
+                        "SELECT v.sequence, v.value FROM json_each(?) AS j CROSS JOIN vector AS v"
+                        " WHERE v.namespace = ? AND v.model = ? AND v.former = 0 AND v.sequence = j.value",
+                        (json.dumps(sequences), namespace_id, model_id),
+                    ).fetchall()
+                )
+
+            def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+                chosen = None if allowed is None else np.asarray(allowed, np.int64)
+                return matrix.search(query, keep, chosen, fetch)
+
+            candidates = _best(connection, namespace_id, rank, filter, limit, now)
+        self._account((namespace_id, model_id), matrix.bytes)
+        return candidates
+
+    def _matrix(
+        self, namespace_id: int, model_id: int, dimensions: int, chunks_ended: int
+    ) -> tuple[threading.Lock, Matrix]:
+        from commonplace.backends.sqlite.matrix import Matrix
+
+        key = (namespace_id, model_id)
+        with self._mutex:
+            known = self._matrices.get(key)
+            if known is not None:
+                ended = chunks_ended - known[1].chunks_ended
+                if ended > max(1_000, known[1].size // STALE_SHARE):
+                    known = None
+            if known is None:
+                known = (threading.Lock(), Matrix(dimensions, chunks_ended))
+                self._matrices[key] = known
+            self._matrices.move_to_end(key)
+            return known
+
+    def _account(self, key: tuple[int, int], size: int) -> None:
+        with self._mutex:
+            self._held_total += size - self._held.get(key, 0)
+            self._held[key] = size
+            while len(self._matrices) > 1 and self._held_total > self._max_bytes:
+                oldest, _ = self._matrices.popitem(last=False)
+                self._held_total -= self._held.pop(oldest, 0)
+
+
+def _catch_up(connection: apsw.Connection, matrix: Matrix, namespace_id: int, model_id: int) -> None:
+    while True:
+        rows = connection.execute(
+            "SELECT sequence, chunk, value FROM vector"
+            " WHERE namespace = ? AND model = ? AND former = 0 AND sequence > ? ORDER BY sequence LIMIT 20000",
+            (namespace_id, model_id, matrix.last_sequence),
+        ).fetchall()
+        if not rows:
+            return
+        sequences, chunks, blobs = zip(*rows, strict=True)
+        matrix.extend(sequences, chunks, blobs)

@@ -1,0 +1,140 @@
+"""Vectors in the file: models and their roles, what waits for a vector, and storing what was embedded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import apsw
+
+from commonplace.backends.sqlite.transaction import Group
+from commonplace.checks import parse_namespace
+from commonplace.errors import ConfigurationError
+from commonplace.store import Indexing, Pending
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+RETIRED_A_STEP = 2_000
+LONGEST_LEASE_SECONDS = 3_600
+
+
+def indexing(connection: apsw.Connection, namespace_id: int | None) -> Indexing:
+    roles = dict(connection.execute("SELECT role, identity FROM model WHERE role <> 'retired'").fetchall())
+    if namespace_id is None:
+        waiting = connection.execute("SELECT count(*) FROM pending").fetchall()[0][0]
+    else:
+        waiting = connection.execute(
+            "SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)
+        ).fetchall()[0][0]
+    serving = roles.get("serving")
+    return Indexing(serving, roles.get("target", serving), waiting)
+
+
+def aim(connection: apsw.Connection, model: str, dimensions: int) -> None:
+    """Make `model` the target. The first one of a book serves at once; a later one when all is embedded anew."""
+    known = connection.execute("SELECT id, dimensions, role FROM model WHERE identity = ?", (model,)).fetchall()
+    if known and known[0][1] != dimensions:
+        raise ConfigurationError(
+            f"model {model} gives {dimensions} dimensions, but this book holds vectors of it with {known[0][1]}; "
+            "give the changed model another identity"
+        )
+    serving = connection.execute("SELECT id, identity FROM model WHERE role = 'serving'").fetchall()
+    connection.execute("UPDATE model SET role = 'retired' WHERE role = 'target'")
+    if serving and serving[0][1] == model:
+        model_id = serving[0][0]
+    else:
+        role = "target" if serving else "serving"
+        connection.execute(
+            "INSERT INTO model (identity, dimensions, role) VALUES (?, ?, ?)"
+            " ON CONFLICT (identity) DO UPDATE SET role = excluded.role",
+            (model, dimensions, role),
+        )
+        model_id = connection.execute("SELECT id FROM model WHERE identity = ?", (model,)).fetchall()[0][0]
+    connection.execute(
+        """
+        INSERT OR IGNORE INTO pending (chunk, namespace, ready_at, attempts)
+        SELECT c.id, e.namespace, 0, 0 FROM chunk AS c JOIN entry AS e ON e.id = c.entry
+        WHERE c.ended_commit IS NULL AND c.number >= 0 AND c.length > 0
+            AND NOT EXISTS (SELECT 1 FROM vector AS v WHERE v.chunk = c.id AND v.model = ?)
+        """,
+        (model_id,),
+    )
+    connection.execute(
+        "DELETE FROM pending WHERE EXISTS (SELECT 1 FROM vector AS v WHERE v.chunk = pending.chunk AND v.model = ?)",
+        (model_id,),
+    )
+    _promote_when_done(connection)
+
+
+def claim(
+    connection: apsw.Connection, limit: int, lease_seconds: float, namespace_id: int | None, now: int
+) -> list[Pending]:
+    """The newest first: what was written last is what the next search most likely asks for."""
+    if namespace_id is None:
+        chosen = connection.execute(
+            "SELECT chunk, attempts FROM pending WHERE ready_at <= ? ORDER BY chunk DESC LIMIT ?", (now, limit)
+        ).fetchall()
+    else:
+        chosen = connection.execute(
+            "SELECT chunk, attempts FROM pending WHERE namespace = ? ORDER BY chunk DESC LIMIT ?", (namespace_id, limit)
+        ).fetchall()
+    for chunk, attempts in chosen:
+        seconds = min(lease_seconds * 2**attempts, LONGEST_LEASE_SECONDS)
+        connection.execute(
+            "UPDATE pending SET ready_at = ?, attempts = attempts + 1 WHERE chunk = ?", (now + int(seconds * 1e6), chunk)
+        )
+    rows = connection.execute(
+        "SELECT c.id, n.path, substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start)"
+        " FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.id = j.value CROSS JOIN entry AS e ON e.id = c.entry"
+        " CROSS JOIN namespace AS n ON n.id = e.namespace",
+        (json.dumps([chunk for chunk, _ in chosen]),),
+    ).fetchall()
+    return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
+
+
+def index(
+    connection: apsw.Connection, group: Group, model: str, vectors: Iterable[tuple[int, NDArray[float32]]]
+) -> None:
+    """Store vectors of the target model; a passage that ended, or another model's vector, is dropped."""
+    from commonplace.backends.sqlite.matrix import pack
+
+    roles = {
+        role: (id, identity) for id, identity, role in connection.execute("SELECT id, identity, role FROM model")
+    }
+    model_id, identity = roles.get("target") or roles.get("serving") or (0, None)
+    if identity != model:
+        return
+    for chunk, vector in vectors:
+        waiting = connection.execute("SELECT namespace FROM pending WHERE chunk = ?", (chunk,)).fetchall()
+        if not waiting:
+            continue
+        connection.execute(
+            "INSERT OR REPLACE INTO vector (namespace, model, former, sequence, chunk, value) VALUES (?, ?, 0, ?, ?, ?)",
+            (waiting[0][0], model_id, group.next_id("vector"), chunk, pack(vector)),
+        )
+        connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
+    _promote_when_done(connection)
+
+
+def _promote_when_done(connection: apsw.Connection) -> None:
+    target = connection.execute("SELECT id FROM model WHERE role = 'target'").fetchall()
+    if target and not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
+        connection.execute("UPDATE model SET role = 'retired' WHERE role = 'serving'")
+        connection.execute("UPDATE model SET role = 'serving' WHERE id = ?", target[0])
+
+
+def drop_retired(connection: apsw.Connection) -> bool:
+    """Remove some vectors of models that no longer serve; whether there may be more."""
+    for (model_id,) in connection.execute("SELECT id FROM model WHERE role = 'retired'").fetchall():
+        rows = connection.execute(
+            "SELECT chunk FROM vector WHERE model = ? LIMIT ?", (model_id, RETIRED_A_STEP)
+        ).fetchall()
+        for (chunk,) in rows:
+            connection.execute("DELETE FROM vector WHERE chunk = ? AND model = ?", (chunk, model_id))
+        if rows:
+            return True
+        connection.execute("DELETE FROM model WHERE id = ?", (model_id,))
+    return False

@@ -1,0 +1,134 @@
+"""A filter as SQL over `entry AS e`. Field names and values are parameters, never part of the statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from commonplace.checks import JSON
+from commonplace.filters import Condition, Filter
+
+_COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+
+
+class Where:
+    """Conditions joined by AND, with their parameters in order."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.parameters: list[Any] = []
+
+    def add(self, sql: str, *parameters: Any) -> None:
+        self.parts.append(sql)
+        self.parameters.extend(parameters)
+
+    @property
+    def sql(self) -> str:
+        return " AND ".join(self.parts) or "1"
+
+
+def add_filter(where: Where, namespace_id: int, filter: Filter) -> None:
+    """Add what `filter` asks, all of it."""
+    if filter.kinds:
+        where.add(f"e.kind IN ({_marks(filter.kinds)})", *filter.kinds)
+    if filter.types:
+        _add_label(where, namespace_id, "type", filter.types)
+    for tag in filter.all_tags:
+        _add_label(where, namespace_id, "tags", (tag,))
+    if filter.any_tags:
+        _add_label(where, namespace_id, "tags", filter.any_tags)
+    if filter.resource is not None:
+        _add_label(where, namespace_id, "resourceId", (filter.resource,))
+    for column, operator, bound in (
+        ("created_at", ">=", filter.created_after),
+        ("created_at", "<", filter.created_before),
+        ("updated_at", ">=", filter.updated_after),
+        ("updated_at", "<", filter.updated_before),
+    ):
+        if bound is not None:
+            where.add(f"e.{column} {operator} ?", bound)
+    if filter.key_prefix:
+        where.add("e.key >= ? AND e.key < ?", filter.key_prefix, after_prefix(filter.key_prefix))
+    for condition in filter.conditions:
+        _add_condition(where, condition)
+
+
+def after_prefix(prefix: str) -> str:
+    """The least string above everything that begins with `prefix`, in the order of code points."""
+    last = ord(prefix[-1]) + 1
+    return prefix[:-1] + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _add_label(where: Where, namespace_id: int, name: str, values: Sequence[str]) -> None:
+    where.add(
+        "e.id IN (SELECT entry FROM label"
+        f" WHERE namespace = ? AND name = ? AND value IN ({_marks(values)}))",
+        namespace_id,
+        name,
+        *values,
+    )
+
+
+def _add_condition(where: Where, condition: Condition) -> None:
+    test, parameters = _test(condition)
+    in_value, value_parameters = _at_path("e.value", condition.path, test, parameters)
+    in_attributes, attribute_parameters = _at_path("e.attributes", condition.path, test, parameters)
+    sql = (
+        "CASE WHEN e.is_json AND EXISTS (SELECT 1 FROM json_each(e.value) WHERE key = ?)"
+        f" THEN {in_value} ELSE {in_attributes} END"
+    )
+    where.add(
+        f"NOT ({sql})" if condition.operator == "$ne" else f"({sql})",
+        condition.path[0],
+        *value_parameters,
+        *attribute_parameters,
+    )
+
+
+def _at_path(source: str, path: Sequence[str], test: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Whether the field at `path` below `source` exists and passes a test that speaks of it as `@`."""
+    tables, keys = [], []
+    for depth in range(len(path)):
+        tables.append(f"json_each({source}) AS j{depth}")
+        keys.append(f"j{depth}.key = ?")
+        source = f"CASE WHEN j{depth}.type = 'object' THEN j{depth}.value ELSE '{{}}' END"
+    sql = f"EXISTS (SELECT 1 FROM {', '.join(tables)} WHERE {' AND '.join(keys)} AND {test})"
+    return sql.replace("@", f"j{len(path) - 1}"), [*path, *parameters]
+
+
+def _test(condition: Condition) -> tuple[str, list[Any]]:
+    operand = condition.operand
+    if condition.operator in ("$eq", "$ne"):
+        return _equals(operand, "@")
+    if condition.operator == "$in":
+        tests = [_equals(item, "@") for item in cast(Sequence[JSON], operand)]
+        return f"({' OR '.join(sql for sql, _ in tests) or '0'})", [p for _, some in tests for p in some]
+    if isinstance(operand, bool):
+        return "0", []
+    types = "'text'" if isinstance(operand, str) else "'integer', 'real'"
+    return f"(@.type IN ({types}) AND @.value {_COMPARISONS[condition.operator]} ?)", [operand]
+
+
+def _equals(operand: JSON, at: str) -> tuple[str, list[Any]]:
+    """A test that the JSON value `at` equals the operand, in type and at every depth."""
+    if operand is None or isinstance(operand, bool):
+        return f"{at}.type = ?", ["null" if operand is None else "true" if operand else "false"]
+    if isinstance(operand, str):
+        return f"({at}.type = 'text' AND {at}.value = ?)", [operand]
+    if isinstance(operand, (int, float)):
+        return f"({at}.type IN ('integer', 'real') AND {at}.value = ?)", [operand]
+    kind, empty = ("object", "{}") if isinstance(operand, Mapping) else ("array", "[]")
+    members = operand.items() if isinstance(operand, Mapping) else enumerate(operand)
+    below = f"{at.replace('@', 'a')}_"
+    source = f"json_each(CASE WHEN {at}.type = '{kind}' THEN {at}.value ELSE '{empty}' END)"
+    sql = f"{at}.type = '{kind}' AND (SELECT count(*) FROM {source}) = ?"
+    parameters: list[Any] = [len(operand)]
+    for key, member in members:
+        test, member_parameters = _equals(member, below)
+        sql += f" AND EXISTS (SELECT 1 FROM {source} AS {below} WHERE {below}.key = ? AND {test})"
+        parameters += [key, *member_parameters]
+    return f"({sql})", parameters

@@ -1,0 +1,145 @@
+"""Group commit: the writes of many threads in one durable commit, each of them whole or not at all.
+
+Whoever finds nobody writing leads: it runs its own job and all that wait, each in a savepoint, commits once and wakes
+them. No thread stands by for this, so a lone writer pays for no hand-over. Nothing is acknowledged before COMMIT.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from commonplace.backends.sqlite.connection import translate
+from commonplace.errors import Unavailable
+
+MAX_GROUP = 128
+APPOINTED = -1
+"""Stands for a leader that was named but has not begun; no thread has this number."""
+
+G = TypeVar("G")
+
+
+class Job(Generic[G]):
+    """A piece of work that waits for its commit."""
+
+    __slots__ = ("error", "result", "to_lead", "wake", "work")
+
+    def __init__(self, work: Callable[[G], Any]) -> None:
+        self.work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.to_lead = False
+        self.wake = threading.Event()
+
+
+class Writer(Generic[G]):
+    """Runs jobs on the one writing connection of a process.
+
+    `exclusive` keeps other writers out for the time of a group; `begin` makes what its jobs share; `flush` writes
+    down what they gathered there, before COMMIT.
+    """
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: str,
+        exclusive: Callable[[], AbstractContextManager[object]],
+        begin: Callable[[], G],
+        flush: Callable[[G], None],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._exclusive = exclusive
+        self._begin = begin
+        self._flush = flush
+        self._jobs: deque[Job[G]] = deque()
+        self._mutex = threading.Lock()
+        self._leader: int | None = None
+
+    def run(self, work: Callable[[G], Any]) -> Any:
+        """Run `work` in the next group; return its result once it is durable, or raise its error."""
+        me = threading.get_ident()
+        if self._leader == me:
+            raise RuntimeError("a write was started inside a write; use the transaction that is open")
+        job = Job(work)
+        with self._mutex:
+            self._jobs.append(job)
+            leads = self._leader is None
+            if leads:
+                self._leader = me
+        if not leads:
+            job.wake.wait()
+            leads = job.to_lead
+        if leads:
+            self._leader = me
+            try:
+                self._lead()
+            finally:
+                self._hand_over()
+        if job.error is not None:
+            raise job.error
+        return job.result
+
+    def _lead(self) -> None:
+        group: list[Job[G]] = []
+        try:
+            with self._exclusive():
+                self._commit_group(group)
+        except BaseException as error:
+            self._fail(group, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for job in group:
+                job.wake.set()
+
+    def _commit_group(self, group: list[Job[G]]) -> None:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        shared = self._begin()
+        while self._jobs and len(group) < MAX_GROUP:
+            job = self._jobs.popleft()
+            group.append(job)
+            connection.execute("SAVEPOINT job")
+            try:
+                job.result = job.work(shared)
+            except Exception as error:
+                if not connection.in_transaction:  # a full disk or a failing one ends the whole transaction
+                    raise
+                connection.execute("ROLLBACK TO job")
+                job.error = translate(error, self._path) if isinstance(error, apsw.Error) else error
+                if isinstance(error, apsw.Error):
+                    job.error.__cause__ = error
+            connection.execute("RELEASE job")
+        self._flush(shared)
+        connection.execute("COMMIT")
+
+    def _fail(self, group: list[Job[G]], error: BaseException) -> None:
+        """Nothing of the group was written: everyone in it is told so, the leader's own job at least."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        if not group and self._jobs:
+            group.append(self._jobs.popleft())
+        for job in group:
+            if isinstance(error, apsw.Error):
+                job.error = translate(error, self._path)
+            elif isinstance(error, Exception):
+                job.error = error
+            else:
+                job.error = Unavailable("the write was interrupted; nothing was changed, try again")
+            job.error.__cause__ = error
+
+    def _hand_over(self) -> None:
+        with self._mutex:
+            if self._jobs:
+                successor = self._jobs[0]
+                self._leader = APPOINTED
+                successor.to_lead = True
+                successor.wake.set()
+            else:
+                self._leader = None

@@ -1,0 +1,109 @@
+"""What input is let in: every value that enters a store passes one of these first, or is refused unchanged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from commonplace.errors import InvalidInput, TooLarge
+
+JSON: TypeAlias = "None | bool | int | float | str | Sequence[JSON] | Mapping[str, JSON]"
+Namespace: TypeAlias = tuple[str, ...]
+
+MAX_TEXT_BYTES = 10_000_000
+MAX_JSON_DEPTH = 100
+MAX_LABELS = 10
+MAX_LABEL_BYTES = 200
+MAX_KEY_BYTES = 2_048
+INT64 = range(-(2**63), 2**63)
+
+
+def check_text(name: str, text: object, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
+    """Return text that every backend can hold: valid Unicode, no NUL, within the limit."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} must be a string, not {type(text).__name__}")
+    if "\x00" in text:
+        raise InvalidInput(f"{name} contains a NUL character; remove it")
+    size = len(text)
+    if not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"{name} contains a lone surrogate at character {error.start}; send valid Unicode text"
+            ) from error
+    if size > max_bytes:
+        raise TooLarge(f"{name} has {size:,} bytes; at most {max_bytes:,} are allowed")
+    return text
+
+
+def check_line(name: str, text: object, *, max_bytes: int) -> str:
+    """Return a short text without control characters, such as a label, a key or a tag."""
+    line = check_text(name, text, max_bytes=max_bytes)
+    for character in line:
+        if character < " " or "\x7f" <= character <= "\x9f" or character in "\u2028\u2029":
+            raise InvalidInput(f"{name} contains the control character {character!r}; remove it")
+    return line
+
+
+def check_key(key: object) -> str:
+    """Return an ordered key; only the separator U+0001 of paths and messages may be a control character."""
+    text = check_text("key", key, max_bytes=MAX_KEY_BYTES)
+    if not text:
+        raise InvalidInput("key must not be empty")
+    check_line("key", text.replace("\x01", ""), max_bytes=MAX_KEY_BYTES)
+    return text
+
+
+def check_namespace(labels: object) -> Namespace:
+    """Return a namespace: 1 to 10 labels, each non-empty, without `/` and control characters."""
+    if isinstance(labels, str) or not isinstance(labels, Sequence):
+        raise InvalidInput('a namespace is a tuple of labels, such as ("user", "u-123")')
+    if not 1 <= len(labels) <= MAX_LABELS:
+        raise InvalidInput(f"a namespace has 1 to {MAX_LABELS} labels, not {len(labels)}")
+    for label in labels:
+        check_line("namespace label", label, max_bytes=MAX_LABEL_BYTES)
+        if not label.strip():
+            raise InvalidInput("a namespace label must not be empty or blank")
+        if "/" in label:
+            raise InvalidInput(f'a namespace label must not contain "/": {label!r}')
+    return tuple(labels)
+
+
+def parse_namespace(path: str) -> Namespace:
+    """Read the written form of a namespace, `user/u-123`."""
+    return check_namespace(tuple(check_text("namespace", path).split("/")))
+
+
+def check_json(name: str, value: object, *, max_depth: int = MAX_JSON_DEPTH) -> JSON:
+    """Return a value that JSON can hold and that comes back the same: finite numbers, string keys, bounded depth."""
+    level: list[object] = [value]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > max_depth:
+            raise InvalidInput(f"{name} is nested more than {max_depth} levels deep; flatten it")
+        below: list[object] = []
+        for item in level:
+            _check_json_item(name, item, below)
+        level = below
+    return value  # type: ignore[return-value]
+
+
+def _check_json_item(name: str, item: object, below: list[object]) -> None:
+    if isinstance(item, str):
+        check_text(name, item)
+    elif item is None or isinstance(item, (bool, int)):
+        return
+    elif isinstance(item, float):
+        if not math.isfinite(item):
+            raise InvalidInput(f"{name} contains {item}, which JSON cannot hold")
+    elif isinstance(item, Mapping):
+        for key in item:
+            check_text(f"a key in {name}", key)
+        below.extend(item.values())
+    elif isinstance(item, (list, tuple)):
+        below.extend(item)
+    else:
+        raise InvalidInput(f"{name} contains a {type(item).__name__}, which JSON cannot hold")

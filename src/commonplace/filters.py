@@ -1,0 +1,185 @@
+"""What a filter means: parsed once, checked, and decided the same way here and in every backend's SQL.
+
+A filter narrows by kind, type, tags, time and by fields. Everything given must hold (AND).
+
+- A field is looked up in the value when that is an object that has it, else in the attributes.
+- A plain value means equality, a nested object means "contains these", `{"$gt": 3}` compares.
+- Comparisons hold within one JSON type: `true` is not 1, `"5"` is not above 3. 1 and 1.0 are equal.
+- A missing field matches nothing but `$ne` (and `$in` never).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from commonplace.checks import INT64, JSON, check_json, check_text
+from commonplace.entry import Entry
+from commonplace.errors import InvalidInput
+
+Operator: TypeAlias = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in"]
+OPERATORS: tuple[Operator, ...] = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in")
+MAX_CONDITIONS = 50
+MAX_DEPTH = 20
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One comparison of the field at `path`."""
+
+    path: tuple[str, ...]
+    operator: Operator
+    operand: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Everything that an entry must satisfy. The time ranges are half-open: from `after` (inclusive) to `before`."""
+
+    kinds: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    all_tags: tuple[str, ...] = ()
+    any_tags: tuple[str, ...] = ()
+    resource: str | None = None
+    created_after: int | None = None
+    created_before: int | None = None
+    updated_after: int | None = None
+    updated_before: int | None = None
+    key_prefix: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    def matches(self, entry: Entry) -> bool:
+        """Decide for one entry in hand; a backend's SQL decides the same for stored ones."""
+        attributes = entry.attributes
+        tags = attributes.get("tags")
+        present = set(tags) if isinstance(tags, (list, tuple)) else set()
+        return (
+            (not self.kinds or entry.kind in self.kinds)
+            and (not self.types or attributes.get("type") in self.types)
+            and present.issuperset(self.all_tags)
+            and (not self.any_tags or not present.isdisjoint(self.any_tags))
+            and (self.resource is None or attributes.get("resourceId") == self.resource)
+            and (self.created_after is None or entry.created_at >= self.created_after)
+            and (self.created_before is None or entry.created_at < self.created_before)
+            and (self.updated_after is None or entry.updated_at >= self.updated_after)
+            and (self.updated_before is None or entry.updated_at < self.updated_before)
+            and (self.key_prefix is None or entry.key.startswith(self.key_prefix))
+            and all(holds(condition, entry) for condition in self.conditions)
+        )
+
+
+def parse_conditions(where: Mapping[str, object] | None) -> tuple[Condition, ...]:
+    """Read the caller's field filter, `{"category": "x", "size": {"$gt": 3}, "owner": {"team": "a"}}`."""
+    if where is None:
+        return ()
+    if not isinstance(where, Mapping):
+        raise InvalidInput(f"filter must be an object of fields, not {type(where).__name__}")
+    check_json("filter", where, max_depth=MAX_DEPTH)
+    conditions = tuple(_conditions((), where))
+    if len(conditions) > MAX_CONDITIONS:
+        raise InvalidInput(f"filter has {len(conditions)} conditions; at most {MAX_CONDITIONS} are allowed")
+    return conditions
+
+
+def _conditions(path: tuple[str, ...], where: Mapping[str, Any]) -> Iterable[Condition]:
+    for name, wanted in where.items():
+        check_text("a filter's field name", name, max_bytes=1_000)
+        if name.startswith("$"):
+            if not path:
+                raise InvalidInput(f"operator {name} needs a field around it: {{field: {{{name}: …}}}}")
+            if name not in OPERATORS:
+                raise InvalidInput(f"unknown operator {name}; use one of {', '.join(OPERATORS)}")
+            yield _condition(path, cast(Operator, name), wanted)
+        elif isinstance(wanted, Mapping) and wanted:
+            yield from _conditions((*path, name), wanted)
+        else:
+            yield _condition((*path, name), "$eq", wanted)
+
+
+def _condition(path: tuple[str, ...], operator: Operator, operand: JSON) -> Condition:
+    if operator == "$in":
+        if not isinstance(operand, (list, tuple)):
+            raise InvalidInput("$in takes a list of values")
+    elif operator not in ("$eq", "$ne") and not isinstance(operand, (str, int, float)):
+        raise InvalidInput(f"{operator} compares numbers or strings, not {_json_type(operand)}")
+    _check_integers(operand)
+    return Condition(path, operator, operand)
+
+
+def _check_integers(operand: JSON) -> None:
+    if isinstance(operand, int) and operand not in INT64:
+        raise InvalidInput(f"{operand} is outside of 64-bit integers, which a filter cannot compare")
+    if isinstance(operand, Mapping):
+        operand = list(operand.values())
+    if isinstance(operand, (list, tuple)):
+        for item in operand:
+            _check_integers(item)
+
+
+def holds(condition: Condition, entry: Entry) -> bool:
+    """Whether one condition holds for one entry."""
+    found = _look_up(entry, condition.path)
+    operator, operand = condition.operator, condition.operand
+    if operator == "$ne":
+        return found is _MISSING or not equal(cast(JSON, found), operand)
+    if found is _MISSING:
+        return False
+    present = cast(JSON, found)
+    if operator == "$eq":
+        return equal(present, operand)
+    if operator == "$in":
+        return any(equal(present, item) for item in cast(Sequence[JSON], operand))
+    if _json_type(present) != _json_type(operand) or isinstance(operand, bool):
+        return False
+    left, right = _comparable(present), _comparable(operand)
+    return bool(
+        left > right
+        if operator == "$gt"
+        else left >= right
+        if operator == "$gte"
+        else left < right
+        if operator == "$lt"
+        else left <= right
+    )
+
+
+def _look_up(entry: Entry, path: tuple[str, ...]) -> object:
+    if isinstance(entry.value, Mapping) and path[0] in entry.value:
+        found: object = entry.value
+    else:
+        found = entry.attributes
+    for name in path:
+        if not isinstance(found, Mapping) or name not in found:
+            return _MISSING
+        found = found[name]
+    return found
+
+
+def equal(left: JSON, right: JSON) -> bool:
+    """Equality of JSON values: within one type, at every depth."""
+    if _json_type(left) != _json_type(right):
+        return False
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(equal(left[name], right[name]) for name in left)
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(equal, left, right))
+    return _comparable(left) == _comparable(right)
+
+
+def _comparable(value: JSON) -> Any:
+    """A database compares integers beyond 64 bits as floating point numbers, so here they are too."""
+    return float(value) if isinstance(value, int) and value not in INT64 else value
+
+
+def _json_type(value: JSON) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, str):
+        return "text"
+    return "object" if isinstance(value, Mapping) else "array"

@@ -1,0 +1,92 @@
+"""The few words of a text that show why it was found."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from commonplace.language.characters import may_cut, place_to_cut
+from commonplace.language.chunks import Span
+from commonplace.language.tokens import SPACELESS_SCRIPTS, index_terms, query_terms
+
+ELLIPSIS = "…"
+_LONGEST_CHARACTER = 32  # no cut is moved further than this to keep accents together
+
+_PLACE = re.compile(rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+")
+_SENTENCE_START = re.compile(r"[.!?…] (?=\S)")
+
+
+class _Match(NamedTuple):
+    start: int
+    end: int
+    terms: frozenset[str]
+
+
+def snippet(text: str, query: str, limit: int = 160, span: Span | None = None) -> str:
+    """At most `limit` characters of the text, or of one passage of it, around the words of the query.
+
+    White space is collapsed and words stay whole where they can; an ellipsis stands where text was left out.
+    """
+    passage = " ".join((text[span.start : span.end] if span else text).split())
+    if len(passage) <= limit:
+        return passage
+    room = max(limit - 2 * len(ELLIPSIS), 0)
+    shown = _window(passage, _best_match(passage, query_terms(query), room), room)
+    before = ELLIPSIS if shown.start > 0 else ""
+    after = ELLIPSIS if shown.end < len(passage) else ""
+    return (before + passage[shown.start : shown.end].strip() + after)[:limit]
+
+
+def _best_match(passage: str, weights: Mapping[str, float], room: int) -> Span:
+    """The first stretch of at most `room` characters with the most of the query in it; empty if there is none."""
+    best, best_score = Span(0, 0), 0.0
+    inside: Counter[str] = Counter()
+    score = 0.0
+    matches = list(_matches(passage, weights))
+    left = 0
+    for right, match in enumerate(matches):
+        score += sum(weights[term] for term in match.terms if not inside[term])
+        inside.update(match.terms)
+        while left < right and match.end - matches[left].start > room:
+            inside.subtract(matches[left].terms)
+            score -= sum(weights[term] for term in matches[left].terms if not inside[term])
+            left += 1
+        if score > best_score + 1e-9:
+            best, best_score = Span(matches[left].start, match.end), score
+    return best
+
+
+def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
+    for place in _PLACE.finditer(passage):
+        # One character more: in a script without spaces a pair may begin here and end in the next place.
+        terms = weights.keys() & index_terms(passage[place.start() : place.end() + 1]).keys()
+        if terms:
+            yield _Match(place.start(), place.end(), frozenset(terms))
+
+
+def _window(passage: str, match: Span, room: int) -> Span:
+    """The match with what stands around it, from the beginning of a sentence or a word to the end of a word."""
+    spare = max(room - (match.end - match.start), 0)
+    earliest = max(min(match.start - spare // 2, len(passage) - room), 0)
+    start = _first_start(passage, earliest, match.start) if earliest else 0
+    latest = min(start + room, len(passage))
+    if latest == len(passage):
+        return Span(start, latest)
+    space = passage.rfind(" ", max(min(match.end, latest), start + room // 2), latest + 1)
+    if space > start:
+        return Span(start, space)
+    return Span(start, place_to_cut(passage, max(latest - _LONGEST_CHARACTER, start + 1), latest))
+
+
+def _first_start(passage: str, earliest: int, match_start: int) -> int:
+    sentence = _SENTENCE_START.search(passage, earliest, match_start + 1)
+    if sentence:
+        return sentence.end()
+    space = passage.find(" ", earliest - 1, match_start)
+    if space >= 0:
+        return space + 1
+    # Moving back would leave the match less room at its end, so the cut moves on.
+    latest = min(match_start, earliest + _LONGEST_CHARACTER)
+    return next((place for place in range(earliest, latest + 1) if may_cut(passage, place)), earliest)

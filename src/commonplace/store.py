@@ -1,0 +1,268 @@
+"""The waist: what a backend must do, and all that the layers above may ask of one.
+
+A write is one transaction in one namespace: a function that is given a `Transaction`, runs alone, and takes effect
+whole or not at all. `Store.write` returns only when the commit is durable. Everything else reads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from commonplace.checks import JSON, Namespace
+from commonplace.entry import Change, Draft, Entry, Revision
+from commonplace.filters import Filter
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+Order = Literal["key", "created", "updated"]
+Progress = Callable[[int, int | None, str], None]
+"""Called with what is done, the total where known, and a word for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Which entries to read, in which order. `after` is the cursor of the page before."""
+
+    filter: Filter = field(default_factory=Filter)
+    order: Order = "key"
+    descending: bool = False
+    limit: int = 1_000
+    after: str | None = None
+    as_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    entries: tuple[Entry, ...]
+    cursor: str | None
+    """Where the next page begins, or None at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """An entry directly below a key prefix, by the last part of its key, without its value."""
+
+    name: str
+    attributes: Mapping[str, JSON]
+    revision: int
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A live entry that one of the two indexes proposes, with its best passage."""
+
+    entry_id: int
+    score: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A passage that waits for its vector."""
+
+    chunk_id: int
+    namespace: Namespace
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceStats:
+    namespace: Namespace
+    entries: dict[str, int]
+    commit: int
+    updated_at: int
+    chunks: int
+    pending: int
+    former_states: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    schema: int
+    namespaces: int
+    entries: dict[str, int]
+    former_states: int
+    chunks: int
+    vectors: int
+    pending: int
+    model: str | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """How far the vectors are: of which model, and how many passages wait for it.
+
+    While `target` differs from `serving`, a re-embedding is under way and the serving model's vectors answer.
+    """
+
+    serving: str | None
+    target: str | None
+    pending: int
+
+
+class Transaction(ABC):
+    """Reads and writes inside one atomic change of one namespace."""
+
+    @property
+    @abstractmethod
+    def time(self) -> int:
+        """The commit time that everything written here gets."""
+
+    @abstractmethod
+    def get(self, kind: str, key: str) -> Entry | None: ...
+
+    @abstractmethod
+    def find(self, kind: str, identity: str) -> Entry | None:
+        """The live entry with this second, unique name."""
+
+    @abstractmethod
+    def put(self, draft: Draft) -> Entry:
+        """Insert, or replace the live state of the same kind and key, keeping the former one in history."""
+
+    @abstractmethod
+    def delete(self, kind: str, key: str) -> Entry | None:
+        """End the live state; it stays in history."""
+
+    @abstractmethod
+    def move(self, kind: str, key: str, new_key: str, heading: str | None) -> Entry:
+        """Give a live entry another key. It stays the same entry."""
+
+    @abstractmethod
+    def touch(self, kind: str, key: str) -> None:
+        """Set `updated_at` to this commit's time without a new revision."""
+
+    @abstractmethod
+    def scan(self, scan: Scan) -> Page: ...
+
+    @abstractmethod
+    def children(self, kind: str, prefix: str) -> list[Child]: ...
+
+    @abstractmethod
+    def history(self, kind: str, key: str) -> list[Revision]: ...
+
+    @abstractmethod
+    def state(self, kind: str, key: str, revision: int) -> Entry | None:
+        """One state of a key, live or former; None where that revision is a deletion or was never there."""
+
+    @abstractmethod
+    def begun(self, commit: int) -> list[Entry]:
+        """The states, live or former, that began with a commit of this namespace."""
+
+    @abstractmethod
+    def ended(self, commit: int) -> list[Entry]:
+        """The former states that ended with a commit of this namespace."""
+
+
+class Store(ABC):
+    """A durable, ordered collection of entries in namespaces."""
+
+    @abstractmethod
+    def write(
+        self, namespace: Namespace, work: Callable[[Transaction], T], *, actor: str | None = None
+    ) -> tuple[T, int | None]:
+        """Run `work` alone and whole; return its result and the commit's number (None: nothing changed) once durable."""
+
+    @abstractmethod
+    def get(
+        self, namespace: Namespace, kind: str, keys: Sequence[str], *, as_of: int | None = None
+    ) -> list[Entry | None]: ...
+
+    @abstractmethod
+    def find(self, namespace: Namespace, kind: str, identity: str) -> Entry | None: ...
+
+    @abstractmethod
+    def load(self, namespace: Namespace, ids: Sequence[int]) -> dict[int, Entry]:
+        """The live entries with these internal ids, read in one snapshot."""
+
+    @abstractmethod
+    def scan(self, namespace: Namespace, scan: Scan) -> Page: ...
+
+    @abstractmethod
+    def children(self, namespace: Namespace, kind: str, prefix: str) -> list[Child]: ...
+
+    @abstractmethod
+    def namespaces(self, prefix: Namespace = (), *, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
+        """The namespaces at or below a prefix, in order."""
+
+    @abstractmethod
+    def search_text(
+        self, namespace: Namespace, terms: Mapping[str, float], filter: Filter, limit: int
+    ) -> list[Candidate]:
+        """The best live entries by BM25 with the namespace's own counts; a score is a share of the ceiling, 0..1."""
+
+    @abstractmethod
+    def search_vectors(
+        self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
+    ) -> list[Candidate]:
+        """The best live entries by cosine, among vectors of exactly this model."""
+
+    @abstractmethod
+    def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
+        """The states that were valid at a time and are not any more."""
+
+    @abstractmethod
+    def indexing(self, namespace: Namespace | None = None) -> Indexing: ...
+
+    @abstractmethod
+    def aim(self, model: str, dimensions: int) -> None:
+        """Make a model the target; every passage without its vector becomes pending."""
+
+    @abstractmethod
+    def claim(self, limit: int, lease_seconds: float, namespace: Namespace | None = None) -> list[Pending]:
+        """Take pending passages to embed, newest first; others leave them alone until the lease ends.
+
+        Asked for one namespace, leases of others are ignored: a waiting search does not wait for them.
+        """
+
+    @abstractmethod
+    def index(self, model: str, vectors: Iterable[tuple[int, NDArray[float32]]]) -> None:
+        """Store vectors by passage; one whose passage has ended meanwhile is dropped."""
+
+    @abstractmethod
+    def history(self, namespace: Namespace, kind: str, key: str) -> list[Revision]: ...
+
+    @abstractmethod
+    def state(self, namespace: Namespace, kind: str, key: str, revision: int) -> Entry | None: ...
+
+    @abstractmethod
+    def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
+        """The feed after a commit number; whole commits only. Raises Conflict when history no longer reaches back."""
+
+    @abstractmethod
+    def stats(self) -> StoreStats: ...
+
+    @abstractmethod
+    def namespace_stats(self, namespace: Namespace) -> NamespaceStats: ...
+
+    @abstractmethod
+    def purge(
+        self,
+        namespace: Namespace,
+        *,
+        kind: str | None = None,
+        key: str | None = None,
+        history_before: int | None = None,
+    ) -> int:
+        """Erase for good: one entry with its history, a namespace, or history that ended before a time."""
+
+    @abstractmethod
+    def backup(self, target: Path, progress: Progress | None = None) -> None:
+        """Copy the whole store while it is in use."""
+
+    @abstractmethod
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        """Look for damage and for indexes that disagree with the rows; an empty list means none was found."""
+
+    @abstractmethod
+    def close(self) -> None: ...
