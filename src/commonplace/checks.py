@@ -11,7 +11,7 @@ from commonplace.errors import InvalidInput, TooLarge
 JSON: TypeAlias = "None | bool | int | float | str | Sequence[JSON] | Mapping[str, JSON]"
 Namespace: TypeAlias = tuple[str, ...]
 
-MAX_TEXT_BYTES = 10_000_000
+MAX_TEXT_BYTES = 100_000_000
 MAX_JSON_DEPTH = 100
 MAX_LABELS = 10
 MAX_LABEL_BYTES = 200

@@ -106,8 +106,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that a search found, with the passage that matched best."""
+    """An entry that a search found, with the passage that matched best. `key` is the name that people use for it."""
 
+    kind: str
+    key: str
     entry: Entry
     score: float
     parts: Mapping[str, float]

@@ -5,6 +5,10 @@ CommonplaceError
 │   └── TooLarge        the call is right in kind, but passes a size limit
 ├── NotFound            what was named does not exist (also a LookupError)
 ├── Conflict            the present state forbids it; read again, then decide
+│   ├── AlreadyExists   something has that name already
+│   ├── IsADirectory    a file was expected at that path
+│   ├── NotADirectory   a directory was expected at that path
+│   └── Ambiguous       the text to replace stands in several places
 ├── Forbidden           this handle may not do it
 ├── ConfigurationError  a setting, a file or an install step is missing or wrong
 ├── Unavailable         try again later; nothing was changed
@@ -34,6 +38,26 @@ class NotFound(CommonplaceError, LookupError):
 
 class Conflict(CommonplaceError):
     """The present state forbids the change; nothing was changed."""
+
+
+class AlreadyExists(Conflict):
+    """Something has that name already."""
+
+
+class IsADirectory(Conflict):
+    """A file was expected, and there is a directory."""
+
+
+class NotADirectory(Conflict):
+    """A directory was expected, and there is a file."""
+
+
+class Ambiguous(Conflict):
+    """A text that should be unique stands in several places."""
+
+    def __init__(self, message: str, lines: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.lines = lines
 
 
 class Forbidden(CommonplaceError):

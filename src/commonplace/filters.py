@@ -36,7 +36,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Everything that an entry must satisfy. The time ranges are half-open: from `after` (inclusive) to `before`."""
+    """Everything that an entry must satisfy. The time ranges are half-open: from `after` (inclusive) to `before`.
+
+    `unchanged_since` narrows live entries to those whose present state is that old; a former state passes it.
+    """
 
     kinds: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -48,6 +51,7 @@ class Filter:
     updated_after: int | None = None
     updated_before: int | None = None
     key_prefix: str | None = None
+    unchanged_since: int | None = None
     conditions: tuple[Condition, ...] = ()
 
     def matches(self, entry: Entry) -> bool:

@@ -67,6 +67,15 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class TermCounts:
+    """A namespace's counts: passages, their average length, and how many contain each term."""
+
+    passages: int
+    average_length: float
+    containing: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
     """A passage that waits for its vector."""
 
@@ -192,7 +201,9 @@ class Store(ABC):
     def children(self, namespace: Namespace, kind: str, prefix: str) -> list[Child]: ...
 
     @abstractmethod
-    def namespaces(self, prefix: Namespace = (), *, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
+    def namespaces(
+        self, prefix: Namespace = (), *, after: Namespace | None = None, limit: int = 1_000
+    ) -> list[Namespace]:
         """The namespaces at or below a prefix, in order."""
 
     @abstractmethod
@@ -206,6 +217,16 @@ class Store(ABC):
         self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
     ) -> list[Candidate]:
         """The best live entries by cosine, among vectors of exactly this model."""
+
+    @abstractmethod
+    def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
+        """What BM25 needs to score a text that is not in the index."""
+
+    @abstractmethod
+    def passage_vectors(
+        self, namespace: Namespace, model: str, states: Sequence[Entry]
+    ) -> list[tuple[int, int, int, NDArray[float32]]]:
+        """The vectors that former states had: entry id, start, end, vector."""
 
     @abstractmethod
     def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
@@ -263,6 +284,10 @@ class Store(ABC):
     @abstractmethod
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Look for damage and for indexes that disagree with the rows; an empty list means none was found."""
+
+    @abstractmethod
+    def rebuild_keywords(self, progress: Progress | None = None) -> None:
+        """Make all passages and keywords anew from the texts, after damage or with another tokenizer."""
 
     @abstractmethod
     def close(self) -> None: ...

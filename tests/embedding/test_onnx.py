@@ -36,7 +36,8 @@ def embedder() -> Embedder:
 
 def test_rows_are_float32_of_length_one_for_any_text(embedder: Embedder) -> None:
     vectors = embedder.embed(TEXTS, purpose="passage")
-    assert (vectors.shape, vectors.dtype) == ((len(TEXTS), embedder.dimensions), np.float32)
+    assert vectors.shape == (len(TEXTS), embedder.dimensions)
+    assert vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-6)
 
 

@@ -76,8 +76,6 @@ def _(source: Wheel, wanted: Sequence[str], work: Path, progress: Progress) -> d
         "--only-binary=:all:",
         "--no-input",
         "--quiet",
-    ]
-    command += [
         "--disable-pip-version-check",
         "--retries=1",
         f"--timeout={TIMEOUT_SECONDS}",

@@ -17,7 +17,7 @@ B = 0.4  # how much a long text is held against it
 
 
 def idf(documents: int, containing: int) -> float:
-    """The weight of a term that `containing` of `documents` texts have: never negative, largest if none has."""
+    """The weight of a term that `containing` of `documents` texts have: above 0, largest if none has it."""
     containing = min(containing, documents)
     return math.log1p((documents - containing + 0.5) / (containing + 0.5))
 

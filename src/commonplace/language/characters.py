@@ -9,7 +9,7 @@ _SKIN_TONES = range(0x1F3FB, 0x1F400)
 
 
 def place_to_cut(text: str, earliest: int, position: int) -> int:
-    """The nearest place from `position` down to `earliest` that parts no letter from its accents, else `position`."""
+    """The nearest place from `position` back to `earliest` that parts no letter from its accents."""
     return next((place for place in range(position, earliest - 1, -1) if may_cut(text, place)), position)
 
 

@@ -2,8 +2,8 @@
 
 Compatibility forms become plain (`ﬁ`, `Ｗ`, `①`), accents go where they only decorate (`café`), invisible
 characters disappear, punctuation beyond ASCII becomes a space. Marks that are letters of their script (the
-vowel signs of Hindi or Thai, the dakuten of `が`) stay. Letter case stays as well: `getUserById` is still to be
-taken apart by it.
+vowel signs of Hindi or Thai, the dakuten of `が`) stay. Letter case stays as well: `getUserById` is still to
+be taken apart by it.
 """
 
 from __future__ import annotations

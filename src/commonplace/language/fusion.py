@@ -1,12 +1,12 @@
-"""One score from two kinds of evidence: the words that a text shares with the query, and its nearness in meaning.
+"""One score from two kinds of evidence: the words that a text shares with the query, and nearness in meaning.
 
 Each kind is first put on an absolute scale of 0..1, then the two are joined like independent witnesses:
 
     score = 1 - (1 - TRUST · keyword) · (1 - TRUST · meaning)
 
-A hit's score depends on its own evidence only, not on the other hits. So scores of several namespaces may be merged,
-more evidence never lowers a score, and 0.9 means the same today and tomorrow. A text that repeats the query is near 1,
-an unrelated one near 0. Decision 004 has the figures that chose this over ranks.
+A hit's score depends on its own evidence only, not on the other hits. So hits of several namespaces may be
+merged, more evidence never lowers a score, and a score means the same today and tomorrow. A text that repeats
+the query is near 1, an unrelated one near 0. Decision 004 has the figures that chose this over ranks.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Calibration:
         return min(1.0, max(0.0, (cosine - self.unrelated) / (self.same - self.unrelated)))
 
 
-# snowflake-arctic-embed-s: nonsense against memories 0.35-0.52, a question and its answer 0.62-0.75, a memory and
-# itself as the query 0.81-0.89.
+# snowflake-arctic-embed-s: nonsense against memories 0.35 to 0.52, a question and its answer 0.6 to 0.85,
+# a memory and itself as the query 0.81 to 0.89.
 ARCTIC_EMBED_S = Calibration(unrelated=0.5, same=0.85)
 # Cosines of most other models are spread wider.
 UNKNOWN_MODEL = Calibration(unrelated=0.1, same=0.9)
@@ -57,8 +57,11 @@ def fuse(
 ) -> list[Fused]:
     """The candidates of both searches, best first, the higher id first among equals.
 
-    `keyword` holds ids with their BM25 score, `ceiling` is bm25.ceiling of the query, `vector` holds ids with their
-    cosine. An id may come several times (a text in passages); its best counts. `priors` are from `prior`.
+    `keyword` holds ids with their BM25 score, `ceiling` is bm25.ceiling of the query, `vector` holds ids with
+    their cosine. An id may come twice (a text in passages): its best counts. `priors` come from `prior`.
+
+    What one search did not return counts as no evidence. So look up the cosines of the keyword candidates too
+    and the BM25 of the vector candidates: with 50 of each that is worth two points of recall.
     """
     keywords = _best((id, min(1.0, max(0.0, score / ceiling))) for id, score in keyword if ceiling > 0)
     meanings = _best((id, calibration.meaning(cosine)) for id, cosine in vector)
@@ -73,7 +76,7 @@ def fuse(
 
 
 def prior(*, age_days: float | None = None, confidence: float | None = None) -> float:
-    """A gentle factor, from 1 down to 1 - LARGEST_PRIOR: among equals the newer and the surer first. 1 if unknown."""
+    """A factor from 1 - LARGEST_PRIOR to 1: among equals the newer and the surer first. 1 if unknown."""
     doubt = 0.0
     if confidence is not None:
         doubt += 0.5 * (1.0 - min(1.0, max(0.0, confidence)))

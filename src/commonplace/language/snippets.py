@@ -40,7 +40,7 @@ def snippet(text: str, query: str, limit: int = 160, span: Span | None = None) -
 
 
 def _best_match(passage: str, weights: Mapping[str, float], room: int) -> Span:
-    """The first stretch of at most `room` characters with the most of the query in it; empty if there is none."""
+    """The first stretch of about `room` characters with the most of the query in it; empty if none has."""
     best, best_score = Span(0, 0), 0.0
     inside: Counter[str] = Counter()
     score = 0.0
@@ -67,10 +67,8 @@ def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
 
 
 def _window(passage: str, match: Span, room: int) -> Span:
-    """The match with what stands around it, from the beginning of a sentence or a word to the end of a word."""
-    spare = max(room - (match.end - match.start), 0)
-    earliest = max(min(match.start - spare // 2, len(passage) - room), 0)
-    start = _first_start(passage, earliest, match.start) if earliest else 0
+    """The match with what stands around it, from the start of a sentence or a word to the end of a word."""
+    start = _start(passage, match, room)
     latest = min(start + room, len(passage))
     if latest == len(passage):
         return Span(start, latest)
@@ -80,13 +78,19 @@ def _window(passage: str, match: Span, room: int) -> Span:
     return Span(start, place_to_cut(passage, max(latest - _LONGEST_CHARACTER, start + 1), latest))
 
 
-def _first_start(passage: str, earliest: int, match_start: int) -> int:
-    sentence = _SENTENCE_START.search(passage, earliest, match_start + 1)
-    if sentence:
-        return sentence.end()
-    space = passage.find(" ", earliest - 1, match_start)
+def _start(passage: str, match: Span, room: int) -> int:
+    spare = max(room - (match.end - match.start), 0)
+    last_that_fills = len(passage) - room
+    sentences = _SENTENCE_START.finditer(passage, max(match.start - spare, 0), match.start + 1)
+    sentence = max((found.end() for found in sentences), default=0)
+    if match.start - spare <= sentence <= last_that_fills:
+        return sentence
+    earliest = min(match.start - spare // 2, last_that_fills)
+    if earliest <= 0:
+        return 0
+    space = passage.find(" ", earliest - 1, match.start)
     if space >= 0:
         return space + 1
     # Moving back would leave the match less room at its end, so the cut moves on.
-    latest = min(match_start, earliest + _LONGEST_CHARACTER)
+    latest = min(match.start, earliest + _LONGEST_CHARACTER)
     return next((place for place in range(earliest, latest + 1) if may_cut(passage, place)), earliest)

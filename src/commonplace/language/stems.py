@@ -1,7 +1,7 @@
 """The stem of an English word: Porter2, so that `deploys`, `deployed` and `deploying` are one term.
 
 A word is lower-case ASCII letters. Stems are never shown to anyone; they only have to be equal for words that
-mean alike. Other languages pass through it too, which costs them little: both sides of a search are cut alike.
+mean alike. Other languages pass through it too, at little cost: both sides of a search are cut alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _IRREGULAR = {
     "singly": "singl",
     "does": "does",
 }
-_NO_SUFFIX = "sky news howe atlas cosmos bias andes inning outing canning herring earring evening proceed exceed succeed"
+_NO_SUFFIX = (
+    "sky news howe atlas cosmos bias andes inning outing canning herring earring evening "
+    "proceed exceed succeed"
+)
 _INVARIANT = frozenset(_NO_SUFFIX.split())
 _STEP_2 = {
     "tional": "tion",

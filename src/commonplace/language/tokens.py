@@ -2,8 +2,8 @@
 
 A word gives its stem; an identifier, number, date, address or path gives itself whole and its parts; a script
 without spaces gives its characters and their pairs; an emoji is a word. A term is at most 64 characters and
-never contains white space, NUL or another control character. Any text is taken, in linear time, and is found by
-its own words.
+never contains white space, NUL or another control character. Any text is taken, in linear time, and is found
+by its own words.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ PART_WEIGHT = 0.5  # of a compound's part in a query, beside the compound itself
 _LETTER = r"[0-9A-Za-z\x80-\U0010ffff]"
 _WORD = re.compile(
     r"[0-9]{1,3}(?:,[0-9]{3})++(?![0-9,])"  # 1,250,000
-    rf"|[#@$]?{_LETTER}++(?:(?:_++|:[:/\\]{{1,2}}|[-./:@&'\\]){_LETTER}++)*+(?:\+\+|\#(?!{_LETTER}))?"
+    rf"|(?:[#@](?![0-9]))?{_LETTER}++(?:(?:_++|:[:/\\]{{1,2}}|[-./:@&'\\]){_LETTER}++)*+(?:\+\+|\#(?!{_LETTER}))?"
 )
+_JOINT = re.compile(r"[-_]+")
 _SEGMENT = re.compile(r"[^/:@\\]+")
 _PIECE = re.compile(rf"{_LETTER}+")
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\x00-\x7f]+")
@@ -134,6 +135,9 @@ def _is_plain(word: str) -> bool:
 
 def _parts(word: str) -> Iterator[str]:
     """The words inside a compound, and what lies between: the file name of a path, the host of an address."""
+    joined = _JOINT.sub("", word)
+    if joined.isalnum() and joined != word:
+        yield _term(joined)  # `wi-fi` is `wifi`, `get_user` is `getUser`
     segments = _SEGMENT.findall(word)
     for segment in segments:
         pieces = _PIECE.findall(segment)

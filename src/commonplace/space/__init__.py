@@ -1,0 +1,1 @@
+"""The namespace-bound handle and the rules of each kind of memory: files, records, threads."""

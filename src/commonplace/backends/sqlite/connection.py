@@ -56,7 +56,9 @@ def translate(error: apsw.Error, path: str) -> CommonplaceError:
     if isinstance(error, apsw.FullError):
         return Unavailable(f"no space left for {path}; nothing was changed, free disk space and try again")
     if isinstance(error, apsw.ReadOnlyError):
-        return ConfigurationError(f"{path} is read-only; nothing was changed, make it and its folder writable")
+        return ConfigurationError(
+            f"{path} is read-only; nothing was changed, make it and its folder writable"
+        )
     if isinstance(error, apsw.CantOpenError):
         folder = Path(path).parent
         reason = "its folder does not exist" if not folder.is_dir() else "it cannot be opened or created"

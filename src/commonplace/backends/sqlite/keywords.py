@@ -19,14 +19,15 @@ from commonplace.language.passages import (
     LEVEL_FREQUENCY,
     STEP_LENGTH,
     Passage,
-    frequency_level,
     length_step,
 )
+from commonplace.store import TermCounts
 
 # FTS5's ascii tokenizer splits at ASCII punctuation: it goes to the private-use area, where nothing is split.
 _PUNCTUATION = {code: 0xE100 + code for code in range(0x21, 0x7F) if not chr(code).isalnum()}
 _AFTER_NAMESPACE = "\ue000"
-_LEVEL_MARKS = {1: "", 2: "\ue002", 3: "\ue003"}
+_LEVEL_MARKS = {1: "", 2: "\ue002"}
+_MANY = "\ue003"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,12 @@ def chunk_of(row: int) -> int:
 def tokens(namespace_id: int, terms: Mapping[str, int]) -> str:
     """The terms of a passage as FTS5 is given them."""
     prefix = f"{namespace_id}{_AFTER_NAMESPACE}"
-    marked = (prefix + term + _LEVEL_MARKS[frequency_level(count)] for term, count in terms.items())
-    return " ".join(marked).translate(_PUNCTUATION)
+    return " ".join(
+        [
+            f"{prefix}{term if term.isalnum() else term.translate(_PUNCTUATION)}{_LEVEL_MARKS.get(count, _MANY)}"
+            for term, count in terms.items()
+        ]
+    )
 
 
 def add(connection: apsw.Connection, namespace_id: int, chunk_id: int, passage: Passage) -> None:
@@ -96,17 +101,32 @@ def rank(
                 rows = scores.keys() & rows
             for row in rows:
                 scores[row] = scores.get(row, 0.0) + steps[row % LENGTH_STEPS]
-    best = scores.items() if keep is None else nlargest(keep, scores.items(), key=lambda item: (item[1], item[0]))
+    best = (
+        scores.items()
+        if keep is None
+        else nlargest(keep, scores.items(), key=lambda item: (item[1], item[0]))
+    )
     ranked = sorted(best, key=lambda item: (-item[1], -item[0]))
     return [(chunk_of(row), min(1.0, score / ceiling)) for row, score in ranked]
+
+
+def term_counts(connection: apsw.Connection, counts: Counts, terms: Iterable[str]) -> TermCounts:
+    weights = dict.fromkeys(terms, 1.0)
+    postings = _postings(connection, counts.namespace_id, weights)
+    return TermCounts(
+        counts.passages,
+        counts.total_length / max(1, counts.passages),
+        {
+            term: sum(len(rows) for _, rows in levels)
+            for term, (_, levels) in zip(weights, postings, strict=True)
+        },
+    )
 
 
 def _postings(
     connection: apsw.Connection, namespace_id: int, terms: Mapping[str, float]
 ) -> Iterable[tuple[float, list[tuple[float, list[int]]]]]:
-    phrases = [
-        f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY
-    ]
+    phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
     lists = iter(
         connection.execute(
             "SELECT (SELECT json_group_array(rowid) FROM keywords WHERE keywords MATCH phrase.value)"

@@ -36,7 +36,9 @@ def purge(
     if key is not None:
         where, parameters = f"{where} AND key = ?", [*parameters, key]
     if history_before is None:
-        for live_kind, live_key in connection.execute(f"SELECT kind, key FROM entry WHERE {where}", parameters).fetchall():
+        for live_kind, live_key in connection.execute(
+            f"SELECT kind, key FROM entry WHERE {where}", parameters
+        ).fetchall():
             transaction.delete(live_kind, live_key)
     else:
         where, parameters = f"{where} AND valid_to < ?", [*parameters, history_before]
@@ -49,7 +51,8 @@ def purge(
     _erase_ended_chunks(connection, [(entry, ended) for _, entry, _, ended in rows])
     floor = max((ended for _, _, _, ended in rows), default=0)
     connection.execute(
-        "UPDATE namespace SET history_floor = max(history_floor, ?) WHERE id = ?", (floor, transaction.namespace_id)
+        "UPDATE namespace SET history_floor = max(history_floor, ?) WHERE id = ?",
+        (floor, transaction.namespace_id),
     )
     # Deleted terms stay in the index's segments until these are merged.
     connection.execute("INSERT INTO keywords (keywords) VALUES ('optimize')").fetchall()
@@ -100,7 +103,9 @@ def stats(connection: apsw.Connection, path: str) -> StoreStats:
     return StoreStats(
         schema=schema_version(connection),
         namespaces=count("namespace"),
-        entries=dict(connection.execute("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind").fetchall()),
+        entries=dict(
+            connection.execute("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind").fetchall()
+        ),
         former_states=count("history"),
         chunks=count("chunk WHERE ended_commit IS NULL"),
         vectors=count("vector WHERE former = 0"),
@@ -160,7 +165,12 @@ def backup(connection: apsw.Connection, target: Path, progress: Progress | None)
             os.fsync(written.fileno())
         unfinished.rename(target)
     finally:
-        for leftover in (unfinished, Path(f"{unfinished}-journal"), Path(f"{unfinished}-wal"), Path(f"{unfinished}-shm")):
+        for leftover in (
+            unfinished,
+            Path(f"{unfinished}-journal"),
+            Path(f"{unfinished}-wal"),
+            Path(f"{unfinished}-shm"),
+        ):
             leftover.unlink(missing_ok=True)
 
 
@@ -228,7 +238,9 @@ def _count_problems(connection: apsw.Connection) -> list[str]:
 
 def _keyword_problems(connection: apsw.Connection, progress: Progress | None) -> list[str]:
     """Compare the keyword index with the texts: the same postings on both sides, by count and by sum of hashes."""
-    connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.posting USING fts5vocab(main, keywords, instance)")
+    connection.execute(
+        "CREATE VIRTUAL TABLE IF NOT EXISTS temp.posting USING fts5vocab(main, keywords, instance)"
+    )
     stored, stored_sum = 0, 0
     for term, row in connection.execute("SELECT term, doc FROM temp.posting"):
         stored += 1

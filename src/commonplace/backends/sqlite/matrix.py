@@ -86,7 +86,9 @@ class Matrix:
             wanted = min(wanted, len(rows))
             if not wanted:
                 return []
-            scores = unpack([stored[int(sequence)] for sequence in self.sequences[rows]], self.dimensions) @ query
+            scores = (
+                unpack([stored[int(sequence)] for sequence in self.sequences[rows]], self.dimensions) @ query
+            )
         best = np.argpartition(-scores, wanted - 1)[:wanted]
         best = best[np.lexsort((-self.chunks[rows[best]], -scores[best]))]
         return list(zip(self.chunks[rows[best]].tolist(), scores[best].tolist(), strict=True))

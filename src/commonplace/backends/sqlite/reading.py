@@ -63,9 +63,7 @@ def find(
     return entry_of(namespace, rows[0]) if rows else None
 
 
-def scan(
-    connection: apsw.Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int
-) -> Page:
+def scan(connection: apsw.Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
     if not 1 <= scan.limit <= MAX_PAGE:
         raise InvalidInput(f"limit must be between 1 and {MAX_PAGE:,}, not {scan.limit}")
@@ -114,7 +112,9 @@ def _decode_cursor(order: str, cursor: str) -> tuple[Any, Any]:
     try:
         first, second = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except ValueError as error:
-        raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
+        raise InvalidInput(
+            "the cursor is not one that an earlier page gave; start again without it"
+        ) from error
     wanted = str if order == "key" else int
     if type(first) is not wanted or type(second) is not wanted:
         raise InvalidInput("the cursor belongs to a listing in another order; start again without it")
@@ -179,12 +179,20 @@ def children(
 def history(connection: apsw.Connection, namespace_id: int, kind: str, key: str, now: int) -> list[Revision]:
     """Every state that a key had, and every time it lost one, oldest first."""
     lines: list[Revision] = []
-    for revision, commit, valid_from, begun_by, actor, ended_commit, valid_to, ended_by, ended_actor in (
-        connection.execute(
-            "SELECT revision, commit_number, valid_from, begun_by, actor, ended_commit, valid_to, ended_by, ended_actor"
-            " FROM history WHERE namespace = ? AND kind = ? AND key = ? ORDER BY revision",
-            (namespace_id, kind, key),
-        )
+    for (
+        revision,
+        commit,
+        valid_from,
+        begun_by,
+        actor,
+        ended_commit,
+        valid_to,
+        ended_by,
+        ended_actor,
+    ) in connection.execute(
+        "SELECT revision, commit_number, valid_from, begun_by, actor, ended_commit, valid_to, ended_by, ended_actor"
+        " FROM history WHERE namespace = ? AND kind = ? AND key = ? ORDER BY revision",
+        (namespace_id, kind, key),
     ):
         lines.append(Revision(revision, begun_by, commit, valid_from, actor))
         if ended_by in _LOSSES:
@@ -210,7 +218,8 @@ def state(
     if live:
         return entry_of(namespace, live[0])
     former = connection.execute(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?", place
+        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?",
+        place,
     ).fetchall()
     return former_entry(connection, namespace, former[0]) if former else None
 
@@ -221,9 +230,12 @@ def begun(connection: apsw.Connection, namespace: Namespace, namespace_id: int, 
         f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND commit_number = ? ORDER BY id", place
     ).fetchall()
     former = connection.execute(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND commit_number = ? ORDER BY entry", place
+        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND commit_number = ? ORDER BY entry",
+        place,
     ).fetchall()
-    return [entry_of(namespace, row) for row in live] + [former_entry(connection, namespace, row) for row in former]
+    return [entry_of(namespace, row) for row in live] + [
+        former_entry(connection, namespace, row) for row in former
+    ]
 
 
 def ended(connection: apsw.Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:

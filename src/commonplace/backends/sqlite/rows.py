@@ -60,7 +60,8 @@ def decode_former(connection: apsw.Connection, entry_id: int, revision: int) -> 
     """The stored `text` and `value` of a former state."""
     chain: list[tuple[Any, Any]] = []
     for text, value in connection.execute(
-        "SELECT text, value FROM history WHERE entry = ? AND revision >= ? ORDER BY revision", (entry_id, revision)
+        "SELECT text, value FROM history WHERE entry = ? AND revision >= ? ORDER BY revision",
+        (entry_id, revision),
     ):
         chain.append((text, value))
         if deltas.is_whole(value) and (text is None or deltas.is_whole(text)):

@@ -81,7 +81,9 @@ def _select(
     step = 2 * limit + 20
     for start in range(0, len(ranked), step):
         batch = ranked[start : start + step]
-        rows = connection.execute(sql, (json.dumps([chunk for chunk, _ in batch]), *where.parameters)).fetchall()
+        rows = connection.execute(
+            sql, (json.dumps([chunk for chunk, _ in batch]), *where.parameters)
+        ).fetchall()
         places = {row[0]: row[1:] for row in rows}
         for chunk, score in batch:
             if chunk not in places:
@@ -90,7 +92,9 @@ def _select(
             known = found.get(entry_id)
             if known is None:
                 found[entry_id] = Candidate(entry_id, score, first, stop)
-            elif known.end == 0 and stop:  # a heading matched best, but a passage of the text is worth showing
+            elif (
+                known.end == 0 and stop
+            ):  # a heading matched best, but a passage of the text is worth showing
                 found[entry_id] = Candidate(entry_id, known.score, first, stop)
         if len(found) >= limit:
             break

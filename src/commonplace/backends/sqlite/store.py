@@ -36,6 +36,7 @@ from commonplace.store import (
     Scan,
     Store,
     StoreStats,
+    TermCounts,
     Transaction,
 )
 
@@ -152,7 +153,9 @@ class SQLiteStore(Store):
         return self._writer.run(work)
 
     def _namespace_id(self, connection: apsw.Connection, namespace: Namespace) -> int:
-        rows = connection.execute("SELECT id FROM namespace WHERE path = ?", ("/".join(namespace),)).fetchall()
+        rows = connection.execute(
+            "SELECT id FROM namespace WHERE path = ?", ("/".join(namespace),)
+        ).fetchall()
         return int(rows[0][0]) if rows else 0
 
     # Writing
@@ -240,7 +243,9 @@ class SQLiteStore(Store):
             self.write(namespace, lambda transaction: None)  # every transaction first ends what has expired
         with self._reading(snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
-            floor = connection.execute("SELECT history_floor FROM namespace WHERE id = ?", (place,)).fetchall()
+            floor = connection.execute(
+                "SELECT history_floor FROM namespace WHERE id = ?", (place,)
+            ).fetchall()
             if floor and after < floor[0][0]:
                 raise Conflict(
                     f"the feed no longer reaches back to commit {after}; read everything again and go on from "
@@ -282,6 +287,21 @@ class SQLiteStore(Store):
             if not place:
                 return []
             return self._cache.search(connection, place[0], query, filter, limit, self._clock())
+
+    def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
+        with self._reading(snapshot=True) as connection:
+            counts = connection.execute(
+                "SELECT id, chunk_count, term_total FROM namespace WHERE path = ?", ("/".join(namespace),)
+            ).fetchall()
+            if not counts:
+                return TermCounts(0, 0.0, {})
+            return keywords.term_counts(connection, keywords.Counts(*counts[0]), terms)
+
+    def passage_vectors(
+        self, namespace: Namespace, model: str, states: Sequence[Entry]
+    ) -> list[tuple[int, int, int, NDArray[float32]]]:
+        with self._reading(snapshot=True) as connection:
+            return vectors.passage_vectors(connection, model, states)
 
     def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
         with self._reading(snapshot=True) as connection:
@@ -361,7 +381,6 @@ class SQLiteStore(Store):
             return maintenance.verify(connection, progress)
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
-        """Make all passages and keywords anew from the texts, after damage or with another tokenizer."""
         self._run(lambda group: rebuilding.rebuild_keywords(self._writing, group, progress))
 
     def close(self) -> None:

@@ -83,7 +83,14 @@ def flush_group(connection: apsw.Connection, group: Group) -> None:
             connection.execute(
                 "UPDATE namespace SET commit_number = ?, commit_time = ?, chunk_count = ?, term_total = ?,"
                 " chunks_ended = ? WHERE id = ?",
-                (row.commit_number, row.commit_time, row.chunk_count, row.term_total, row.chunks_ended, row.id),
+                (
+                    row.commit_number,
+                    row.commit_time,
+                    row.chunk_count,
+                    row.term_total,
+                    row.chunks_ended,
+                    row.id,
+                ),
             )
 
 
@@ -206,7 +213,9 @@ class SQLiteTransaction(Transaction):
             text,
             value,
         )
-        self._connection.execute(_INSERT if former is None else _UPDATE, (*row, self._row.id, begun_by, in_a_row))
+        self._connection.execute(
+            _INSERT if former is None else _UPDATE, (*row, self._row.id, begun_by, in_a_row)
+        )
         entry = entry_of(self._namespace, row)
         before = None if former is None else entry_of(self._namespace, former)
         self._relabel(entry_id, before, entry)
@@ -248,7 +257,8 @@ class SQLiteTransaction(Transaction):
     def _live_row(self, kind: str, key: str) -> Sequence[Any] | None:
         """The live row of a key; one that has expired is ended on the way."""
         rows = self._connection.execute(
-            f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ?", (self._row.id, kind, key)
+            f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ?",
+            (self._row.id, kind, key),
         ).fetchall()
         if rows and rows[0][11] is not None and rows[0][11] <= self._time:
             self._end(rows[0], ended_by="expired", valid_to=rows[0][11])
@@ -286,7 +296,9 @@ class SQLiteTransaction(Transaction):
         allow_splice = in_a_row < deltas.MAX_DELTAS
         text, value = row[14], row[15]
         kept_value = (
-            deltas.whole(value) if new_value is None else deltas.encode(value, new_value, allow_splice=allow_splice)
+            deltas.whole(value)
+            if new_value is None
+            else deltas.encode(value, new_value, allow_splice=allow_splice)
         )
         if text is None:
             kept_text = None
@@ -346,7 +358,9 @@ class SQLiteTransaction(Transaction):
         for name, value in old - new:
             self._remove_label(name, value, entry_id)
         for name, value in new - old:
-            self._connection.execute("INSERT INTO label VALUES (?, ?, ?, ?)", (self._row.id, name, value, entry_id))
+            self._connection.execute(
+                "INSERT INTO label VALUES (?, ?, ?, ?)", (self._row.id, name, value, entry_id)
+            )
 
     def _remove_label(self, name: str, value: str, entry_id: int) -> None:
         self._connection.execute(
@@ -378,9 +392,7 @@ class SQLiteTransaction(Transaction):
         for passage_number, found in enumerate(added, number):
             chunk_id = self._add_chunk(entry_id, passage_number, found)
             if found.terms:
-                self._connection.execute(
-                    "INSERT INTO pending VALUES (?, ?, 0, 0)", (chunk_id, self._row.id)
-                )
+                self._connection.execute("INSERT INTO pending VALUES (?, ?, 0, 0)", (chunk_id, self._row.id))
 
     def _replace_heading(self, entry_id: int, heading: str | None) -> None:
         for chunk_id, number, _, _, length in self._chunks(entry_id):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import apsw
 
 from commonplace.backends.sqlite.transaction import Group
 from commonplace.checks import parse_namespace
+from commonplace.entry import Entry
 from commonplace.errors import ConfigurationError
 from commonplace.store import Indexing, Pending
 
@@ -35,7 +36,9 @@ def indexing(connection: apsw.Connection, namespace_id: int | None) -> Indexing:
 
 def aim(connection: apsw.Connection, model: str, dimensions: int) -> None:
     """Make `model` the target. The first one of a book serves at once; a later one when all is embedded anew."""
-    known = connection.execute("SELECT id, dimensions, role FROM model WHERE identity = ?", (model,)).fetchall()
+    known = connection.execute(
+        "SELECT id, dimensions, role FROM model WHERE identity = ?", (model,)
+    ).fetchall()
     if known and known[0][1] != dimensions:
         raise ConfigurationError(
             f"model {model} gives {dimensions} dimensions, but this book holds vectors of it with {known[0][1]}; "
@@ -75,16 +78,19 @@ def claim(
     """The newest first: what was written last is what the next search most likely asks for."""
     if namespace_id is None:
         chosen = connection.execute(
-            "SELECT chunk, attempts FROM pending WHERE ready_at <= ? ORDER BY chunk DESC LIMIT ?", (now, limit)
+            "SELECT chunk, attempts FROM pending WHERE ready_at <= ? ORDER BY chunk DESC LIMIT ?",
+            (now, limit),
         ).fetchall()
     else:
         chosen = connection.execute(
-            "SELECT chunk, attempts FROM pending WHERE namespace = ? ORDER BY chunk DESC LIMIT ?", (namespace_id, limit)
+            "SELECT chunk, attempts FROM pending WHERE namespace = ? ORDER BY chunk DESC LIMIT ?",
+            (namespace_id, limit),
         ).fetchall()
     for chunk, attempts in chosen:
         seconds = min(lease_seconds * 2**attempts, LONGEST_LEASE_SECONDS)
         connection.execute(
-            "UPDATE pending SET ready_at = ?, attempts = attempts + 1 WHERE chunk = ?", (now + int(seconds * 1e6), chunk)
+            "UPDATE pending SET ready_at = ?, attempts = attempts + 1 WHERE chunk = ?",
+            (now + int(seconds * 1e6), chunk),
         )
     rows = connection.execute(
         "SELECT c.id, n.path, substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start)"
@@ -102,7 +108,8 @@ def index(
     from commonplace.backends.sqlite.matrix import pack
 
     roles = {
-        role: (id, identity) for id, identity, role in connection.execute("SELECT id, identity, role FROM model")
+        role: (id, identity)
+        for id, identity, role in connection.execute("SELECT id, identity, role FROM model")
     }
     model_id, identity = roles.get("target") or roles.get("serving") or (0, None)
     if identity != model:
@@ -117,6 +124,24 @@ def index(
         )
         connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
     _promote_when_done(connection)
+
+
+def passage_vectors(
+    connection: apsw.Connection, model: str, states: Sequence[Entry]
+) -> list[tuple[int, int, int, NDArray[float32]]]:
+    """A state's passages are those that had begun with its commit or before and ended after it."""
+    from commonplace.backends.sqlite.matrix import unpack
+
+    found = []
+    for state in states:
+        for start, stop, blob, dimensions in connection.execute(
+            "SELECT c.start, c.stop, v.value, m.dimensions FROM chunk AS c JOIN vector AS v ON v.chunk = c.id"
+            " JOIN model AS m ON m.id = v.model WHERE m.identity = ? AND c.entry = ? AND c.commit_number <= ?"
+            " AND (c.ended_commit IS NULL OR c.ended_commit > ?)",
+            (model, state.id, state.commit, state.commit),
+        ):
+            found.append((state.id, start, stop, unpack([blob], dimensions)[0]))
+    return found
 
 
 def _promote_when_done(connection: apsw.Connection) -> None:

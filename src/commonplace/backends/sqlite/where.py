@@ -44,6 +44,7 @@ def add_filter(where: Where, namespace_id: int, filter: Filter) -> None:
         ("created_at", "<", filter.created_before),
         ("updated_at", ">=", filter.updated_after),
         ("updated_at", "<", filter.updated_before),
+        ("valid_from", "<=", filter.unchanged_since),
     ):
         if bound is not None:
             where.add(f"e.{column} {operator} ?", bound)
@@ -65,8 +66,7 @@ def _marks(values: Sequence[object]) -> str:
 
 def _add_label(where: Where, namespace_id: int, name: str, values: Sequence[str]) -> None:
     where.add(
-        "e.id IN (SELECT entry FROM label"
-        f" WHERE namespace = ? AND name = ? AND value IN ({_marks(values)}))",
+        f"e.id IN (SELECT entry FROM label WHERE namespace = ? AND name = ? AND value IN ({_marks(values)}))",
         namespace_id,
         name,
         *values,

@@ -1,0 +1,68 @@
+"""One memory for AI agents: five faces on one store, offline semantic search, history and undo."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from commonplace.errors import (
+    AlreadyExists,
+    Ambiguous,
+    CommonplaceError,
+    ConfigurationError,
+    Conflict,
+    Corrupt,
+    Forbidden,
+    InvalidInput,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from commonplace.book import Book
+    from commonplace.book import open_book as open
+    from commonplace.limits import Limits
+    from commonplace.space.space import Space
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyExists",
+    "Ambiguous",
+    "Book",
+    "CommonplaceError",
+    "ConfigurationError",
+    "Conflict",
+    "Corrupt",
+    "Forbidden",
+    "InvalidInput",
+    "IsADirectory",
+    "Limits",
+    "NotADirectory",
+    "NotFound",
+    "Space",
+    "TooLarge",
+    "Unavailable",
+    "open",
+]
+
+# Imported on first use: naming the package costs a program nothing.
+_LAZY = {
+    "open": ("commonplace.book", "open_book"),
+    "Book": ("commonplace.book", "Book"),
+    "Limits": ("commonplace.limits", "Limits"),
+    "Space": ("commonplace.space.space", "Space"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'commonplace' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _LAZY[name]
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value

@@ -1,0 +1,135 @@
+"""A book: one store, opened; the place where its parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from commonplace.checks import Namespace, check_namespace, check_text
+from commonplace.embedding import Embedder, create_embedder
+from commonplace.engine.indexing import Indexer
+from commonplace.engine.models import Models
+from commonplace.engine.search import Searcher
+from commonplace.errors import ConfigurationError
+from commonplace.limits import Limits
+from commonplace.space.handle import Handle
+from commonplace.space.space import Space
+from commonplace.store import Progress, Store, StoreStats
+
+if TYPE_CHECKING:
+    from typing import Self
+
+DEFAULT_FILE = "memory.db"
+
+
+def default_path() -> Path:
+    """`memory.db` in the user's data folder."""
+    from platformdirs import user_data_path
+
+    return user_data_path("commonplace", appauthor=False) / DEFAULT_FILE
+
+
+def open_book(
+    url: str | Path | None = None,
+    *,
+    embedder: Embedder | str | None = None,
+    limits: Limits | None = None,
+    durability: Literal["full", "normal"] = "full",
+    busy_seconds: float = 10.0,
+    background: bool = True,
+    clock: Callable[[], int] | None = None,
+) -> Book:
+    """Open a book, and create it where there is none.
+
+    `url` is a file, `:memory:`, or left out for the user's own book. `embedder` is a model's name or an object with
+    an `embed` method; left out, the default model. `background=False` embeds only when someone searches.
+    """
+    store = _open_store(url, durability=durability, busy_seconds=busy_seconds, clock=clock)
+    chosen = create_embedder(embedder) if embedder is None or isinstance(embedder, str) else embedder
+    return Book(store, chosen, limits or Limits(), background=background)
+
+
+def _open_store(
+    url: str | Path | None,
+    *,
+    durability: Literal["full", "normal"],
+    busy_seconds: float,
+    clock: Callable[[], int] | None,
+) -> Store:
+    if isinstance(url, str) and url.partition("://")[0] in ("postgres", "postgresql"):
+        raise ConfigurationError("PostgreSQL is not supported yet; open a file, or :memory:")
+    from commonplace.backends.sqlite import SQLiteStore
+    from commonplace.backends.sqlite.connection import MEMORY
+    from commonplace.backends.sqlite.store import system_time
+
+    path = default_path() if url is None else url
+    if url is None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    elif str(path) != MEMORY:
+        text = check_text("the book's path", str(path)).removeprefix("sqlite:///")
+        if "://" in text:
+            raise ConfigurationError(
+                f"{text.partition('://')[0]}:// is no known kind of book; give a file or :memory:"
+            )
+        path = Path(text).expanduser().absolute()
+    return SQLiteStore(path, durability=durability, busy_seconds=busy_seconds, clock=clock or system_time)
+
+
+class Book:
+    """An open store. Close it, or use it in a `with` block."""
+
+    def __init__(self, store: Store, embedder: Embedder, limits: Limits, *, background: bool = True) -> None:
+        self.store = store
+        self.limits = limits
+        self._models = Models(embedder)
+        self.indexer = Indexer(store, self._models, is_background=background)
+        self._searcher = Searcher(store, self._models, self.indexer)
+
+    def space(self, *labels: str, actor: str | None = None) -> Space:
+        """The handle on one namespace, such as `book.space("user", "u-123")`; `actor` is noted with every write."""
+        handle = Handle(self.store, check_namespace(labels), self.indexer, actor)
+        return Space(handle, self._searcher, self.limits)
+
+    def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
+        """The namespaces at or below a prefix, in order."""
+        return self.store.namespaces(prefix, after=after, limit=limit)
+
+    def reindex(self, embedder: Embedder | str | None = None, *, progress: Progress | None = None) -> None:
+        """Embed everything with a model, while the old vectors serve; can be stopped and started again."""
+        if embedder is None:
+            chosen = self._models.chosen
+        else:
+            chosen = create_embedder(embedder) if isinstance(embedder, str) else embedder
+        self._models.add(chosen)
+        self.indexer.aim(chosen)
+        self.indexer.run(progress)
+
+    def rebuild_keywords(self, *, progress: Progress | None = None) -> None:
+        """Make the keyword index anew from the texts."""
+        self.store.rebuild_keywords(progress)
+
+    def stats(self) -> StoreStats:
+        return self.store.stats()
+
+    def backup(self, target: str | Path, *, progress: Progress | None = None) -> None:
+        """Copy the whole book to a new file while it is in use."""
+        self.store.backup(Path(target).expanduser().absolute(), progress)
+
+    def verify(self, *, progress: Progress | None = None) -> list[str]:
+        """Look for damage; an empty list means none was found."""
+        return self.store.verify(progress)
+
+    def close(self) -> None:
+        """Stop the indexer and close the file; everything acknowledged is on disk already."""
+        self.indexer.close()
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

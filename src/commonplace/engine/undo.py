@@ -1,0 +1,64 @@
+"""Undo of a whole commit, as a new commit; all of it or, where something was changed since, none."""
+
+from __future__ import annotations
+
+from commonplace.entry import Draft, Entry
+from commonplace.errors import Conflict, NotFound
+from commonplace.store import Transaction
+
+
+def draft_of(state: Entry) -> Draft:
+    """What to write so that a former state is the present one again."""
+    return Draft(
+        kind=state.kind,
+        key=state.key,
+        value=state.value,
+        text=state.text,
+        heading=state.heading,
+        attributes=state.attributes,
+        identity=state.identity,
+        expires_at=state.expires_at,
+        created_at=state.created_at,
+    )
+
+
+def undo(transaction: Transaction, commit: int) -> int:
+    """Take back a commit of this namespace; how many entries that changed."""
+    begun = {state.id: state for state in transaction.begun(commit)}
+    ended = {
+        state.id: state
+        for state in transaction.ended(commit)
+        if state.expires_at is None or state.expires_at > transaction.time
+    }
+    if not begun and not ended:
+        raise NotFound(
+            f"there is no commit {commit} to undo here; `changes` lists the commits that can be undone"
+        )
+    _check_unchanged(transaction, commit, begun, ended)
+    for entry_id, state in begun.items():
+        if entry_id not in ended:
+            transaction.delete(state.kind, state.key)
+    for entry_id, state in begun.items():
+        if entry_id in ended:
+            former = ended[entry_id]
+            if former.key != state.key:
+                transaction.move(state.kind, state.key, former.key, former.heading)
+            if (former.value, former.attributes, former.text) != (state.value, state.attributes, state.text):
+                transaction.put(draft_of(former))
+    for entry_id, former in ended.items():
+        if entry_id not in begun:
+            transaction.put(draft_of(former))
+    return len(begun.keys() | ended.keys())
+
+
+def _check_unchanged(
+    transaction: Transaction, commit: int, begun: dict[int, Entry], ended: dict[int, Entry]
+) -> None:
+    places = {(state.kind, state.key) for state in begun.values()}
+    for state in begun.values():
+        present = transaction.get(state.kind, state.key)
+        if present is None or (present.id, present.revision) != (state.id, state.revision):
+            raise Conflict(f"commit {commit} cannot be undone: {state.kind} {state.key!r} was changed since")
+    for state in ended.values():
+        if (state.kind, state.key) not in places and transaction.get(state.kind, state.key) is not None:
+            raise Conflict(f"commit {commit} cannot be undone: {state.kind} {state.key!r} exists again")

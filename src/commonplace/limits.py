@@ -1,0 +1,16 @@
+"""How large things may be; a book may be opened with other limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    file_bytes: int = 10_000_000
+    file_lines: int = 999_999
+    path_bytes: int = 1_024
+    path_segments: int = 20
+    record_characters: int = 10_000
+    tags: int = 20
+    message_bytes: int = 1_000_000

@@ -1,0 +1,355 @@
+"""A tree of text files. Directories are real: made with a file, outliving their last one, listed when empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, cast
+
+from commonplace.checks import JSON, check_text
+from commonplace.entry import Draft, Entry
+from commonplace.errors import (
+    AlreadyExists,
+    Ambiguous,
+    InvalidInput,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    TooLarge,
+)
+from commonplace.filters import Filter
+from commonplace.limits import Limits
+from commonplace.space.handle import Handle
+from commonplace.space.keys import DIRECTORY, FILE
+from commonplace.space.paths import ROOT, key_of, name_of, normalise, parents, path_of
+from commonplace.space.times import expiry, microseconds, moment
+from commonplace.store import Child, Scan, Transaction
+
+_WALK_PAGE = 500
+_BULK_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file or a directory, without its text."""
+
+    path: str
+    kind: Literal["file", "directory"]
+    size: int
+    lines: int
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def name(self) -> str:
+        return name_of(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a deletion took, and the commit that `Space.undo` takes back."""
+
+    files: int
+    directories: int
+    commit: int | None
+
+
+class Files:
+    """The files of one namespace."""
+
+    def __init__(self, handle: Handle, limits: Limits) -> None:
+        self._handle = handle
+        self._limits = limits
+
+    # Reading
+
+    def read(self, path: str, *, as_of: datetime | str | None = None) -> str:
+        """The text of a file, now or as it was."""
+        path = normalise(path, self._limits)
+        at = microseconds("as_of", as_of)
+        entry = self._handle.get(FILE, key_of(path), as_of=at)
+        if entry is not None:
+            return cast(str, entry.value)
+        if path == ROOT or self._handle.get(DIRECTORY, key_of(path), as_of=at) is not None:
+            raise IsADirectory(f"{path} is a directory; list it, or read a file in it")
+        raise NotFound(f"{path} does not exist; list its directory to see what does")
+
+    def exists(self, path: str) -> bool:
+        path = normalise(path, self._limits)
+        return path == ROOT or any(self._handle.get(kind, key_of(path)) for kind in (FILE, DIRECTORY))
+
+    def stat(self, path: str) -> FileInfo:
+        path = normalise(path, self._limits)
+        if path == ROOT:
+            return FileInfo(ROOT, DIRECTORY, 0, 0, 0, moment(0), moment(0))
+        for kind in (FILE, DIRECTORY):
+            entry = self._handle.get(kind, key_of(path))
+            if entry is not None:
+                return _info(entry)
+        raise NotFound(f"{path} does not exist; list its directory to see what does")
+
+    def list(self, path: str = ROOT) -> list[FileInfo]:
+        """What lies directly in a directory: directories first, then files, each by name."""
+        path = normalise(path, self._limits)
+        prefix = key_of(path.rstrip("/") + "/")
+        found = [
+            _child_info(path, kind, child)
+            for kind in (DIRECTORY, FILE)
+            for child in self._handle.store.children(self._handle.namespace, kind, prefix)
+        ]
+        if not found and path != ROOT:
+            if self._handle.get(FILE, key_of(path)) is not None:
+                raise NotADirectory(f"{path} is a file; read it")
+            if self._handle.get(DIRECTORY, key_of(path)) is None:
+                raise NotFound(f"{path} does not exist; list the directory above to see what does")
+        return found
+
+    def walk(self, path: str = ROOT) -> Iterator[FileInfo]:
+        """Everything below a directory: its directories in order, then its files in order."""
+        path = normalise(path, self._limits)
+        for kind in (DIRECTORY, FILE):
+            cursor: str | None = None
+            while True:
+                scan = Scan(Filter(kinds=(kind,), key_prefix=_below(path)), limit=_WALK_PAGE, after=cursor)
+                page = self._handle.store.scan(self._handle.namespace, scan)
+                yield from map(_info, page.entries)
+                cursor = page.cursor
+                if cursor is None:
+                    break
+
+    # Writing
+
+    def write(
+        self, path: str, text: str, *, overwrite: bool = True, ttl_seconds: float | None = None
+    ) -> FileInfo:
+        """Put a text at a path, with its directories; `overwrite=False` refuses an existing file."""
+        path = self._file_path(path)
+        self._check_size(path, text)
+
+        def work(transaction: Transaction) -> Entry:
+            if not overwrite and transaction.get(FILE, key_of(path)) is not None:
+                raise AlreadyExists(f"{path} exists already; edit it, or choose another name")
+            return self._put(transaction, path, text, expires_at=expiry(transaction.time, ttl_seconds))
+
+        return _info(self._handle.write(work)[0])
+
+    def append(self, path: str, text: str) -> FileInfo:
+        """Add to the end of a file, on a new line; makes the file where there is none."""
+        path = self._file_path(path)
+        check_text("text", text)
+
+        def work(transaction: Transaction) -> Entry:
+            entry = transaction.get(FILE, key_of(path))
+            old = "" if entry is None else cast(str, entry.value)
+            gap = "" if not old or old.endswith("\n") or text.startswith("\n") else "\n"
+            return self._put(
+                transaction, path, old + gap + text, expires_at=entry.expires_at if entry else None
+            )
+
+        return _info(self._handle.write(work)[0])
+
+    def replace(self, path: str, old: str, new: str, *, unique: bool = False) -> int:
+        """Replace every occurrence of a text; how many there were. `unique` refuses more than one."""
+        path = self._file_path(path)
+        check_text("old", old)
+        check_text("new", new)
+
+        def work(transaction: Transaction) -> int:
+            entry = self._existing_file(transaction, path)
+            text = cast(str, entry.value)
+            count = text.count(old) if old else 0
+            if unique and count > 1:
+                lines = _lines_of(text, old)
+                raise Ambiguous(
+                    f"the text to replace stands {count} times in {path}, in lines {', '.join(map(str, lines))}; "
+                    "give more of it, so that it is unique",
+                    lines,
+                )
+            if count and old != new:
+                self._put(transaction, path, text.replace(old, new), expires_at=entry.expires_at)
+            return count
+
+        return self._handle.write(work)[0]
+
+    def insert(self, path: str, line: int, text: str) -> FileInfo:
+        """Insert after a line; 0 is the top."""
+        path = self._file_path(path)
+        check_text("text", text)
+        if isinstance(line, bool) or not isinstance(line, int):
+            raise InvalidInput(f"line must be a whole number, not {line!r}")
+
+        def work(transaction: Transaction) -> Entry:
+            entry = self._existing_file(transaction, path)
+            lines = cast(str, entry.value).split("\n")
+            count = _line_count(cast(str, entry.value))
+            if not 0 <= line <= count:
+                raise InvalidInput(f"line {line} is not in {path}; it has the lines 0 (the top) to {count}")
+            ends_open = line == len(lines)  # after a last line that has no newline of its own
+            lines[line:line] = [text.removesuffix("\n") if not ends_open else text]
+            return self._put(transaction, path, "\n".join(lines), expires_at=entry.expires_at)
+
+        return _info(self._handle.write(work)[0])
+
+    def make_directory(self, path: str) -> FileInfo:
+        """Make a directory and those above it; one that exists is fine."""
+        path = self._file_path(path)
+
+        def work(transaction: Transaction) -> Entry:
+            self._make_directories(transaction, [*parents(path), path])
+            entry = transaction.get(DIRECTORY, key_of(path))
+            assert entry is not None
+            return entry
+
+        return _info(self._handle.write(work)[0])
+
+    def delete(self, path: str) -> Removed:
+        """Delete a file, or a directory with everything in it; the root clears all. One change, to be undone whole."""
+        path = normalise(path, self._limits)
+
+        def work(transaction: Transaction) -> tuple[int, int]:
+            counts = {FILE: 0, DIRECTORY: 0}
+            for kind in (FILE, DIRECTORY):
+                for key in _keys_below(transaction, kind, path):
+                    transaction.delete(kind, key)
+                    counts[kind] += 1
+                if path != ROOT and transaction.delete(kind, key_of(path)) is not None:
+                    counts[kind] += 1
+            return counts[FILE], counts[DIRECTORY]
+
+        (files, directories), commit = self._handle.write(work)
+        return Removed(files, directories, commit)
+
+    def move(self, old: str, new: str) -> int:
+        """Give a file or a directory another path; how many entries went along."""
+        old, new = self._file_path(old), self._file_path(new)
+        if (new + "/").startswith(old + "/"):
+            raise InvalidInput(f"{old} cannot be moved into itself ({new})")
+
+        def work(transaction: Transaction) -> int:
+            if any(transaction.get(kind, key_of(new)) for kind in (FILE, DIRECTORY)):
+                raise AlreadyExists(f"{new} exists already; choose another name")
+            moved = 0
+            for kind in (DIRECTORY, FILE):
+                keys = _keys_below(transaction, kind, old)
+                if transaction.get(kind, key_of(old)) is not None:
+                    keys.insert(0, key_of(old))
+                for key in keys:
+                    if not moved:
+                        self._make_directories(transaction, parents(new))
+                    path = new + path_of(key)[len(old) :]
+                    normalise(path, self._limits)
+                    transaction.move(kind, key, key_of(path), _heading(path))
+                    moved += 1
+            if not moved:
+                raise NotFound(f"{old} does not exist; list its directory to see what does")
+            return moved
+
+        return self._handle.write(work)[0]
+
+    # Rules
+
+    def make_parents(self, transaction: Transaction, path: str) -> None:
+        """Inside a transaction: make the directories above a path, or refuse where one is a file."""
+        self._make_directories(transaction, parents(normalise(path, self._limits)))
+
+    def _file_path(self, path: str) -> str:
+        path = normalise(path, self._limits)
+        if path == ROOT:
+            raise IsADirectory("the root is a directory; name a file or a directory in it")
+        return path
+
+    def _check_size(self, path: str, text: str) -> None:
+        check_text("text", text)
+        size = len(text.encode())
+        if size > self._limits.file_bytes:
+            raise TooLarge(
+                f"{path} would have {size:,} bytes; at most {self._limits.file_bytes:,} are allowed"
+            )
+        if _line_count(text) > self._limits.file_lines:
+            raise TooLarge(f"{path} would pass {self._limits.file_lines:,} lines; split it")
+
+    def _put(self, transaction: Transaction, path: str, text: str, *, expires_at: int | None) -> Entry:
+        self._check_size(path, text)
+        if transaction.get(DIRECTORY, key_of(path)) is not None:
+            raise IsADirectory(f"{path} is a directory; name a file in it")
+        self._make_directories(transaction, parents(path))
+        attributes: dict[str, JSON] = {"size": len(text.encode()), "lines": _line_count(text)}
+        draft = Draft(
+            FILE, key_of(path), text, heading=_heading(path), attributes=attributes, expires_at=expires_at
+        )
+        return transaction.put(draft)
+
+    def _make_directories(self, transaction: Transaction, paths: list[str]) -> None:
+        for path in reversed(paths):
+            if transaction.get(DIRECTORY, key_of(path)) is not None:
+                break
+            if transaction.get(FILE, key_of(path)) is not None:
+                raise NotADirectory(f"{path} is a file; nothing can be put below it")
+            transaction.put(Draft(DIRECTORY, key_of(path), {}))
+
+    def _existing_file(self, transaction: Transaction, path: str) -> Entry:
+        entry = transaction.get(FILE, key_of(path))
+        if entry is not None:
+            return entry
+        if transaction.get(DIRECTORY, key_of(path)) is not None:
+            raise IsADirectory(f"{path} is a directory; name a file in it")
+        raise NotFound(f"{path} does not exist; list its directory to see what does")
+
+
+def _below(path: str) -> str:
+    return key_of(path.rstrip("/") + "/")
+
+
+def _keys_below(transaction: Transaction, kind: str, path: str) -> list[str]:
+    keys: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = transaction.scan(
+            Scan(Filter(kinds=(kind,), key_prefix=_below(path)), limit=_BULK_PAGE, after=cursor)
+        )
+        keys += [entry.key for entry in page.entries]
+        cursor = page.cursor
+        if cursor is None:
+            return keys
+
+
+def _heading(path: str) -> str:
+    return path.strip("/")
+
+
+def _line_count(text: str) -> int:
+    return text.count("\n") + (0 if text.endswith("\n") or not text else 1)
+
+
+def _lines_of(text: str, wanted: str) -> tuple[int, ...]:
+    lines, start = [], text.find(wanted)
+    while start >= 0:
+        lines.append(text.count("\n", 0, start) + 1)
+        start = text.find(wanted, start + len(wanted))
+    return tuple(lines)
+
+
+def _info(entry: Entry) -> FileInfo:
+    return FileInfo(
+        path=path_of(entry.key),
+        kind=cast(Literal["file", "directory"], entry.kind),
+        size=cast(int, entry.attributes.get("size", 0)),
+        lines=cast(int, entry.attributes.get("lines", 0)),
+        revision=entry.revision,
+        created_at=moment(entry.created_at),
+        updated_at=moment(entry.updated_at),
+    )
+
+
+def _child_info(directory: str, kind: str, child: Child) -> FileInfo:
+    return FileInfo(
+        path=f"{directory.rstrip('/')}/{child.name}",
+        kind=cast(Literal["file", "directory"], kind),
+        size=cast(int, child.attributes.get("size", 0)),
+        lines=cast(int, child.attributes.get("lines", 0)),
+        revision=child.revision,
+        created_at=moment(child.created_at),
+        updated_at=moment(child.updated_at),
+    )

@@ -1,0 +1,27 @@
+"""The names that people use for entries, and the keys that these are stored under."""
+
+from __future__ import annotations
+
+from commonplace.entry import SEPARATOR, Entry
+from commonplace.space.paths import path_of
+
+FILE = "file"
+DIRECTORY = "directory"
+RECORD = "record"
+THREAD = "thread"
+MESSAGE = "message"
+WORKING = "working"
+KINDS = (FILE, DIRECTORY, RECORD, THREAD, MESSAGE, WORKING)
+SEARCHED_KINDS = (FILE, RECORD, MESSAGE)
+
+
+def name_of_key(kind: str, key: str) -> str:
+    """A file's path; any other key's parts joined by `/`."""
+    return path_of(key) if kind in (FILE, DIRECTORY) else key.replace(SEPARATOR, "/")
+
+
+def name_of_entry(entry: Entry) -> str:
+    """A file's path, a record's or a thread's id, a message's own id."""
+    if entry.kind == MESSAGE and entry.identity is not None:
+        return entry.identity
+    return name_of_key(entry.kind, entry.key)

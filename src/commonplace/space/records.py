@@ -1,0 +1,300 @@
+"""Structured memories. The same type, source and content is the same record: saving it again merges, atomically."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Literal, cast
+
+from commonplace.checks import JSON, check_json, check_line, check_text
+from commonplace.entry import Draft, Entry
+from commonplace.errors import InvalidInput, NotFound, TooLarge
+from commonplace.filters import Filter, parse_conditions
+from commonplace.limits import Limits
+from commonplace.space.handle import Handle
+from commonplace.space.keys import RECORD
+from commonplace.space.times import expiry, microseconds, moment, optional_moment
+from commonplace.store import Scan, Transaction
+
+_TAG = re.compile(r"[a-z0-9:_-]{1,100}")
+_UNSET: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A structured memory."""
+
+    id: str
+    type: str
+    content: JSON
+    source: str
+    tags: tuple[str, ...]
+    confidence: float
+    hash: str
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    records: tuple[Record, ...]
+    cursor: str | None
+
+
+class Records:
+    """The records of one namespace."""
+
+    def __init__(self, handle: Handle, limits: Limits) -> None:
+        self._handle = handle
+        self._limits = limits
+
+    def create(
+        self,
+        *,
+        type: str,
+        content: JSON,
+        source: str,
+        confidence: float,
+        tags: Sequence[str] = (),
+        ttl_seconds: float | None = None,
+    ) -> Record:
+        """Save a record. One with the same type, source and content gets the union of tags and the larger confidence."""
+        checked = self._check(type, content, source, confidence)
+        clean_tags = self.clean_tags(tags)
+        identity = content_hash(type, source, content)
+        draft = self._draft(str(uuid.uuid4()), checked, clean_tags, identity)
+        _ = draft.passages  # worked out here, so that other writers need not wait for it
+
+        def work(transaction: Transaction) -> Entry:
+            ends = expiry(transaction.time, ttl_seconds)
+            known = transaction.find(RECORD, identity)
+            if known is None:
+                return transaction.put(_with_expiry(draft, ends))
+            return transaction.put(self._merged(known, clean_tags, float(confidence), ends))
+
+        return record_of(self._handle.write(work)[0])
+
+    def get(self, id: str, *, as_of: datetime | str | None = None) -> Record:
+        entry = self._handle.get(RECORD, _check_id(id), as_of=microseconds("as_of", as_of))
+        if entry is None:
+            raise NotFound(f"Memory {id} not found")
+        return record_of(entry)
+
+    def update(
+        self,
+        id: str,
+        *,
+        type: str = _UNSET,
+        content: JSON = _UNSET,
+        source: str = _UNSET,
+        confidence: float = _UNSET,
+        tags: Sequence[str] = _UNSET,
+        ttl_seconds: float | None = _UNSET,
+    ) -> Record:
+        """Edit in place what is given. If that makes it equal to another record, the two become one, the older."""
+        key = _check_id(id)
+
+        def work(transaction: Transaction) -> Entry:
+            entry = transaction.get(RECORD, key)
+            if entry is None:
+                raise NotFound(f"Memory {id} not found")
+            old = record_of(entry)
+            fields = _Fields(
+                old.type if type is _UNSET else type,
+                old.content if content is _UNSET else content,
+                old.source if source is _UNSET else source,
+                old.confidence if confidence is _UNSET else confidence,
+            )
+            checked = self._check(fields.type, fields.content, fields.source, fields.confidence)
+            new_tags = old.tags if tags is _UNSET else self.clean_tags(tags)
+            ends = entry.expires_at if ttl_seconds is _UNSET else expiry(transaction.time, ttl_seconds)
+            identity = content_hash(fields.type, fields.source, fields.content)
+            other = transaction.find(RECORD, identity)
+            if other is not None and other.key != key:
+                older, newer = sorted((other, entry), key=lambda one: (one.created_at, one.id))
+                transaction.delete(RECORD, newer.key)
+                merged = tuple(dict.fromkeys((*record_of(other).tags, *new_tags)))
+                best = max(record_of(other).confidence, checked.confidence)
+                return transaction.put(
+                    _with_expiry(
+                        self._draft(
+                            older.key,
+                            _Fields(fields.type, fields.content, fields.source, best),
+                            merged,
+                            identity,
+                        ),
+                        ends,
+                    )
+                )
+            return transaction.put(_with_expiry(self._draft(key, checked, new_tags, identity), ends))
+
+        return record_of(self._handle.write(work)[0])
+
+    def delete(self, id: str) -> Record:
+        """Delete a record; `restore` brings it back."""
+
+        def work(transaction: Transaction) -> Entry:
+            entry = transaction.delete(RECORD, _check_id(id))
+            if entry is None:
+                raise NotFound(f"Memory {id} not found")
+            return entry
+
+        return record_of(self._handle.write(work)[0])
+
+    def list(
+        self,
+        *,
+        type: str | None = None,
+        tags: Sequence[str] = (),
+        match: Literal["all", "any"] = "all",
+        filter: Mapping[str, object] | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+    ) -> RecordPage:
+        """Records by type and tags, the newest first."""
+        narrowed = Filter(
+            kinds=(RECORD,),
+            types=() if type is None else (check_text("type", type),),
+            all_tags=self.clean_tags(tags) if match == "all" else (),
+            any_tags=self.clean_tags(tags) if match == "any" else (),
+            conditions=parse_conditions(filter),
+        )
+        scan = Scan(narrowed, order="created", descending=True, limit=limit, after=cursor)
+        page = self._handle.store.scan(self._handle.namespace, scan)
+        return RecordPage(tuple(map(record_of, page.entries)), page.cursor)
+
+    # Rules
+
+    def clean_tags(self, tags: Sequence[str]) -> tuple[str, ...]:
+        """Tags trimmed, in lower case, each once; a wrong one is refused."""
+        if isinstance(tags, str) or not isinstance(tags, Sequence):
+            raise InvalidInput("tags must be a list of strings")
+        if len(tags) > self._limits.tags:
+            raise InvalidInput(f"tags array cannot have more than {self._limits.tags} items")
+        clean: dict[str, None] = {}
+        for tag in tags:
+            normal = tag.strip().lower() if isinstance(tag, str) else ""
+            if not _TAG.fullmatch(normal):
+                raise InvalidInput(f'invalid tag: "{tag}"')
+            clean[normal] = None
+        return tuple(clean)
+
+    def _check(self, type: object, content: JSON, source: object, confidence: object) -> _Fields:
+        for name, text in (("type", type), ("source", source)):
+            if not isinstance(text, str) or not text.strip():
+                raise InvalidInput(f"{name} is required and must be a non-empty string")
+            check_line(name, text, max_bytes=1_000)
+        if content is None:
+            raise InvalidInput("content is required")
+        check_json("content", content)
+        if (
+            isinstance(confidence, bool)
+            or not isinstance(confidence, (int, float))
+            or not 0 <= confidence <= 1
+        ):
+            raise InvalidInput("confidence is required and must be a number between 0 and 1")
+        limit = self._limits.record_characters
+        if len(canonical(content)) > limit:
+            raise TooLarge(f"content is too large (max {limit} characters)")
+        return _Fields(cast(str, type), content, cast(str, source), float(confidence))
+
+    def _draft(self, id: str, fields: _Fields, tags: tuple[str, ...], identity: str) -> Draft:
+        attributes: dict[str, JSON] = {
+            "type": fields.type,
+            "source": fields.source,
+            "tags": list(tags),
+            "confidence": fields.confidence,
+        }
+        return Draft(
+            RECORD,
+            id,
+            fields.content,
+            text="\n".join(_leaves(fields.content)),
+            heading=" ".join((fields.type, *tags)),
+            attributes=attributes,
+            identity=identity,
+        )
+
+    def _merged(self, known: Entry, tags: tuple[str, ...], confidence: float, ends: int | None) -> Draft:
+        old = record_of(known)
+        union = tuple(dict.fromkeys((*old.tags, *tags)))
+        fields = _Fields(old.type, old.content, old.source, max(old.confidence, confidence))
+        return _with_expiry(
+            self._draft(known.key, fields, union, old.hash), ends if ends else known.expires_at
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    type: str
+    content: JSON
+    source: str
+    confidence: float
+
+
+def canonical(content: JSON) -> str:
+    """JSON with sorted keys, no spaces, non-ASCII as it is, and whole numbers without a fraction."""
+    return json.dumps(_whole_numbers(content), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def content_hash(type: str, source: str, content: JSON) -> str:
+    """The identity of a record: SHA-256 over the canonical JSON of what makes it what it is."""
+    return sha256(canonical({"type": type, "source": source, "content": content}).encode()).hexdigest()
+
+
+def _whole_numbers(value: JSON) -> JSON:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole_numbers(item) for item in value]
+    return value
+
+
+def _leaves(content: JSON) -> Iterator[str]:
+    """What search sees of a content: its strings and numbers, in order."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        for item in content.values():
+            yield from _leaves(item)
+    elif isinstance(content, (list, tuple)):
+        for item in content:
+            yield from _leaves(item)
+    elif isinstance(content, (int, float)) and not isinstance(content, bool):
+        yield str(content)
+
+
+def _with_expiry(draft: Draft, ends: int | None) -> Draft:
+    return draft if ends is None else replace(draft, expires_at=ends)
+
+
+def _check_id(id: object) -> str:
+    if not isinstance(id, str) or not id.strip():
+        raise InvalidInput("id is required and must be a non-empty string")
+    return check_line("id", id, max_bytes=200)
+
+
+def record_of(entry: Entry) -> Record:
+    attributes = cast(Mapping[str, Any], entry.attributes)
+    return Record(
+        id=entry.key,
+        type=attributes["type"],
+        content=entry.value,
+        source=attributes["source"],
+        tags=tuple(attributes["tags"]),
+        confidence=attributes["confidence"],
+        hash=entry.identity or "",
+        revision=entry.revision,
+        created_at=moment(entry.created_at),
+        updated_at=moment(entry.updated_at),
+        expires_at=optional_moment(entry.expires_at),
+    )

@@ -1,0 +1,168 @@
+"""A space: everything that one namespace holds, through one handle. It cannot leave its namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import Literal
+
+from commonplace.checks import Namespace
+from commonplace.engine.search import Searcher, SearchRequest, SearchResult
+from commonplace.engine.undo import draft_of, undo
+from commonplace.entry import Change, Entry, Revision
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.filters import Filter, parse_conditions
+from commonplace.limits import Limits
+from commonplace.space.files import Files
+from commonplace.space.handle import Handle
+from commonplace.space.keys import DIRECTORY, FILE, KINDS, SEARCHED_KINDS, name_of_entry, name_of_key
+from commonplace.space.paths import key_of, normalise
+from commonplace.space.records import Records
+from commonplace.space.threads import Threads
+from commonplace.space.times import microseconds
+from commonplace.store import NamespaceStats, Transaction
+
+
+class Space:
+    """The files, records and threads of one namespace; its search, history and feed."""
+
+    def __init__(self, handle: Handle, searcher: Searcher, limits: Limits) -> None:
+        self._handle = handle
+        self._searcher = searcher
+        self._limits = limits
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._handle.namespace
+
+    @cached_property
+    def files(self) -> Files:
+        return Files(self._handle, self._limits)
+
+    @cached_property
+    def records(self) -> Records:
+        return Records(self._handle, self._limits)
+
+    @cached_property
+    def threads(self) -> Threads:
+        return Threads(self._handle, self._searcher, self._limits)
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        offset: int = 0,
+        kinds: Sequence[str] | None = None,
+        type: str | None = None,
+        tags: Sequence[str] = (),
+        match: Literal["all", "any"] = "all",
+        filter: Mapping[str, object] | None = None,
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+        as_of: datetime | str | None = None,
+        below: bool = False,
+    ) -> SearchResult:
+        """Find by words and by meaning, over files, records and messages alike; the best first.
+
+        `kinds`, `type`, `tags`, `filter` and the times of the last update narrow it; `as_of` searches what was
+        there at a time; `below` looks into the namespaces under this one as well.
+        """
+        narrowed = Filter(
+            kinds=_check_kinds(kinds),
+            types=() if type is None else (type,),
+            all_tags=self.records.clean_tags(tags) if match == "all" else (),
+            any_tags=self.records.clean_tags(tags) if match == "any" else (),
+            updated_after=microseconds("after", after),
+            updated_before=microseconds("before", before),
+            conditions=parse_conditions(filter),
+        )
+        request = SearchRequest(query, narrowed, limit, offset, microseconds("as_of", as_of))
+        namespaces = self._handle.store.namespaces(self.namespace) if below else [self.namespace]
+        found = self._searcher.search(namespaces, request)
+        named = tuple(replace(hit, key=name_of_entry(hit.entry)) for hit in found)
+        return replace(found, hits=named)
+
+    def history(self, kind: str, key: str) -> list[Revision]:
+        """Every revision of a file's path, a record's id or a thread's id, oldest first, deletions included."""
+        return self._handle.store.history(self.namespace, *self._place(kind, key))
+
+    def state(self, kind: str, key: str, revision: int) -> Entry:
+        """One state of an entry as it was."""
+        found = self._handle.store.state(self.namespace, *self._place(kind, key), revision)
+        if found is None:
+            raise NotFound(
+                f"{kind} {key} has no state with revision {revision}; its history lists those it has"
+            )
+        return replace(found, key=key)
+
+    def restore(self, kind: str, key: str, revision: int) -> int:
+        """Make a former state the present one, as a new revision; the commit that did it."""
+        place = self._place(kind, key)
+
+        def work(transaction: Transaction) -> None:
+            state = transaction.state(*place, revision)
+            if state is None:
+                raise NotFound(
+                    f"{kind} {key} has no state with revision {revision}; its history lists those it has"
+                )
+            if kind == FILE:
+                self.files.make_parents(transaction, key)
+            transaction.put(draft_of(state))
+
+        _, commit = self._handle.write(work)
+        assert commit is not None
+        return commit
+
+    def undo(self, commit: int) -> int:
+        """Take back a whole commit as a new one, or raise Conflict and change nothing; the new commit."""
+        _, undone = self._handle.write(lambda transaction: undo(transaction, commit))
+        assert undone is not None
+        return undone
+
+    def changes(self, after: int = 0, limit: int = 1_000) -> list[Change]:
+        """What was changed after a commit, in order; pass the last commit seen to go on."""
+        feed = self._handle.store.changes(self.namespace, after, limit)
+        return [replace(change, key=name_of_key(change.kind, change.key)) for change in feed]
+
+    def stats(self) -> NamespaceStats:
+        return self._handle.store.namespace_stats(self.namespace)
+
+    def purge(
+        self, kind: str | None = None, key: str | None = None, *, history_before: datetime | str | None = None
+    ) -> int:
+        """Erase for good, not to be undone: one entry with its history, all of a kind, or this whole namespace.
+
+        With `history_before` only former states that ended before that time. Returns how many states were erased.
+        """
+        if key is not None and kind is None:
+            raise InvalidInput(
+                "purge of one entry needs its kind as well, such as purge('file', '/notes/today')"
+            )
+        place = (None, None) if kind is None else (kind, None) if key is None else self._place(kind, key)
+        return self._handle.store.purge(
+            self.namespace,
+            kind=place[0],
+            key=place[1],
+            history_before=microseconds("history_before", history_before),
+        )
+
+    def _place(self, kind: str, key: str) -> tuple[str, str]:
+        """The kind and the stored key of what a caller names."""
+        _check_kinds([kind])
+        if kind in (FILE, DIRECTORY):
+            return kind, key_of(normalise(key, self._limits))
+        return kind, key
+
+
+def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:
+    if kinds is None:
+        return SEARCHED_KINDS
+    if isinstance(kinds, str):
+        raise InvalidInput('kinds must be a list, such as ["file", "record"]')
+    for kind in kinds:
+        if kind not in KINDS:
+            raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")
+    return tuple(kinds)

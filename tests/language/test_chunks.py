@@ -1,0 +1,110 @@
+"""Passages cover a text, end where a reader would cut, and stay the same where the text stays the same."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonplace.language.chunks import PASSAGE, WHOLE, Span, resume, split
+
+UNITS = [
+    "a",
+    "word ",
+    "漢",
+    "字。",
+    "End. ",
+    "\n\n",
+    "\n",
+    "x" * 700,
+    "字" * 200,
+    "e\u0301",
+    "word word. " * 40,
+]
+
+
+@st.composite
+def long_texts(draw: st.DrawFn) -> str:
+    seed, length = draw(st.integers(0, 2**32)), draw(st.integers(0, 120))
+    return "".join(random.Random(seed).choices(UNITS, k=length))
+
+
+@given(long_texts())
+def test_passages_cover_every_character_in_order(text: str) -> None:
+    spans = split(text)
+    assert [span.start for span in spans[:1]] == [0] * bool(text)
+    assert [span.end for span in spans[-1:]] == [len(text)] * bool(text)
+    for one, following in pairwise(spans):
+        assert one.start < following.start <= one.end < following.end
+
+
+@given(long_texts(), long_texts())
+def test_appending_changes_no_passage_but_the_last(text: str, more: str) -> None:
+    before = split(text)[:-1]
+    assert split(text + more)[: len(before)] == before
+
+
+@given(long_texts(), long_texts(), long_texts())
+def test_after_any_edit_only_the_passages_near_it_are_made_again(start: str, old: str, new: str) -> None:
+    former, present = start + old, start + new
+    differing = (place for place, (was, now) in enumerate(zip(former, present, strict=False)) if was != now)
+    shared = next(differing, min(len(former), len(present)))
+    kept, restart = resume(split(former), shared)
+    assert kept + split(present, restart) == split(present)
+
+
+def test_a_short_edit_at_the_end_of_a_long_text_keeps_nearly_all() -> None:
+    text = "A sentence of a long note. " * 400
+    spans = split(text)
+    kept, restart = resume(spans, len(text))
+    assert len(spans) - len(kept) <= 2
+    assert restart == spans[len(kept)].start
+
+
+def test_nothing_is_kept_of_an_empty_text() -> None:
+    assert split("") == []
+    assert resume([], 0) == ([], 0)
+
+
+@pytest.mark.parametrize(("text", "largest"), [("a" * 9_000, PASSAGE), ("漢" * 9_000, PASSAGE // 3)])
+def test_a_passage_fits_the_model(text: str, largest: int) -> None:
+    assert max(end - start for start, end in split(text)[:-1]) == largest
+
+
+def test_a_text_of_moderate_length_stays_whole() -> None:
+    assert split("a" * WHOLE) == [Span(0, WHOLE)]
+    assert len(split("a" * (WHOLE + 1))) == 2
+
+
+def test_a_passage_ends_with_a_paragraph_if_it_can() -> None:
+    text = "One sentence. " * 60 + "\n\n" + "Another sentence. " * 60
+    first, second = split(text)
+    assert text[first.start : first.end].endswith("\n\n")
+    assert text[second.start :].startswith("One sentence.")
+
+
+def test_a_passage_ends_with_a_sentence_else_with_a_word() -> None:
+    sentences = "Some words of a sentence. " * 100
+    assert all(sentences[:end].endswith(". ") for _, end in split(sentences))
+    words = "word " * 600
+    assert all(words[:end].endswith(" ") and words[start:].startswith("word") for start, end in split(words))
+
+
+def test_no_letter_is_parted_from_its_accent() -> None:
+    text = "x" + "e\u0301" * 3_000
+    starts = [start for start, _ in split(text)[1:]]
+    ends = [end for _, end in split(text)[:-1]]
+    assert starts
+    assert {text[place] for place in starts + ends} == {"e"}
+
+
+@pytest.mark.parametrize("unit", ["a", "漢", "漢a", "\n", "\n ", ". ", "\u0301", "a b"])
+def test_a_hostile_megabyte_is_split_in_linear_time(unit: str) -> None:
+    text = (unit * 1_000_000)[:1_000_000]
+    began = time.process_time()
+    split(text)
+    assert time.process_time() - began < 10
