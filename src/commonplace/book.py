@@ -70,9 +70,7 @@ def _open_store(
     elif str(path) != MEMORY:
         text = check_text("the book's path", str(path)).removeprefix("sqlite:///")
         if "://" in text:
-            raise ConfigurationError(
-                f"{text.partition('://')[0]}:// is no known kind of book; give a file or :memory:"
-            )
+            raise ConfigurationError(f"{text.partition('://')[0]}:// is no known kind of book; give a file or :memory:")
         path = Path(text).expanduser().absolute()
     return SQLiteStore(path, durability=durability, busy_seconds=busy_seconds, clock=clock or system_time)
 

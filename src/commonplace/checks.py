@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from commonplace.errors import InvalidInput, TooLarge
 
-JSON: TypeAlias = "None | bool | int | float | str | Sequence[JSON] | Mapping[str, JSON]"
+JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 Namespace: TypeAlias = tuple[str, ...]
 
 MAX_TEXT_BYTES = 100_000_000

@@ -95,7 +95,7 @@ def _conditions(path: tuple[str, ...], where: Mapping[str, Any]) -> Iterable[Con
                 raise InvalidInput(f"operator {name} needs a field around it: {{field: {{{name}: …}}}}")
             if name not in OPERATORS:
                 raise InvalidInput(f"unknown operator {name}; use one of {', '.join(OPERATORS)}")
-            yield _condition(path, cast(Operator, name), wanted)
+            yield _condition(path, name, wanted)
         elif isinstance(wanted, Mapping) and wanted:
             yield from _conditions((*path, name), wanted)
         else:
@@ -169,7 +169,7 @@ def equal(left: JSON, right: JSON) -> bool:
         return left.keys() == right.keys() and all(equal(left[name], right[name]) for name in left)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(left) == len(right) and all(map(equal, left, right))
-    return _comparable(left) == _comparable(right)
+    return bool(_comparable(left) == _comparable(right))
 
 
 def _comparable(value: JSON) -> Any:

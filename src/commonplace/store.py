@@ -180,7 +180,7 @@ class Store(ABC):
     def write(
         self, namespace: Namespace, work: Callable[[Transaction], T], *, actor: str | None = None
     ) -> tuple[T, int | None]:
-        """Run `work` alone and whole; return its result and the commit's number (None: nothing changed) once durable."""
+        """Run `work` alone and whole; once durable, return its result and the commit (None: nothing changed)."""
 
     @abstractmethod
     def get(
@@ -208,9 +208,17 @@ class Store(ABC):
 
     @abstractmethod
     def search_text(
-        self, namespace: Namespace, terms: Mapping[str, float], filter: Filter, limit: int
+        self,
+        namespace: Namespace,
+        terms: Mapping[str, float],
+        filter: Filter,
+        limit: int,
+        also: Sequence[int] = (),
     ) -> list[Candidate]:
-        """The best live entries by BM25 with the namespace's own counts; a score is a share of the ceiling, 0..1."""
+        """The best live entries by BM25 with the namespace's own counts; a score is a share of the ceiling, 0..1.
+
+        Entries named in `also`, which pass the filter, are scored and added where any term occurs in them.
+        """
 
     @abstractmethod
     def search_vectors(
@@ -224,9 +232,9 @@ class Store(ABC):
 
     @abstractmethod
     def passage_vectors(
-        self, namespace: Namespace, model: str, states: Sequence[Entry]
+        self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int, int, NDArray[float32]]]:
-        """The vectors that former states had: entry id, start, end, vector."""
+        """The vectors of states, named by entry id and the commit they had: entry id, start, end, vector."""
 
     @abstractmethod
     def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:

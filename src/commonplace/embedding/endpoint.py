@@ -66,9 +66,7 @@ class EndpointEmbedder:
             raise ConfigurationError(f"write the endpoint as {provider}:MODEL@https://host/v1")
         # The identity is stored with every vector, and the address is in it: no secret may be.
         if parts.username or parts.password or parts.query:
-            raise ConfigurationError(
-                "the endpoint's address must hold no credentials; give the API key by itself"
-            )
+            raise ConfigurationError("the endpoint's address must hold no credentials; give the API key by itself")
         self._model = model
         self._url = url.rstrip("/")
         self._options = options
@@ -153,9 +151,7 @@ class EndpointEmbedder:
             vectors = np.array([row["embedding"] for row in in_order], dtype=np.float32)
         except (ValueError, KeyError, TypeError) as error:
             raise _TryAgain(f"the answer holds no embeddings: {answer[:100]!r}") from error
-        whole = (
-            [row["index"] for row in in_order] == list(range(count)) and vectors.ndim == 2 and vectors.size
-        )
+        whole = [row["index"] for row in in_order] == list(range(count)) and vectors.ndim == 2 and vectors.size
         if not whole or not np.isfinite(vectors).all():
             raise _TryAgain(f"the answer is no list of {count} vectors: {answer[:100]!r}")
         return vectors

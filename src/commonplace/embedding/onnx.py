@@ -113,9 +113,7 @@ class OnnxEmbedder:
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(
-            str(path / "model.onnx"), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(str(path / "model.onnx"), options, providers=["CPUExecutionProvider"])
         tokenizer = WordPiece.from_file(path / "vocab.txt", max_tokens=self._model.max_tokens)
         return _Loaded(session, frozenset(one.name for one in session.get_inputs()), tokenizer)
 

@@ -107,9 +107,7 @@ def _gather(model: Model, made: Path, work: Path, source_folder: Path | None, pr
             failures.append(f"{source}: {error}")
             continue
         failures += [
-            f"{source}: the hash of {name} is wrong"
-            for name, path in fetched.items()
-            if not accept(name, path)
+            f"{source}: the hash of {name} is wrong" for name, path in fetched.items() if not accept(name, path)
         ]
     if missing:
         tried = "".join(f"\n  - {failure}" for failure in failures)

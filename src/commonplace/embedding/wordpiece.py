@@ -89,9 +89,7 @@ class WordPiece:
     def __init__(self, vocabulary: Mapping[str, int], *, max_tokens: int) -> None:
         missing = [token for token in ("[UNK]", "[CLS]", "[SEP]") if token not in vocabulary]
         if missing:
-            raise ConfigurationError(
-                f"the vocabulary has no {', '.join(missing)}; it is not a BERT vocabulary"
-            )
+            raise ConfigurationError(f"the vocabulary has no {', '.join(missing)}; it is not a BERT vocabulary")
         self._vocabulary = vocabulary
         self._max_tokens = max_tokens
         self._unknown = (vocabulary["[UNK]"],)
@@ -104,9 +102,7 @@ class WordPiece:
         """Read `vocab.txt` (a token a line, LF or CRLF) or a `tokenizer.json` that holds a WordPiece."""
         text = path.read_text(encoding="utf-8")
         if path.suffix != ".json":
-            return cls(
-                {token: number for number, token in enumerate(text.split("\n"))}, max_tokens=max_tokens
-            )
+            return cls({token: number for number, token in enumerate(text.split("\n"))}, max_tokens=max_tokens)
         try:
             vocabulary = json.loads(text)["model"]["vocab"]
         except (ValueError, KeyError, TypeError) as error:

@@ -44,9 +44,7 @@ class Indexer:
         if self._thread is None:
             with self._mutex:
                 if self._thread is None and not self._is_closed:
-                    self._thread = threading.Thread(
-                        target=self._loop, name="commonplace-indexer", daemon=True
-                    )
+                    self._thread = threading.Thread(target=self._loop, name="commonplace-indexer", daemon=True)
                     self._thread.start()
 
     def hurry(self, namespace: Namespace, seconds: float) -> Indexing:

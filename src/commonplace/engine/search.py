@@ -38,12 +38,14 @@ LAG_SECONDS = 0.2
 """How long a search waits for what was written just before it to be embedded."""
 
 FEWEST_CANDIDATES = 60
+LIVE = 2**62
+"""A commit that no namespace reaches: a state of that commit is the live one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     query: str
-    filter: Filter = Filter()
+    filter: Filter
     limit: int = 10
     offset: int = 0
     as_of: int | None = None
@@ -95,7 +97,7 @@ class Searcher:
         self._store = store
         self._models = models
         self._indexer = indexer
-        self._embed_query = lru_cache(maxsize=256)(_embed_query)
+        self._embed_query = lru_cache(maxsize=256)(self._embed_query_anew)
 
     def search(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult:
         notices: dict[str, None] = {}
@@ -123,11 +125,15 @@ class Searcher:
 
     def _query_vector(self, embedder: Embedder, query: str, notices: dict[str, None]) -> _Meaning | None:
         try:
-            vector = self._embed_query(embedder, query)
+            vector = self._embed_query(embedder.identity, query)
             return _Meaning(embedder.identity, vector, Calibration(*embedder.calibration))
         except CommonplaceError as error:
             notices[f"keywords only: {error}"] = None
             return None
+
+    def _embed_query_anew(self, model: str, query: str) -> NDArray[float32]:
+        vectors = self._models.for_identity(model).embed([query], purpose="query")
+        return vectors.reshape(-1)
 
     def _hurry(self, namespace: Namespace, notices: dict[str, None]) -> None:
         try:
@@ -136,13 +142,9 @@ class Searcher:
             notices[f"new passages are found by keywords only: {error}"] = None
             return
         if state.serving != state.target:
-            notices[
-                f"the book is being embedded anew with {state.target}; until then {state.serving} answers"
-            ] = None
+            notices[f"the book is being embedded anew with {state.target}; until then {state.serving} answers"] = None
         elif state.pending:
-            notices[f"{state.pending:,} passages wait for their vectors and are found by keywords only"] = (
-                None
-            )
+            notices[f"{state.pending:,} passages wait for their vectors and are found by keywords only"] = None
 
     # One namespace
 
@@ -159,12 +161,15 @@ class Searcher:
         if request.as_of is not None:
             self._store.write(namespace, lambda transaction: None)  # ends what has expired, so it is former
             filter = replace(filter, unchanged_since=request.as_of)
-        by_words = self._store.search_text(namespace, terms, filter, count) if terms else []
         by_meaning = (
-            self._store.search_vectors(namespace, meaning.model, meaning.vector, filter, count)
-            if meaning
-            else []
+            self._store.search_vectors(namespace, meaning.model, meaning.vector, filter, count) if meaning else []
         )
+        near = [candidate.entry_id for candidate in by_meaning]
+        by_words = self._store.search_text(namespace, terms, filter, count, near) if terms else []
+        if meaning is not None:
+            # Each side's finds are scored by the other side too: half a score would rank them too low.
+            missing = {candidate.entry_id for candidate in by_words}.difference(near)
+            by_meaning += self._nearness(namespace, meaning, [(entry_id, LIVE) for entry_id in missing])
         calibration = meaning.calibration if meaning else Calibration(0.0, 1.0)
         spans = _spans(by_words, by_meaning)
         fused = fuse(
@@ -200,6 +205,14 @@ class Searcher:
                 break
         return hits[:wanted]
 
+    def _nearness(self, namespace: Namespace, meaning: _Meaning, states: Sequence[tuple[int, int]]) -> list[Candidate]:
+        if not states:
+            return []
+        return [
+            Candidate(entry_id, float(vector @ meaning.vector), start, end)
+            for entry_id, start, end, vector in self._store.passage_vectors(namespace, meaning.model, states)
+        ]
+
     def _search_former(
         self,
         namespace: Namespace,
@@ -213,15 +226,9 @@ class Searcher:
         if not states:
             return []
         counts = self._store.term_counts(namespace, list(terms))
-        by_words = [
-            candidate for state in states.values() for candidate in _score_passages(state, terms, counts)
-        ]
-        by_meaning = []
-        if meaning is not None:
-            for entry_id, start, end, vector in self._store.passage_vectors(
-                namespace, meaning.model, list(states.values())
-            ):
-                by_meaning.append(Candidate(entry_id, float(vector @ meaning.vector), start, end))
+        by_words = [candidate for state in states.values() for candidate in _score_passages(state, terms, counts)]
+        commits = [(state.id, state.commit) for state in states.values()]
+        by_meaning = [] if meaning is None else self._nearness(namespace, meaning, commits)
         spans = _spans(
             sorted(by_words, key=lambda candidate: -candidate.score),
             sorted(by_meaning, key=lambda candidate: -candidate.score),
@@ -233,10 +240,6 @@ class Searcher:
             calibration=meaning.calibration if meaning else Calibration(0.0, 1.0),
         )
         return [_hit(states[found.id], found, spans[found.id], request.query) for found in fused]
-
-
-def _embed_query(embedder: Embedder, query: str) -> NDArray[float32]:
-    return embedder.embed([query], purpose="query")[0]
 
 
 def _spans(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> dict[int, Span]:
@@ -274,11 +277,7 @@ def _score_passages(state: Entry, terms: Mapping[str, float], counts: TermCounts
 
 
 def _hit(entry: Entry, fused: Fused, span: Span, query: str) -> Hit:
-    parts = {
-        name: part
-        for name, part in (("keyword", fused.keyword), ("meaning", fused.meaning))
-        if part is not None
-    }
+    parts = {name: part for name, part in (("keyword", fused.keyword), ("meaning", fused.meaning)) if part is not None}
     shown = span if span.end else None
     shown_text = snippet(entry.text, query, span=shown)
     return Hit(entry.kind, entry.key, entry, fused.score, parts, shown_text, span.start, span.end)

@@ -31,9 +31,7 @@ def undo(transaction: Transaction, commit: int) -> int:
         if state.expires_at is None or state.expires_at > transaction.time
     }
     if not begun and not ended:
-        raise NotFound(
-            f"there is no commit {commit} to undo here; `changes` lists the commits that can be undone"
-        )
+        raise NotFound(f"there is no commit {commit} to undo here; `changes` lists the commits that can be undone")
     _check_unchanged(transaction, commit, begun, ended)
     for entry_id, state in begun.items():
         if entry_id not in ended:
@@ -51,9 +49,7 @@ def undo(transaction: Transaction, commit: int) -> int:
     return len(begun.keys() | ended.keys())
 
 
-def _check_unchanged(
-    transaction: Transaction, commit: int, begun: dict[int, Entry], ended: dict[int, Entry]
-) -> None:
+def _check_unchanged(transaction: Transaction, commit: int, begun: dict[int, Entry], ended: dict[int, Entry]) -> None:
     places = {(state.kind, state.key) for state in begun.values()}
     for state in begun.values():
         present = transaction.get(state.kind, state.key)

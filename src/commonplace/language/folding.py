@@ -47,9 +47,7 @@ _PLAIN = {
     "Ё": "Е",
 }
 # Soft hyphen, joiners, variation selectors, keycap, skin tones: how a character looks, not what it is.
-_INVISIBLE = re.compile(
-    "[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
-)
+_INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]")
 # Diacritics of Latin, Greek and Cyrillic; the pointing that Hebrew and Arabic are usually written without.
 _DECORATION = re.compile(
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u0652\u0670]"

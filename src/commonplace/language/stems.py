@@ -29,8 +29,7 @@ _IRREGULAR = {
     "does": "does",
 }
 _NO_SUFFIX = (
-    "sky news howe atlas cosmos bias andes inning outing canning herring earring evening "
-    "proceed exceed succeed"
+    "sky news howe atlas cosmos bias andes inning outing canning herring earring evening proceed exceed succeed"
 )
 _INVARIANT = frozenset(_NO_SUFFIX.split())
 _STEP_2 = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, cast
@@ -83,7 +83,7 @@ class Files:
     def stat(self, path: str) -> FileInfo:
         path = normalise(path, self._limits)
         if path == ROOT:
-            return FileInfo(ROOT, DIRECTORY, 0, 0, 0, moment(0), moment(0))
+            return FileInfo(ROOT, "directory", 0, 0, 0, moment(0), moment(0))
         for kind in (FILE, DIRECTORY):
             entry = self._handle.get(kind, key_of(path))
             if entry is not None:
@@ -121,9 +121,7 @@ class Files:
 
     # Writing
 
-    def write(
-        self, path: str, text: str, *, overwrite: bool = True, ttl_seconds: float | None = None
-    ) -> FileInfo:
+    def write(self, path: str, text: str, *, overwrite: bool = True, ttl_seconds: float | None = None) -> FileInfo:
         """Put a text at a path, with its directories; `overwrite=False` refuses an existing file."""
         path = self._file_path(path)
         self._check_size(path, text)
@@ -144,9 +142,7 @@ class Files:
             entry = transaction.get(FILE, key_of(path))
             old = "" if entry is None else cast(str, entry.value)
             gap = "" if not old or old.endswith("\n") or text.startswith("\n") else "\n"
-            return self._put(
-                transaction, path, old + gap + text, expires_at=entry.expires_at if entry else None
-            )
+            return self._put(transaction, path, old + gap + text, expires_at=entry.expires_at if entry else None)
 
         return _info(self._handle.write(work)[0])
 
@@ -264,9 +260,7 @@ class Files:
         check_text("text", text)
         size = len(text.encode())
         if size > self._limits.file_bytes:
-            raise TooLarge(
-                f"{path} would have {size:,} bytes; at most {self._limits.file_bytes:,} are allowed"
-            )
+            raise TooLarge(f"{path} would have {size:,} bytes; at most {self._limits.file_bytes:,} are allowed")
         if _line_count(text) > self._limits.file_lines:
             raise TooLarge(f"{path} would pass {self._limits.file_lines:,} lines; split it")
 
@@ -276,12 +270,10 @@ class Files:
             raise IsADirectory(f"{path} is a directory; name a file in it")
         self._make_directories(transaction, parents(path))
         attributes: dict[str, JSON] = {"size": len(text.encode()), "lines": _line_count(text)}
-        draft = Draft(
-            FILE, key_of(path), text, heading=_heading(path), attributes=attributes, expires_at=expires_at
-        )
+        draft = Draft(FILE, key_of(path), text, heading=_heading(path), attributes=attributes, expires_at=expires_at)
         return transaction.put(draft)
 
-    def _make_directories(self, transaction: Transaction, paths: list[str]) -> None:
+    def _make_directories(self, transaction: Transaction, paths: Sequence[str]) -> None:
         for path in reversed(paths):
             if transaction.get(DIRECTORY, key_of(path)) is not None:
                 break
@@ -306,9 +298,7 @@ def _keys_below(transaction: Transaction, kind: str, path: str) -> list[str]:
     keys: list[str] = []
     cursor: str | None = None
     while True:
-        page = transaction.scan(
-            Scan(Filter(kinds=(kind,), key_prefix=_below(path)), limit=_BULK_PAGE, after=cursor)
-        )
+        page = transaction.scan(Scan(Filter(kinds=(kind,), key_prefix=_below(path)), limit=_BULK_PAGE, after=cursor))
         keys += [entry.key for entry in page.entries]
         cursor = page.cursor
         if cursor is None:

@@ -42,9 +42,7 @@ def _check_segment(segment: str) -> None:
     for _ in range(_MAX_DECODINGS):
         parts = re.split(r"[/\\]", unicodedata.normalize("NFKC", decoded))
         if any(part.strip() in (".", "..") for part in parts):
-            raise InvalidInput(
-                f'invalid path segment: {segment!r}; ".." and "." are not allowed, in any encoding'
-            )
+            raise InvalidInput(f'invalid path segment: {segment!r}; ".." and "." are not allowed, in any encoding')
         check_line("path", decoded, max_bytes=16 * MAX_SEGMENT_BYTES)
         again = unquote(decoded)
         if again == decoded:

@@ -65,7 +65,7 @@ class Records:
         tags: Sequence[str] = (),
         ttl_seconds: float | None = None,
     ) -> Record:
-        """Save a record. One with the same type, source and content gets the union of tags and the larger confidence."""
+        """Save a record; the same type, source and content again gives it all tags and the larger confidence."""
         checked = self._check(type, content, source, confidence)
         clean_tags = self.clean_tags(tags)
         identity = content_hash(type, source, content)
@@ -194,11 +194,7 @@ class Records:
         if content is None:
             raise InvalidInput("content is required")
         check_json("content", content)
-        if (
-            isinstance(confidence, bool)
-            or not isinstance(confidence, (int, float))
-            or not 0 <= confidence <= 1
-        ):
+        if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0 <= confidence <= 1:
             raise InvalidInput("confidence is required and must be a number between 0 and 1")
         limit = self._limits.record_characters
         if len(canonical(content)) > limit:
@@ -226,9 +222,7 @@ class Records:
         old = record_of(known)
         union = tuple(dict.fromkeys((*old.tags, *tags)))
         fields = _Fields(old.type, old.content, old.source, max(old.confidence, confidence))
-        return _with_expiry(
-            self._draft(known.key, fields, union, old.hash), ends if ends else known.expires_at
-        )
+        return _with_expiry(self._draft(known.key, fields, union, old.hash), ends if ends else known.expires_at)
 
 
 @dataclass(frozen=True, slots=True)

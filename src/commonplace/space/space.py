@@ -93,9 +93,7 @@ class Space:
         """One state of an entry as it was."""
         found = self._handle.store.state(self.namespace, *self._place(kind, key), revision)
         if found is None:
-            raise NotFound(
-                f"{kind} {key} has no state with revision {revision}; its history lists those it has"
-            )
+            raise NotFound(f"{kind} {key} has no state with revision {revision}; its history lists those it has")
         return replace(found, key=key)
 
     def restore(self, kind: str, key: str, revision: int) -> int:
@@ -105,9 +103,7 @@ class Space:
         def work(transaction: Transaction) -> None:
             state = transaction.state(*place, revision)
             if state is None:
-                raise NotFound(
-                    f"{kind} {key} has no state with revision {revision}; its history lists those it has"
-                )
+                raise NotFound(f"{kind} {key} has no state with revision {revision}; its history lists those it has")
             if kind == FILE:
                 self.files.make_parents(transaction, key)
             transaction.put(draft_of(state))
@@ -138,9 +134,7 @@ class Space:
         With `history_before` only former states that ended before that time. Returns how many states were erased.
         """
         if key is not None and kind is None:
-            raise InvalidInput(
-                "purge of one entry needs its kind as well, such as purge('file', '/notes/today')"
-            )
+            raise InvalidInput("purge of one entry needs its kind as well, such as purge('file', '/notes/today')")
         place = (None, None) if kind is None else (kind, None) if key is None else self._place(kind, key)
         return self._handle.store.purge(
             self.namespace,

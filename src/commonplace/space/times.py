@@ -38,10 +38,6 @@ def expiry(now: int, ttl_seconds: float | None) -> int | None:
     """When something written now ends, from how long it may live."""
     if ttl_seconds is None:
         return None
-    if (
-        isinstance(ttl_seconds, bool)
-        or not isinstance(ttl_seconds, (int, float))
-        or not 0 < ttl_seconds <= 3e9
-    ):
+    if isinstance(ttl_seconds, bool) or not isinstance(ttl_seconds, (int, float)) or not 0 < ttl_seconds <= 3e9:
         raise InvalidInput(f"ttl_seconds must be a number of seconds above 0, not {ttl_seconds!r}")
     return now + int(ttl_seconds * 1_000_000)

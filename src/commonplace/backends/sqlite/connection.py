@@ -5,18 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol, cast
 
 import apsw
 
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unavailable
+
+
+class Cursor(Protocol):
+    """Rows as SQLite gives them; the statement knows their types."""
+
+    def fetchall(self) -> list[Any]: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """What our statements need of a connection of apsw."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+    def execute(self, statements: str, bindings: Any = ()) -> Cursor: ...
+    def close(self) -> None: ...
+
 
 APPLICATION_ID = 0x434D4E50  # "CMNP", so that no other program's database is taken for a book
 MEMORY = ":memory:"
 Durability = Literal["full", "normal"]
 
 
-def connect(path: str, *, busy_seconds: float, durability: Durability) -> apsw.Connection:
+def connect(path: str, *, busy_seconds: float, durability: Durability) -> Connection:
     """A connection that waits for locks, and whose commits survive a power cut when durability is full."""
     with translated(path):
         connection = apsw.Connection(path)
@@ -32,7 +49,7 @@ def connect(path: str, *, busy_seconds: float, durability: Durability) -> apsw.C
         except BaseException:
             connection.close()
             raise
-    return connection
+    return cast(Connection, connection)
 
 
 @contextmanager
@@ -56,9 +73,7 @@ def translate(error: apsw.Error, path: str) -> CommonplaceError:
     if isinstance(error, apsw.FullError):
         return Unavailable(f"no space left for {path}; nothing was changed, free disk space and try again")
     if isinstance(error, apsw.ReadOnlyError):
-        return ConfigurationError(
-            f"{path} is read-only; nothing was changed, make it and its folder writable"
-        )
+        return ConfigurationError(f"{path} is read-only; nothing was changed, make it and its folder writable")
     if isinstance(error, apsw.CantOpenError):
         folder = Path(path).parent
         reason = "its folder does not exist" if not folder.is_dir() else "it cannot be opened or created"

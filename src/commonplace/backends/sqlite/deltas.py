@@ -20,7 +20,7 @@ _COMPRESS_FROM = 200
 _SPLICE = struct.Struct("<cII")
 
 
-def whole(text: str) -> Stored:
+def whole(text: str) -> str | bytes:
     if len(text) < _COMPRESS_FROM:
         return text
     packed = b"z" + zlib.compress(text.encode(), 6)
@@ -50,7 +50,7 @@ def is_whole(stored: Stored) -> bool:
 
 
 def decode_last(newest: str | None, chain: Iterable[Stored]) -> str:
-    """The oldest text of a chain of deltas that is given newest first; `newest` is None where the chain begins whole."""
+    """The oldest text of a chain of deltas, given newest first; `newest` is None where the chain begins whole."""
     text = newest
     cut: int | None = None
     for stored in chain:
@@ -59,7 +59,8 @@ def decode_last(newest: str | None, chain: Iterable[Stored]) -> str:
         elif is_whole(stored):
             text, cut = _unpack(stored), None
         else:
-            assert text is not None and isinstance(stored, bytes)
+            assert text is not None
+            assert isinstance(stored, bytes)
             base = text if cut is None else text[:cut]
             _, head, tail = _SPLICE.unpack_from(stored)
             middle = zlib.decompress(stored[_SPLICE.size :]).decode()

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
 
-import apsw
-
+from commonplace.backends.sqlite.connection import Connection
 from commonplace.language import bm25
 from commonplace.language.passages import (
     LENGTH_STEPS,
@@ -58,24 +57,24 @@ def tokens(namespace_id: int, terms: Mapping[str, int]) -> str:
     )
 
 
-def add(connection: apsw.Connection, namespace_id: int, chunk_id: int, passage: Passage) -> None:
+def add(connection: Connection, namespace_id: int, chunk_id: int, passage: Passage) -> None:
     connection.execute(
         "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
         (rowid(chunk_id, passage.length), tokens(namespace_id, passage.terms)),
     )
 
 
-def remove(connection: apsw.Connection, chunk_id: int, length: int) -> None:
+def remove(connection: Connection, chunk_id: int, length: int) -> None:
     connection.execute("DELETE FROM keywords WHERE rowid = ?", (rowid(chunk_id, length),))
 
 
 def rank(
-    connection: apsw.Connection, counts: Counts, terms: Mapping[str, float], keep: int | None
-) -> list[tuple[int, float]]:
-    """Chunks with their scores as a share of the ceiling, best first: at least the best `keep`, or all.
+    connection: Connection, counts: Counts, terms: Mapping[str, float], keep: int | None, known: Iterable[int] = ()
+) -> tuple[list[tuple[int, float]], dict[int, float]]:
+    """Chunks with their scores as a share of the ceiling, best first: the best `keep`, or all.
 
     Rare terms come first. Once the terms that remain cannot lift a new passage among the best `keep`, their lists only
-    add to the passages already found; so a common word costs little.
+    add to the passages already found; so a common word costs little. The rowids in `known` are scored in any case.
     """
     postings = list(_postings(connection, counts.namespace_id, terms))
     average = counts.total_length / max(1, counts.passages)
@@ -85,8 +84,8 @@ def rank(
         tables.append((containing, weight * bm25.idf(counts.passages, containing), levels))
     ceiling = bm25.ceiling((1.0, idf) for _, idf, _ in tables)
     if ceiling <= 0:
-        return []
-    scores: dict[int, float] = {}
+        return [], {}
+    scores = dict.fromkeys(known, 0.0)
     bound = ceiling
     is_open = True
     for containing, idf, levels in sorted(tables, key=lambda table: table[0]):
@@ -97,34 +96,30 @@ def rank(
         bound -= idf
         for frequency, rows in levels:
             steps = [bm25.contribution(idf, frequency, length, average) for length in STEP_LENGTH]
-            if not is_open:
-                rows = scores.keys() & rows
-            for row in rows:
+            for row in rows if is_open else scores.keys() & rows:
                 scores[row] = scores.get(row, 0.0) + steps[row % LENGTH_STEPS]
-    best = (
-        scores.items()
-        if keep is None
-        else nlargest(keep, scores.items(), key=lambda item: (item[1], item[0]))
-    )
+    best = scores.items() if keep is None else nlargest(keep, scores.items(), key=_by_score)
     ranked = sorted(best, key=lambda item: (-item[1], -item[0]))
-    return [(chunk_of(row), min(1.0, score / ceiling)) for row, score in ranked]
+    shares = [(chunk_of(row), min(1.0, score / ceiling)) for row, score in ranked if score]
+    return shares, {chunk_of(row): min(1.0, scores[row] / ceiling) for row in known if scores[row]}
 
 
-def term_counts(connection: apsw.Connection, counts: Counts, terms: Iterable[str]) -> TermCounts:
+def _by_score(item: tuple[int, float]) -> tuple[float, int]:
+    return item[1], item[0]
+
+
+def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) -> TermCounts:
     weights = dict.fromkeys(terms, 1.0)
     postings = _postings(connection, counts.namespace_id, weights)
     return TermCounts(
         counts.passages,
         counts.total_length / max(1, counts.passages),
-        {
-            term: sum(len(rows) for _, rows in levels)
-            for term, (_, levels) in zip(weights, postings, strict=True)
-        },
+        {term: sum(len(rows) for _, rows in levels) for term, (_, levels) in zip(weights, postings, strict=True)},
     )
 
 
 def _postings(
-    connection: apsw.Connection, namespace_id: int, terms: Mapping[str, float]
+    connection: Connection, namespace_id: int, terms: Mapping[str, float]
 ) -> Iterable[tuple[float, list[tuple[float, list[int]]]]]:
     phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
     lists = iter(

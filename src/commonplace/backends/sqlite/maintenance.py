@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import apsw
 
 from commonplace.backends.sqlite import keywords
-from commonplace.backends.sqlite.connection import MEMORY
+from commonplace.backends.sqlite.connection import MEMORY, Connection
 from commonplace.backends.sqlite.deltas import is_whole, whole
 from commonplace.backends.sqlite.migrate import schema_version
 from commonplace.backends.sqlite.rows import decode_former
@@ -23,14 +24,15 @@ VERIFY_ROWS_A_STEP = 1_000
 
 
 def purge(
-    connection: apsw.Connection,
+    connection: Connection,
     transaction: SQLiteTransaction,
     kind: str | None,
     key: str | None,
     history_before: int | None,
 ) -> int:
     """Erase what is named, live and former; how many states that were. Every trace in the file goes with it."""
-    where, parameters = "namespace = ?", [transaction.namespace_id]
+    where = "namespace = ?"
+    parameters: list[object] = [transaction.namespace_id]
     if kind is not None:
         where, parameters = f"{where} AND kind = ?", [*parameters, kind]
     if key is not None:
@@ -59,7 +61,7 @@ def purge(
     return len(rows)
 
 
-def _erase_states(connection: apsw.Connection, rows: Sequence[int]) -> None:
+def _erase_states(connection: Connection, rows: Sequence[int]) -> None:
     """Remove rows of history; a state whose delta leads through one of them is first kept whole."""
     gone = set(rows)
     for history_id in rows:
@@ -82,7 +84,7 @@ def _erase_states(connection: apsw.Connection, rows: Sequence[int]) -> None:
         connection.execute("DELETE FROM history WHERE id = ?", (history_id,))
 
 
-def _erase_ended_chunks(connection: apsw.Connection, ended: Sequence[tuple[int, int]]) -> None:
+def _erase_ended_chunks(connection: Connection, ended: Sequence[tuple[int, int]]) -> None:
     """Remove the passages, with their vectors, that ended with one of these states or before."""
     for entry_id, commit in ended:
         for (chunk,) in connection.execute(
@@ -92,7 +94,7 @@ def _erase_ended_chunks(connection: apsw.Connection, ended: Sequence[tuple[int, 
             connection.execute("DELETE FROM chunk WHERE id = ?", (chunk,))
 
 
-def stats(connection: apsw.Connection, path: str) -> StoreStats:
+def stats(connection: Connection, path: str) -> StoreStats:
     def count(table: str) -> int:
         return int(connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
 
@@ -103,9 +105,7 @@ def stats(connection: apsw.Connection, path: str) -> StoreStats:
     return StoreStats(
         schema=schema_version(connection),
         namespaces=count("namespace"),
-        entries=dict(
-            connection.execute("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind").fetchall()
-        ),
+        entries=dict(connection.execute("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind").fetchall()),
         former_states=count("history"),
         chunks=count("chunk WHERE ended_commit IS NULL"),
         vectors=count("vector WHERE former = 0"),
@@ -115,9 +115,7 @@ def stats(connection: apsw.Connection, path: str) -> StoreStats:
     )
 
 
-def namespace_stats(
-    connection: apsw.Connection, namespace: tuple[str, ...], namespace_id: int, now: int
-) -> NamespaceStats:
+def namespace_stats(connection: Connection, namespace: tuple[str, ...], namespace_id: int, now: int) -> NamespaceStats:
     row = connection.execute(
         "SELECT commit_number, commit_time, chunk_count FROM namespace WHERE id = ?", (namespace_id,)
     ).fetchall()
@@ -134,16 +132,16 @@ def namespace_stats(
         commit=commit,
         updated_at=time,
         chunks=chunks,
-        pending=connection.execute(
-            "SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)
-        ).fetchall()[0][0],
+        pending=connection.execute("SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)).fetchall()[0][
+            0
+        ],
         former_states=connection.execute(
             "SELECT count(*) FROM history WHERE namespace = ?", (namespace_id,)
         ).fetchall()[0][0],
     )
 
 
-def backup(connection: apsw.Connection, target: Path, progress: Progress | None) -> None:
+def backup(connection: Connection, target: Path, progress: Progress | None) -> None:
     """Copy to a file that appears only when it is complete and on disk."""
     if target.exists():
         raise InvalidInput(f"{target} exists already; choose another name for the backup")
@@ -153,7 +151,7 @@ def backup(connection: apsw.Connection, target: Path, progress: Progress | None)
     try:
         copy = apsw.Connection(str(unfinished))
         try:
-            with copy.backup("main", connection, "main") as work:
+            with copy.backup("main", cast(apsw.Connection, connection), "main") as work:
                 while not work.done:
                     work.step(BACKUP_PAGES_A_STEP)
                     if progress is not None:
@@ -174,7 +172,7 @@ def backup(connection: apsw.Connection, target: Path, progress: Progress | None)
             leftover.unlink(missing_ok=True)
 
 
-def verify(connection: apsw.Connection, progress: Progress | None) -> list[str]:
+def verify(connection: Connection, progress: Progress | None) -> list[str]:
     """Damage in the file, and every disagreement between the rows and what is derived from them."""
     problems = [
         f"file: {message}"
@@ -202,8 +200,7 @@ _MUST_BE_ZERO = {
         "SELECT count(*) FROM vector AS v WHERE NOT EXISTS (SELECT 1 FROM chunk AS c WHERE c.id = v.chunk)"
     ),
     "vectors of ended passages among the live ones": (
-        "SELECT count(*) FROM vector AS v JOIN chunk AS c ON c.id = v.chunk"
-        " WHERE v.former = (c.ended_commit IS NULL)"
+        "SELECT count(*) FROM vector AS v JOIN chunk AS c ON c.id = v.chunk WHERE v.former = (c.ended_commit IS NULL)"
     ),
     "pending marks without a live passage": (
         "SELECT count(*) FROM pending AS p WHERE NOT EXISTS"
@@ -227,7 +224,7 @@ _MUST_BE_ZERO = {
 }
 
 
-def _count_problems(connection: apsw.Connection) -> list[str]:
+def _count_problems(connection: Connection) -> list[str]:
     found = []
     for name, sql in _MUST_BE_ZERO.items():
         count = connection.execute(sql).fetchall()[0][0]
@@ -236,23 +233,21 @@ def _count_problems(connection: apsw.Connection) -> list[str]:
     return found
 
 
-def _keyword_problems(connection: apsw.Connection, progress: Progress | None) -> list[str]:
+def _keyword_problems(connection: Connection, progress: Progress | None) -> list[str]:
     """Compare the keyword index with the texts: the same postings on both sides, by count and by sum of hashes."""
-    connection.execute(
-        "CREATE VIRTUAL TABLE IF NOT EXISTS temp.posting USING fts5vocab(main, keywords, instance)"
-    )
+    connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.posting USING fts5vocab(main, keywords, instance)")
     stored, stored_sum = 0, 0
     for term, row in connection.execute("SELECT term, doc FROM temp.posting"):
         stored += 1
         stored_sum ^= hash((term, row))
     expected, expected_sum = 0, 0
     total = connection.execute("SELECT count(*) FROM chunk WHERE ended_commit IS NULL").fetchall()[0][0]
-    checked = 0
-    for chunk, namespace_id, text, length in connection.execute(
+    live = connection.execute(
         "SELECT c.id, e.namespace, CASE WHEN c.number < 0 THEN e.heading"
         " ELSE substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start) END, c.length"
         " FROM chunk AS c JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL"
-    ):
+    )
+    for checked, (chunk, namespace_id, text, length) in enumerate(live, 1):
         terms = passage(text or "", 0, len(text or "")).terms
         if sum(terms.values()) != length:
             return [f"index: passage {chunk} does not match its text; run `commonplace reindex --keywords`"]
@@ -260,7 +255,6 @@ def _keyword_problems(connection: apsw.Connection, progress: Progress | None) ->
             token = keywords.tokens(namespace_id, {term: frequency_level(count)})
             expected += 1
             expected_sum ^= hash((token, keywords.rowid(chunk, length)))
-        checked += 1
         if progress is not None and checked % VERIFY_ROWS_A_STEP == 0:
             progress(checked, total, "passages")
     if (stored, stored_sum) != (expected, expected_sum):

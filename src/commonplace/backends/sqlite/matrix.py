@@ -7,6 +7,7 @@ the rows do not; passages that ended meanwhile are dropped by whoever reads the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,16 +41,16 @@ class Matrix:
         self.chunks: NDArray[np.int64] = np.empty(0, np.int64)
         self.sequences: NDArray[np.int64] = np.empty(0, np.int64)
         self._vectors: Floats | None = np.empty((0, dimensions), np.float32)
-        self._codes: NDArray[np.uint64] = np.empty((0, -(-dimensions // 64)), np.uint64)
+        self._codes: list[NDArray[np.uint64]] = []
 
     @property
     def last_sequence(self) -> int:
         return int(self.sequences[self.size - 1]) if self.size else 0
 
     @property
-    def bytes(self) -> int:
-        held = self._codes.nbytes if self._vectors is None else self._vectors.nbytes
-        return held + self.chunks.nbytes + self.sequences.nbytes
+    def held_bytes(self) -> int:
+        vectors = sum(words.nbytes for words in self._codes) if self._vectors is None else self._vectors.nbytes
+        return vectors + self.chunks.nbytes + self.sequences.nbytes
 
     def extend(self, sequences: Sequence[int], chunks: Sequence[int], blobs: Sequence[bytes]) -> None:
         vectors = unpack(blobs, self.dimensions)
@@ -60,7 +61,8 @@ class Matrix:
             self._codes = _codes(self._vectors[: self.size])
             self._vectors = None
         if self._vectors is None:
-            self._codes = _grown(self._codes, self.size, _codes(vectors))
+            added = _codes(vectors)
+            self._codes = [_grown(words, self.size, more) for words, more in zip(self._codes, added, strict=True)]
         else:
             self._vectors = _grown(self._vectors, self.size, vectors)
         self.size = total
@@ -86,9 +88,7 @@ class Matrix:
             wanted = min(wanted, len(rows))
             if not wanted:
                 return []
-            scores = (
-                unpack([stored[int(sequence)] for sequence in self.sequences[rows]], self.dimensions) @ query
-            )
+            scores = unpack([stored[int(sequence)] for sequence in self.sequences[rows]], self.dimensions) @ query
         best = np.argpartition(-scores, wanted - 1)[:wanted]
         best = best[np.lexsort((-self.chunks[rows[best]], -scores[best]))]
         return list(zip(self.chunks[rows[best]].tolist(), scores[best].tolist(), strict=True))
@@ -96,29 +96,26 @@ class Matrix:
     def _nearest_codes(self, query: Floats, rows: NDArray[np.intp], count: int) -> NDArray[np.intp]:
         if count >= len(rows):
             return rows
-        code = _codes(query[np.newaxis])[0]
         distances = np.zeros(len(rows), np.uint16)
         is_all = len(rows) == self.size
-        for column, word in enumerate(code):
-            words = self._codes[: self.size, column] if is_all else self._codes[rows, column]
-            distances += np.bitwise_count(words ^ word)
+        for words, word in zip(self._codes, _codes(query[np.newaxis]), strict=True):
+            distances += np.bitwise_count((words[: self.size] if is_all else words[rows]) ^ word[0])
         return rows[np.argpartition(distances, count - 1)[:count]]
 
 
-def _codes(vectors: Floats) -> NDArray[np.uint64]:
-    """The signs of each vector as bits, 64 to a column; columns lie together in memory."""
+def _codes(vectors: Floats) -> list[NDArray[np.uint64]]:
+    """The signs of the vectors as bits: an array for each 64 dimensions, with a number for each vector."""
     bits = np.packbits(vectors > 0, axis=1)
     padded = np.zeros((len(vectors), -(-vectors.shape[1] // 64) * 8), np.uint8)
     padded[:, : bits.shape[1]] = bits
-    return np.asfortranarray(padded.view(np.uint64))
+    return [np.ascontiguousarray(words) for words in padded.view(np.uint64).T]
 
 
-def _grown(array: NDArray, size: int, added: NDArray) -> NDArray:  # type: ignore[type-arg]
+def _grown(array: NDArray[Any], size: int, added: NDArray[Any]) -> NDArray[Any]:
     """The array with rows added after `size`, given room by doubling."""
     needed = size + len(added)
     if needed > len(array):
-        order = "F" if array.ndim == 2 and array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-        larger = np.empty((max(needed, 2 * len(array)), *array.shape[1:]), array.dtype, order=order)
+        larger = np.empty((max(needed, 2 * len(array)), *array.shape[1:]), array.dtype)
         larger[:size] = array[:size]
         array = larger
     array[size:needed] = added

@@ -6,9 +6,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-import apsw
-
-from commonplace.backends.sqlite.connection import APPLICATION_ID
+from commonplace.backends.sqlite.connection import APPLICATION_ID, Connection
 from commonplace.errors import ConfigurationError
 
 
@@ -23,11 +21,11 @@ def migrations() -> tuple[tuple[int, str], ...]:
     return tuple(sorted(found))
 
 
-def schema_version(connection: apsw.Connection) -> int:
+def schema_version(connection: Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchall()[0][0])
 
 
-def check_schema(connection: apsw.Connection, path: str) -> bool:
+def check_schema(connection: Connection, path: str) -> bool:
     """Whether the file is a book of this program's schema. A foreign or a newer file is refused."""
     version = schema_version(connection)
     newest = migrations()[-1][0]
@@ -46,7 +44,7 @@ def check_schema(connection: apsw.Connection, path: str) -> bool:
     return version == newest
 
 
-def migrate(connection: apsw.Connection, path: str) -> None:
+def migrate(connection: Connection, path: str) -> None:
     """Apply what is missing, in one transaction; callers hold the writer queue."""
     connection.execute("BEGIN IMMEDIATE")
     try:

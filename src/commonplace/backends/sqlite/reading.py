@@ -7,8 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import apsw
-
+from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, columns, entry_of, former_entry
 from commonplace.backends.sqlite.where import Where, add_filter, after_prefix
 from commonplace.checks import Namespace
@@ -24,9 +23,7 @@ _FORMER_AT = "valid_from <= ? AND valid_to > ?"
 _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
 
 
-def get(
-    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, now: int
-) -> Entry | None:
+def get(connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, now: int) -> Entry | None:
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
         " AND (expires_at IS NULL OR expires_at > ?)",
@@ -36,7 +33,7 @@ def get(
 
 
 def get_as_of(
-    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, as_of: int
+    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, as_of: int
 ) -> Entry | None:
     live = connection.execute(
         f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND {_LIVE_AT}",
@@ -53,7 +50,7 @@ def get_as_of(
 
 
 def find(
-    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, identity: str, now: int
+    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, identity: str, now: int
 ) -> Entry | None:
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
@@ -63,7 +60,7 @@ def find(
     return entry_of(namespace, rows[0]) if rows else None
 
 
-def scan(connection: apsw.Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
+def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
     if not 1 <= scan.limit <= MAX_PAGE:
         raise InvalidInput(f"limit must be between 1 and {MAX_PAGE:,}, not {scan.limit}")
@@ -112,9 +109,7 @@ def _decode_cursor(order: str, cursor: str) -> tuple[Any, Any]:
     try:
         first, second = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except ValueError as error:
-        raise InvalidInput(
-            "the cursor is not one that an earlier page gave; start again without it"
-        ) from error
+        raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
     wanted = str if order == "key" else int
     if type(first) is not wanted or type(second) is not wanted:
         raise InvalidInput("the cursor belongs to a listing in another order; start again without it")
@@ -122,7 +117,7 @@ def _decode_cursor(order: str, cursor: str) -> tuple[Any, Any]:
 
 
 def states_ended_after(
-    connection: apsw.Connection, namespace: Namespace, namespace_id: int, as_of: int, filter: Filter
+    connection: Connection, namespace: Namespace, namespace_id: int, as_of: int, filter: Filter
 ) -> list[Entry]:
     """The former states that were valid at a time; their filter is decided here, since values are deltas."""
     rows = connection.execute(
@@ -134,7 +129,7 @@ def states_ended_after(
 
 
 def children(
-    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, prefix: str, now: int
+    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, prefix: str, now: int
 ) -> list[Child]:
     """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""
     rows = connection.execute(
@@ -176,7 +171,7 @@ def children(
     return [found[name] for name in direct.values() if name in found]
 
 
-def history(connection: apsw.Connection, namespace_id: int, kind: str, key: str, now: int) -> list[Revision]:
+def history(connection: Connection, namespace_id: int, kind: str, key: str, now: int) -> list[Revision]:
     """Every state that a key had, and every time it lost one, oldest first."""
     lines: list[Revision] = []
     for (
@@ -209,7 +204,7 @@ def history(connection: apsw.Connection, namespace_id: int, kind: str, key: str,
 
 
 def state(
-    connection: apsw.Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, revision: int
+    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, revision: int
 ) -> Entry | None:
     place = (namespace_id, kind, key, revision)
     live = connection.execute(
@@ -224,7 +219,7 @@ def state(
     return former_entry(connection, namespace, former[0]) if former else None
 
 
-def begun(connection: apsw.Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
+def begun(connection: Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
     place = (namespace_id, commit)
     live = connection.execute(
         f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND commit_number = ? ORDER BY id", place
@@ -233,12 +228,10 @@ def begun(connection: apsw.Connection, namespace: Namespace, namespace_id: int, 
         f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND commit_number = ? ORDER BY entry",
         place,
     ).fetchall()
-    return [entry_of(namespace, row) for row in live] + [
-        former_entry(connection, namespace, row) for row in former
-    ]
+    return [entry_of(namespace, row) for row in live] + [former_entry(connection, namespace, row) for row in former]
 
 
-def ended(connection: apsw.Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
+def ended(connection: Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
     former = connection.execute(
         f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND ended_commit = ? ORDER BY entry",
         (namespace_id, commit),
@@ -246,7 +239,7 @@ def ended(connection: apsw.Connection, namespace: Namespace, namespace_id: int, 
     return [former_entry(connection, namespace, row) for row in former]
 
 
-def changes(connection: apsw.Connection, namespace_id: int, after: int, limit: int) -> list[Change]:
+def changes(connection: Connection, namespace_id: int, after: int, limit: int) -> list[Change]:
     """The feed: every state's beginning and every key's loss of one, in commit order, whole commits only."""
     rows: Sequence[Sequence[Any]] = connection.execute(
         """

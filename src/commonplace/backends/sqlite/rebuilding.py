@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import apsw
-
 from commonplace.backends.sqlite import keywords
+from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.transaction import HEADING, Group
 from commonplace.language.passages import Passage, passage, passages
 from commonplace.store import Progress
@@ -12,7 +11,7 @@ from commonplace.store import Progress
 ROWS_A_STEP = 500
 
 
-def rebuild_keywords(connection: apsw.Connection, group: Group, progress: Progress | None) -> None:
+def rebuild_keywords(connection: Connection, group: Group, progress: Progress | None) -> None:
     """All in one transaction: a book is never without its keywords."""
     execute = connection.execute
     execute("INSERT INTO keywords (keywords) VALUES ('delete-all')").fetchall()
@@ -34,7 +33,7 @@ def rebuild_keywords(connection: apsw.Connection, group: Group, progress: Progre
 
 
 def _rebuild_entry(
-    connection: apsw.Connection, group: Group, place: tuple[int, int, int], heading: str | None, text: str
+    connection: Connection, group: Group, place: tuple[int, int, int], heading: str | None, text: str
 ) -> None:
     namespace_id, entry_id, commit = place
     known = {

@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import apsw
-
 from commonplace.backends.sqlite import deltas
+from commonplace.backends.sqlite.connection import Connection
 from commonplace.checks import JSON, Namespace
 from commonplace.entry import Entry
 
@@ -50,13 +49,13 @@ def entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:
     )
 
 
-def former_entry(connection: apsw.Connection, namespace: Namespace, row: Sequence[Any]) -> Entry:
+def former_entry(connection: Connection, namespace: Namespace, row: Sequence[Any]) -> Entry:
     """A former row, in the order of FORMER_COLUMNS, with its texts made from the states after it."""
     text, value = decode_former(connection, row[0], row[6])
     return entry_of(namespace, (*row[:14], text, value))
 
 
-def decode_former(connection: apsw.Connection, entry_id: int, revision: int) -> tuple[str | None, str]:
+def decode_former(connection: Connection, entry_id: int, revision: int) -> tuple[str | None, str]:
     """The stored `text` and `value` of a former state."""
     chain: list[tuple[Any, Any]] = []
     for text, value in connection.execute(

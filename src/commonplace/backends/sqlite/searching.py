@@ -6,11 +6,11 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import apsw
-
 from commonplace.backends.sqlite import keywords
+from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.where import Where, add_filter
 from commonplace.filters import Filter
 from commonplace.store import Candidate
@@ -28,62 +28,82 @@ Rank = Callable[[int | None, Sequence[int] | None], Ranked]
 STALE_SHARE = 10
 """A matrix is read anew when more than 1 in so many of its rows may have ended."""
 
-_NO_FILTER = Filter()
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """How many entries are wanted, which, and at what time; `also` names entries to score in any case."""
+
+    filter: Filter
+    limit: int
+    now: int
+    also: Sequence[int] = ()
 
 
 def search_text(
-    connection: apsw.Connection,
+    connection: Connection,
     counts: keywords.Counts,
     terms: Mapping[str, float],
-    filter: Filter,
-    limit: int,
-    now: int,
+    page: Page,
 ) -> list[Candidate]:
+    known = _passages_of(connection, page.also)
+    scores: dict[int, float] = {}
+
     def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        ranked = keywords.rank(connection, counts, terms, keep)
+        rows = [keywords.rowid(chunk, length) for chunk, length, *_ in known]
+        ranked, of_known = keywords.rank(connection, counts, terms, keep, rows)
+        scores.update(of_known)
         if allowed is None:
             return ranked
         chosen = set(allowed)
         return [(chunk, score) for chunk, score in ranked if chunk in chosen]
 
-    return _best(connection, counts.namespace_id, rank, filter, limit, now)
+    found = _best(connection, counts.namespace_id, rank, page)
+    listed = {candidate.entry_id for candidate in found}
+    for chunk, _, entry_id, start, stop in known:
+        if entry_id not in listed and chunk in scores:
+            found.append(Candidate(entry_id, scores[chunk], start, stop))
+    return found
 
 
-def _best(
-    connection: apsw.Connection, namespace_id: int, rank: Rank, filter: Filter, limit: int, now: int
-) -> list[Candidate]:
+def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
+    """Chunk, length, entry, start and stop of the live passages of some entries."""
+    if not entry_ids:
+        return []
+    return connection.execute(
+        "SELECT c.id, c.length, c.entry, c.start, c.stop FROM json_each(?) AS j"
+        " CROSS JOIN chunk AS c ON c.entry = j.value WHERE c.ended_commit IS NULL",
+        (json.dumps(entry_ids),),
+    ).fetchall()
+
+
+def _best(connection: Connection, namespace_id: int, rank: Rank, page: Page) -> list[Candidate]:
     """Try the best-ranked first; where too few pass, find out which may and rank only those."""
-    keep = 4 * limit + 50
+    keep = 2 * page.limit + 50
     ranked = rank(keep, None)
-    found = _select(connection, namespace_id, ranked, filter, limit, now)
-    if len(found) >= limit or len(ranked) < keep:
+    found = _select(connection, namespace_id, ranked, page)
+    if len(found) >= page.limit or len(ranked) < keep:
         return found
-    allowed = None if filter == _NO_FILTER else _allowed(connection, namespace_id, filter, now)
-    return _select(connection, namespace_id, rank(None, allowed), filter, limit, now)
+    return _select(connection, namespace_id, rank(None, _allowed(connection, namespace_id, page)), page)
 
 
-def _conditions(namespace_id: int, filter: Filter, now: int) -> Where:
+def _conditions(namespace_id: int, page: Page) -> Where:
     where = Where()
-    where.add("e.namespace = ? AND (e.expires_at IS NULL OR e.expires_at > ?)", namespace_id, now)
-    add_filter(where, namespace_id, filter)
+    where.add("e.namespace = ? AND (e.expires_at IS NULL OR e.expires_at > ?)", namespace_id, page.now)
+    add_filter(where, namespace_id, page.filter)
     return where
 
 
-def _select(
-    connection: apsw.Connection, namespace_id: int, ranked: Ranked, filter: Filter, limit: int, now: int
-) -> list[Candidate]:
-    where = _conditions(namespace_id, filter, now)
+def _select(connection: Connection, namespace_id: int, ranked: Ranked, page: Page) -> list[Candidate]:
+    where = _conditions(namespace_id, page)
     sql = (
         "SELECT c.id, e.id, c.start, c.stop FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.id = j.value"
         f" CROSS JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL AND {where.sql}"
     )
     found: dict[int, Candidate] = {}
-    step = 2 * limit + 20
+    step = page.limit + 20
     for start in range(0, len(ranked), step):
         batch = ranked[start : start + step]
-        rows = connection.execute(
-            sql, (json.dumps([chunk for chunk, _ in batch]), *where.parameters)
-        ).fetchall()
+        rows = connection.execute(sql, (json.dumps([chunk for chunk, _ in batch]), *where.parameters)).fetchall()
         places = {row[0]: row[1:] for row in rows}
         for chunk, score in batch:
             if chunk not in places:
@@ -92,20 +112,17 @@ def _select(
             known = found.get(entry_id)
             if known is None:
                 found[entry_id] = Candidate(entry_id, score, first, stop)
-            elif (
-                known.end == 0 and stop
-            ):  # a heading matched best, but a passage of the text is worth showing
+            elif known.end == 0 and stop:  # a heading matched best, but a passage of the text is worth showing
                 found[entry_id] = Candidate(entry_id, known.score, first, stop)
-        if len(found) >= limit:
+        if len(found) >= page.limit:
             break
-    return list(found.values())[:limit]
+    return list(found.values())[: page.limit]
 
 
-def _allowed(connection: apsw.Connection, namespace_id: int, filter: Filter, now: int) -> list[int]:
-    where = _conditions(namespace_id, filter, now)
+def _allowed(connection: Connection, namespace_id: int, page: Page) -> list[int]:
+    where = _conditions(namespace_id, page)
     rows = connection.execute(
-        f"SELECT c.id FROM entry AS e JOIN chunk AS c ON c.entry = e.id"
-        f" WHERE c.ended_commit IS NULL AND {where.sql}",
+        f"SELECT c.id FROM entry AS e JOIN chunk AS c ON c.entry = e.id WHERE c.ended_commit IS NULL AND {where.sql}",
         where.parameters,
     )
     return [chunk for (chunk,) in rows]
@@ -123,12 +140,10 @@ class VectorCache:
 
     def search(
         self,
-        connection: apsw.Connection,
+        connection: Connection,
         place: tuple[int, int, int, int],
         query: NDArray[np.float32],
-        filter: Filter,
-        limit: int,
-        now: int,
+        page: Page,
     ) -> list[Candidate]:
         """`place` is the namespace's id, the model's id, its dimensions and how many chunks ever ended there."""
         import numpy as np
@@ -151,8 +166,8 @@ class VectorCache:
                 chosen = None if allowed is None else np.asarray(allowed, np.int64)
                 return matrix.search(query, keep, chosen, fetch)
 
-            candidates = _best(connection, namespace_id, rank, filter, limit, now)
-        self._account((namespace_id, model_id), matrix.bytes)
+            candidates = _best(connection, namespace_id, rank, page)
+        self._account((namespace_id, model_id), matrix.held_bytes)
         return candidates
 
     def _matrix(
@@ -182,7 +197,7 @@ class VectorCache:
                 self._held_total -= self._held.pop(oldest, 0)
 
 
-def _catch_up(connection: apsw.Connection, matrix: Matrix, namespace_id: int, model_id: int) -> None:
+def _catch_up(connection: Connection, matrix: Matrix, namespace_id: int, model_id: int) -> None:
     while True:
         rows = connection.execute(
             "SELECT sequence, chunk, value FROM vector"

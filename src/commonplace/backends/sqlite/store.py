@@ -10,14 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import apsw
-
-from commonplace.backends.sqlite import keywords, maintenance, reading, rebuilding, vectors
-from commonplace.backends.sqlite.connection import MEMORY, Durability, connect, translated
+from commonplace.backends.sqlite import keywords, maintenance, reading, rebuilding, searching, vectors
+from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, connect, translated
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, migrate
 from commonplace.backends.sqlite.rows import columns, entry_of
-from commonplace.backends.sqlite.searching import VectorCache, search_text
+from commonplace.backends.sqlite.searching import VectorCache
 from commonplace.backends.sqlite.transaction import Group, SQLiteTransaction, begin_group, flush_group
 from commonplace.backends.sqlite.where import after_prefix
 from commonplace.backends.sqlite.writer import Writer
@@ -71,7 +69,7 @@ class SQLiteStore(Store):
         self._process = os.getpid()
         self._is_closed = False
         self._readers = threading.local()
-        self._connections: list[apsw.Connection] = []
+        self._connections: list[Connection] = []
         self._connections_mutex = threading.Lock()
         self._cache = VectorCache(cache_bytes)
         self._queue: WriterQueue | None = None
@@ -92,7 +90,7 @@ class SQLiteStore(Store):
             lambda group: flush_group(self._writing, group),
         )
 
-    def _open_file(self) -> apsw.Connection:
+    def _open_file(self) -> Connection:
         """Open, and create or migrate where that is due, one process at a time."""
         connection = self._connect()
         with translated(self.path):
@@ -110,10 +108,10 @@ class SQLiteStore(Store):
         return connection
 
     @staticmethod
-    def _journal_mode(connection: apsw.Connection) -> str:
+    def _journal_mode(connection: Connection) -> str:
         return str(connection.execute("PRAGMA journal_mode").fetchall()[0][0])
 
-    def _connect(self) -> apsw.Connection:
+    def _connect(self) -> Connection:
         connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
         with self._connections_mutex:
             self._connections.append(connection)
@@ -128,14 +126,14 @@ class SQLiteStore(Store):
             raise Unavailable(f"the book {self.path} was opened before a fork; open it again in this process")
 
     @contextmanager
-    def _reading(self, *, snapshot: bool = False) -> Iterator[apsw.Connection]:
+    def _reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
         """This thread's reading connection; with `snapshot`, all statements see one state of the file."""
         self._check_usable()
         if self.path == MEMORY:
             with self._memory_lock, translated(self.path):
                 yield self._writing
             return
-        connection: apsw.Connection | None = getattr(self._readers, "connection", None)
+        connection: Connection | None = getattr(self._readers, "connection", None)
         if connection is None:
             connection = self._readers.connection = self._connect()
         with translated(self.path):
@@ -152,10 +150,8 @@ class SQLiteStore(Store):
         self._check_usable()
         return self._writer.run(work)
 
-    def _namespace_id(self, connection: apsw.Connection, namespace: Namespace) -> int:
-        rows = connection.execute(
-            "SELECT id FROM namespace WHERE path = ?", ("/".join(namespace),)
-        ).fetchall()
+    def _namespace_id(self, connection: Connection, namespace: Namespace) -> int:
+        rows = connection.execute("SELECT id FROM namespace WHERE path = ?", ("/".join(namespace),)).fetchall()
         return int(rows[0][0]) if rows else 0
 
     # Writing
@@ -243,9 +239,7 @@ class SQLiteStore(Store):
             self.write(namespace, lambda transaction: None)  # every transaction first ends what has expired
         with self._reading(snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
-            floor = connection.execute(
-                "SELECT history_floor FROM namespace WHERE id = ?", (place,)
-            ).fetchall()
+            floor = connection.execute("SELECT history_floor FROM namespace WHERE id = ?", (place,)).fetchall()
             if floor and after < floor[0][0]:
                 raise Conflict(
                     f"the feed no longer reaches back to commit {after}; read everything again and go on from "
@@ -265,7 +259,12 @@ class SQLiteStore(Store):
     # Search
 
     def search_text(
-        self, namespace: Namespace, terms: Mapping[str, float], filter: Filter, limit: int
+        self,
+        namespace: Namespace,
+        terms: Mapping[str, float],
+        filter: Filter,
+        limit: int,
+        also: Sequence[int] = (),
     ) -> list[Candidate]:
         with self._reading(snapshot=True) as connection:
             counts = connection.execute(
@@ -273,7 +272,9 @@ class SQLiteStore(Store):
             ).fetchall()
             if not counts:
                 return []
-            return search_text(connection, keywords.Counts(*counts[0]), terms, filter, limit, self._clock())
+            return searching.search_text(
+                connection, keywords.Counts(*counts[0]), terms, searching.Page(filter, limit, self._clock(), also)
+            )
 
     def search_vectors(
         self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
@@ -286,7 +287,7 @@ class SQLiteStore(Store):
             ).fetchall()
             if not place:
                 return []
-            return self._cache.search(connection, place[0], query, filter, limit, self._clock())
+            return self._cache.search(connection, place[0], query, searching.Page(filter, limit, self._clock()))
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
         with self._reading(snapshot=True) as connection:
@@ -298,7 +299,7 @@ class SQLiteStore(Store):
             return keywords.term_counts(connection, keywords.Counts(*counts[0]), terms)
 
     def passage_vectors(
-        self, namespace: Namespace, model: str, states: Sequence[Entry]
+        self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int, int, NDArray[float32]]]:
         with self._reading(snapshot=True) as connection:
             return vectors.passage_vectors(connection, model, states)

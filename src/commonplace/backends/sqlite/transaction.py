@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import apsw
-
 from commonplace.backends.sqlite import deltas, keywords, reading
+from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.rows import COLUMNS, dump, entry_of, labels
 from commonplace.checks import Namespace, check_key
 from commonplace.entry import INDEXED_ATTRIBUTES, Draft, Entry, Revision
@@ -55,12 +54,12 @@ class Group:
         return self.counters[name]
 
 
-def begin_group(connection: apsw.Connection) -> Group:
+def begin_group(connection: Connection) -> Group:
     counters = dict(connection.execute("SELECT name, value FROM counter").fetchall())
     return Group(counters, dict(counters))
 
 
-def flush_group(connection: apsw.Connection, group: Group) -> None:
+def flush_group(connection: Connection, group: Group) -> None:
     for name, value in group.counters.items():
         if value != group.stored_counters[name]:
             connection.execute("UPDATE counter SET value = ? WHERE name = ?", (value, name))
@@ -99,7 +98,7 @@ class SQLiteTransaction(Transaction):
 
     def __init__(
         self,
-        connection: apsw.Connection,
+        connection: Connection,
         group: Group,
         namespace: Namespace,
         now: Callable[[], int],
@@ -117,7 +116,8 @@ class SQLiteTransaction(Transaction):
 
     def _read_namespace(self) -> NamespaceRow:
         rows = self._connection.execute(
-            "SELECT id, commit_number, commit_time, chunk_count, term_total, chunks_ended FROM namespace WHERE path = ?",
+            "SELECT id, commit_number, commit_time, chunk_count, term_total, chunks_ended"
+            " FROM namespace WHERE path = ?",
             ("/".join(self._namespace),),
         ).fetchall()
         return NamespaceRow(*rows[0]) if rows else NamespaceRow(0, 0, 0, 0, 0, 0, is_new=True)
@@ -213,9 +213,7 @@ class SQLiteTransaction(Transaction):
             text,
             value,
         )
-        self._connection.execute(
-            _INSERT if former is None else _UPDATE, (*row, self._row.id, begun_by, in_a_row)
-        )
+        self._connection.execute(_INSERT if former is None else _UPDATE, (*row, self._row.id, begun_by, in_a_row))
         entry = entry_of(self._namespace, row)
         before = None if former is None else entry_of(self._namespace, former)
         self._relabel(entry_id, before, entry)
@@ -296,10 +294,9 @@ class SQLiteTransaction(Transaction):
         allow_splice = in_a_row < deltas.MAX_DELTAS
         text, value = row[14], row[15]
         kept_value = (
-            deltas.whole(value)
-            if new_value is None
-            else deltas.encode(value, new_value, allow_splice=allow_splice)
+            deltas.whole(value) if new_value is None else deltas.encode(value, new_value, allow_splice=allow_splice)
         )
+        kept_text: deltas.Stored | None
         if text is None:
             kept_text = None
         elif new_text is None:
@@ -358,9 +355,7 @@ class SQLiteTransaction(Transaction):
         for name, value in old - new:
             self._remove_label(name, value, entry_id)
         for name, value in new - old:
-            self._connection.execute(
-                "INSERT INTO label VALUES (?, ?, ?, ?)", (self._row.id, name, value, entry_id)
-            )
+            self._connection.execute("INSERT INTO label VALUES (?, ?, ?, ?)", (self._row.id, name, value, entry_id))
 
     def _remove_label(self, name: str, value: str, entry_id: int) -> None:
         self._connection.execute(
@@ -384,7 +379,8 @@ class SQLiteTransaction(Transaction):
 
     def _chunks(self, entry_id: int) -> list[Any]:
         return self._connection.execute(
-            "SELECT id, number, start, stop, length FROM chunk WHERE entry = ? AND ended_commit IS NULL ORDER BY number",
+            "SELECT id, number, start, stop, length FROM chunk"
+            " WHERE entry = ? AND ended_commit IS NULL ORDER BY number",
             (entry_id,),
         ).fetchall()
 

@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import apsw
-
+from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.transaction import Group
 from commonplace.checks import parse_namespace
-from commonplace.entry import Entry
 from commonplace.errors import ConfigurationError
 from commonplace.store import Indexing, Pending
 
@@ -22,23 +20,21 @@ RETIRED_A_STEP = 2_000
 LONGEST_LEASE_SECONDS = 3_600
 
 
-def indexing(connection: apsw.Connection, namespace_id: int | None) -> Indexing:
+def indexing(connection: Connection, namespace_id: int | None) -> Indexing:
     roles = dict(connection.execute("SELECT role, identity FROM model WHERE role <> 'retired'").fetchall())
     if namespace_id is None:
         waiting = connection.execute("SELECT count(*) FROM pending").fetchall()[0][0]
     else:
-        waiting = connection.execute(
-            "SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)
-        ).fetchall()[0][0]
+        waiting = connection.execute("SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)).fetchall()[0][
+            0
+        ]
     serving = roles.get("serving")
     return Indexing(serving, roles.get("target", serving), waiting)
 
 
-def aim(connection: apsw.Connection, model: str, dimensions: int) -> None:
+def aim(connection: Connection, model: str, dimensions: int) -> None:
     """Make `model` the target. The first one of a book serves at once; a later one when all is embedded anew."""
-    known = connection.execute(
-        "SELECT id, dimensions, role FROM model WHERE identity = ?", (model,)
-    ).fetchall()
+    known = connection.execute("SELECT id, dimensions, role FROM model WHERE identity = ?", (model,)).fetchall()
     if known and known[0][1] != dimensions:
         raise ConfigurationError(
             f"model {model} gives {dimensions} dimensions, but this book holds vectors of it with {known[0][1]}; "
@@ -73,7 +69,7 @@ def aim(connection: apsw.Connection, model: str, dimensions: int) -> None:
 
 
 def claim(
-    connection: apsw.Connection, limit: int, lease_seconds: float, namespace_id: int | None, now: int
+    connection: Connection, limit: int, lease_seconds: float, namespace_id: int | None, now: int
 ) -> list[Pending]:
     """The newest first: what was written last is what the next search most likely asks for."""
     if namespace_id is None:
@@ -101,16 +97,11 @@ def claim(
     return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
 
 
-def index(
-    connection: apsw.Connection, group: Group, model: str, vectors: Iterable[tuple[int, NDArray[float32]]]
-) -> None:
+def index(connection: Connection, group: Group, model: str, vectors: Iterable[tuple[int, NDArray[float32]]]) -> None:
     """Store vectors of the target model; a passage that ended, or another model's vector, is dropped."""
     from commonplace.backends.sqlite.matrix import pack
 
-    roles = {
-        role: (id, identity)
-        for id, identity, role in connection.execute("SELECT id, identity, role FROM model")
-    }
+    roles = {role: (id, identity) for id, identity, role in connection.execute("SELECT id, identity, role FROM model")}
     model_id, identity = roles.get("target") or roles.get("serving") or (0, None)
     if identity != model:
         return
@@ -119,7 +110,8 @@ def index(
         if not waiting:
             continue
         connection.execute(
-            "INSERT OR REPLACE INTO vector (namespace, model, former, sequence, chunk, value) VALUES (?, ?, 0, ?, ?, ?)",
+            "INSERT OR REPLACE INTO vector (namespace, model, former, sequence, chunk, value)"
+            " VALUES (?, ?, 0, ?, ?, ?)",
             (waiting[0][0], model_id, group.next_id("vector"), chunk, pack(vector)),
         )
         connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
@@ -127,31 +119,32 @@ def index(
 
 
 def passage_vectors(
-    connection: apsw.Connection, model: str, states: Sequence[Entry]
+    connection: Connection, model: str, states: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, int, NDArray[float32]]]:
     """A state's passages are those that had begun with its commit or before and ended after it."""
     from commonplace.backends.sqlite.matrix import unpack
 
-    found = []
-    for state in states:
-        for start, stop, blob, dimensions in connection.execute(
-            "SELECT c.start, c.stop, v.value, m.dimensions FROM chunk AS c JOIN vector AS v ON v.chunk = c.id"
-            " JOIN model AS m ON m.id = v.model WHERE m.identity = ? AND c.entry = ? AND c.commit_number <= ?"
-            " AND (c.ended_commit IS NULL OR c.ended_commit > ?)",
-            (model, state.id, state.commit, state.commit),
-        ):
-            found.append((state.id, start, stop, unpack([blob], dimensions)[0]))
-    return found
+    rows = connection.execute(
+        "SELECT c.entry, c.start, c.stop, v.value, m.dimensions FROM model AS m CROSS JOIN json_each(?) AS j"
+        " CROSS JOIN chunk AS c ON c.entry = j.value ->> 0 CROSS JOIN vector AS v ON v.chunk = c.id AND v.model = m.id"
+        " WHERE m.identity = ? AND c.commit_number <= j.value ->> 1"
+        " AND (c.ended_commit IS NULL OR c.ended_commit > j.value ->> 1)",
+        (json.dumps(states), model),
+    ).fetchall()
+    if not rows:
+        return []
+    vectors = unpack([row[3] for row in rows], rows[0][4])
+    return [(*row[:3], vector) for row, vector in zip(rows, vectors, strict=True)]
 
 
-def _promote_when_done(connection: apsw.Connection) -> None:
+def _promote_when_done(connection: Connection) -> None:
     target = connection.execute("SELECT id FROM model WHERE role = 'target'").fetchall()
     if target and not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
         connection.execute("UPDATE model SET role = 'retired' WHERE role = 'serving'")
         connection.execute("UPDATE model SET role = 'serving' WHERE id = ?", target[0])
 
 
-def drop_retired(connection: apsw.Connection) -> bool:
+def drop_retired(connection: Connection) -> bool:
     """Remove some vectors of models that no longer serve; whether there may be more."""
     for (model_id,) in connection.execute("SELECT id FROM model WHERE role = 'retired'").fetchall():
         rows = connection.execute(

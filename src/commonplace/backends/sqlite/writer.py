@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from commonplace.backends.sqlite.connection import translate
+from commonplace.backends.sqlite.connection import Connection, translate
 from commonplace.errors import Unavailable
 
 MAX_GROUP = 128
@@ -46,7 +46,7 @@ class Writer(Generic[G]):
 
     def __init__(
         self,
-        connection: apsw.Connection,
+        connection: Connection,
         path: str,
         exclusive: Callable[[], AbstractContextManager[object]],
         begin: Callable[[], G],
