@@ -7,13 +7,13 @@ whole or not at all. `Store.write` returns only when the commit is durable. Ever
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from commonplace.checks import JSON, Namespace
-from commonplace.entry import Change, Draft, Entry, Revision
+from commonplace.entry import Action, Change, Draft, Entry, Revision
 from commonplace.filters import Filter
 
 if TYPE_CHECKING:
@@ -118,6 +118,36 @@ class Indexing:
     serving: str | None
     target: str | None
     pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What ended a former state."""
+
+    action: Action
+    commit: int
+    at: int
+    actor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A state as it is kept, with what began and what ended it (None: it is live): all that an export carries."""
+
+    entry: Entry
+    begun_by: Action
+    valid_from: int
+    ended: Ending | None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceHead:
+    """The counters of a namespace, which stand before its states in an export."""
+
+    namespace: Namespace
+    commit: int
+    commit_time: int
+    history_floor: int
 
 
 class Transaction(ABC):
@@ -248,14 +278,15 @@ class Store(ABC):
         """Make a model the target; every passage without its vector becomes pending."""
 
     @abstractmethod
-    def claim(self, limit: int, lease_seconds: float, namespace: Namespace | None = None) -> list[Pending]:
-        """Take pending passages to embed, newest first; others leave them alone until the lease ends.
-
-        Asked for one namespace, leases of others are ignored: a waiting search does not wait for them.
-        """
+    def claim(self, limit: int, lease_seconds: float) -> list[Pending]:
+        """Take pending passages to embed, newest first; others leave them alone until the lease ends."""
 
     @abstractmethod
-    def index(self, model: str, vectors: Iterable[tuple[int, NDArray[float32]]]) -> None:
+    def pending(self, namespace: Namespace, limit: int) -> list[Pending]:
+        """The newest pending passages of a namespace, leased or not: a waiting search does not wait for a lease."""
+
+    @abstractmethod
+    def index(self, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:
         """Store vectors by passage; one whose passage has ended meanwhile is dropped."""
 
     @abstractmethod
@@ -296,6 +327,17 @@ class Store(ABC):
     @abstractmethod
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
         """Make all passages and keywords anew from the texts, after damage or with another tokenizer."""
+
+    @abstractmethod
+    def export(self, namespaces: Sequence[Namespace] | None = None) -> Iterator[NamespaceHead | State]:
+        """Everything in one snapshot, or some namespaces: each head, then its states by entry, each entry's newest first."""
+
+    @abstractmethod
+    def adopt(self, head: NamespaceHead, states: Iterable[State]) -> int:
+        """Take in a namespace with all its history, as another store exported it, whole or not at all; how many states.
+
+        Entries get ids of this store in the order of theirs. Raises Conflict where the namespace holds anything.
+        """
 
     @abstractmethod
     def close(self) -> None: ...

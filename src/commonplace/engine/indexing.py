@@ -20,6 +20,8 @@ BATCH = 8
 LEASE_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 IDLE_SECONDS = 5.0
+CLOSE_SECONDS = 10.0
+"""How long closing waits for a model that is busy; the passages in its hands stay pending."""
 
 
 class Indexer:
@@ -51,7 +53,7 @@ class Indexer:
         """Embed what is pending in a namespace, for at most about so long; how far that came."""
         deadline = time.monotonic() + seconds
         state = self._store.indexing(namespace)
-        if not state.pending:
+        if not state.pending or state.serving != state.target:
             return state
         with self._mutex:
             self._urgent += 1
@@ -85,7 +87,10 @@ class Indexer:
     def _embed_some(self, namespace: Namespace | None) -> bool:
         """Embed one batch; False when nothing was left to take."""
         embedder = self._target()
-        claimed = self._store.claim(BATCH, LEASE_SECONDS, namespace)
+        if namespace is None:
+            claimed = self._store.claim(BATCH, LEASE_SECONDS)
+        else:
+            claimed = self._store.pending(namespace, BATCH)
         if not claimed:
             return False
         vectors = embedder.embed([passage.text for passage in claimed], purpose="passage")
@@ -128,4 +133,4 @@ class Indexer:
         self._is_closed = True
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -80,10 +80,16 @@ class Space:
             conditions=parse_conditions(filter),
         )
         request = SearchRequest(query, narrowed, limit, offset, microseconds("as_of", as_of))
-        namespaces = self._handle.store.namespaces(self.namespace) if below else [self.namespace]
+        namespaces = list(self._namespaces_below()) if below else [self.namespace]
         found = self._searcher.search(namespaces, request)
         named = tuple(replace(hit, key=name_of_entry(hit.entry)) for hit in found)
         return replace(found, hits=named)
+
+    def _namespaces_below(self) -> Iterator[Namespace]:
+        after: Namespace | None = None
+        while page := self._handle.store.namespaces(self.namespace, after=after):
+            yield from page
+            after = page[-1]
 
     def history(self, kind: str, key: str) -> list[Revision]:
         """Every revision of a file's path, a record's id or a thread's id, oldest first, deletions included."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from commonplace.backends.sqlite import keywords, maintenance, reading, rebuilding, searching, vectors
+from commonplace.backends.sqlite import exchange, keywords, maintenance, reading, rebuilding, searching, vectors
 from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, connect, translated
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, migrate
@@ -27,11 +27,13 @@ from commonplace.store import (
     Candidate,
     Child,
     Indexing,
+    NamespaceHead,
     NamespaceStats,
     Page,
     Pending,
     Progress,
     Scan,
+    State,
     Store,
     StoreStats,
     TermCounts,
@@ -92,6 +94,7 @@ class SQLiteStore(Store):
 
     def _open_file(self) -> Connection:
         """Open, and create or migrate where that is due, one process at a time."""
+        self._create_private()
         connection = self._connect()
         with translated(self.path):
             self._queue = WriterQueue(self.path, self._busy_seconds)
@@ -106,6 +109,13 @@ class SQLiteStore(Store):
                 self._queue.close()
                 raise
         return connection
+
+    def _create_private(self) -> None:
+        """Memories are nobody else's business: a new file is readable by its owner only."""
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except OSError:
+            return  # it exists, or SQLite will say why it cannot
 
     @staticmethod
     def _journal_mode(connection: Connection) -> str:
@@ -318,15 +328,20 @@ class SQLiteStore(Store):
         self._run(lambda group: vectors.aim(self._writing, model, dimensions))
         self._drop_retired()
 
-    def claim(self, limit: int, lease_seconds: float, namespace: Namespace | None = None) -> list[Pending]:
-        def job(group: Group) -> list[Pending]:
-            place = None if namespace is None else self._namespace_id(self._writing, namespace)
-            return vectors.claim(self._writing, limit, lease_seconds, place, self._clock())
-
-        claimed: list[Pending] = self._run(job)
+    def claim(self, limit: int, lease_seconds: float) -> list[Pending]:
+        with self._reading() as connection:
+            if not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
+                return []
+        claimed: list[Pending] = self._run(
+            lambda group: vectors.claim(self._writing, limit, lease_seconds, self._clock())
+        )
         return claimed
 
-    def index(self, model: str, embedded: Iterable[tuple[int, NDArray[float32]]]) -> None:
+    def pending(self, namespace: Namespace, limit: int) -> list[Pending]:
+        with self._reading(snapshot=True) as connection:
+            return vectors.pending(connection, self._namespace_id(connection, namespace), limit)
+
+    def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
         self._run(lambda group: vectors.index(self._writing, group, model, embedded))
         self._drop_retired()
 
@@ -383,6 +398,25 @@ class SQLiteStore(Store):
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
         self._run(lambda group: rebuilding.rebuild_keywords(self._writing, group, progress))
+
+    def export(self, namespaces: Sequence[Namespace] | None = None) -> Iterator[NamespaceHead | State]:
+        self._check_usable()
+        if self.path == MEMORY:
+            with self._memory_lock, translated(self.path):
+                yield from exchange.export(self._writing, namespaces)
+            return
+        # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
+        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
+        try:
+            with translated(self.path):
+                connection.execute("BEGIN")
+                yield from exchange.export(connection, namespaces)
+        finally:
+            connection.close()
+
+    def adopt(self, head: NamespaceHead, states: Iterable[State]) -> int:
+        adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, states))
+        return adopted
 
     def close(self) -> None:
         if self._is_closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from commonplace.backends.sqlite.connection import Connection
@@ -68,36 +68,39 @@ def aim(connection: Connection, model: str, dimensions: int) -> None:
     _promote_when_done(connection)
 
 
-def claim(
-    connection: Connection, limit: int, lease_seconds: float, namespace_id: int | None, now: int
-) -> list[Pending]:
-    """The newest first: what was written last is what the next search most likely asks for."""
-    if namespace_id is None:
-        chosen = connection.execute(
-            "SELECT chunk, attempts FROM pending WHERE ready_at <= ? ORDER BY chunk DESC LIMIT ?",
-            (now, limit),
-        ).fetchall()
-    else:
-        chosen = connection.execute(
-            "SELECT chunk, attempts FROM pending WHERE namespace = ? ORDER BY chunk DESC LIMIT ?",
-            (namespace_id, limit),
-        ).fetchall()
+def claim(connection: Connection, limit: int, lease_seconds: float, now: int) -> list[Pending]:
+    """Lease the newest passages: what was written last is what the next search most likely asks for."""
+    chosen = connection.execute(
+        "SELECT chunk, attempts FROM pending WHERE ready_at <= ? ORDER BY chunk DESC LIMIT ?", (now, limit)
+    ).fetchall()
     for chunk, attempts in chosen:
         seconds = min(lease_seconds * 2**attempts, LONGEST_LEASE_SECONDS)
         connection.execute(
             "UPDATE pending SET ready_at = ?, attempts = attempts + 1 WHERE chunk = ?",
             (now + int(seconds * 1e6), chunk),
         )
+    return _passages(connection, [chunk for chunk, _ in chosen])
+
+
+def pending(connection: Connection, namespace_id: int, limit: int) -> list[Pending]:
+    """The newest waiting passages of a namespace, leased or not."""
+    chosen = connection.execute(
+        "SELECT chunk FROM pending WHERE namespace = ? ORDER BY chunk DESC LIMIT ?", (namespace_id, limit)
+    ).fetchall()
+    return _passages(connection, [chunk for (chunk,) in chosen])
+
+
+def _passages(connection: Connection, chunks: Sequence[int]) -> list[Pending]:
     rows = connection.execute(
         "SELECT c.id, n.path, substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start)"
         " FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.id = j.value CROSS JOIN entry AS e ON e.id = c.entry"
         " CROSS JOIN namespace AS n ON n.id = e.namespace",
-        (json.dumps([chunk for chunk, _ in chosen]),),
+        (json.dumps(chunks),),
     ).fetchall()
     return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
 
 
-def index(connection: Connection, group: Group, model: str, vectors: Iterable[tuple[int, NDArray[float32]]]) -> None:
+def index(connection: Connection, group: Group, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:
     """Store vectors of the target model; a passage that ended, or another model's vector, is dropped."""
     from commonplace.backends.sqlite.matrix import pack
 

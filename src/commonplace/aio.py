@@ -1,0 +1,155 @@
+"""The same library, awaited: every call runs in a worker thread, so an event loop never waits for the disk or a model.
+
+    book = await commonplace.aio.open("memory.db")
+    space = book.space("user", "u-123")
+    await space.files.append("/notes/today", "hello")
+    async with book: ...
+
+Each class here mirrors one of the synchronous library, method by method; nothing is decided twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cached_property, wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from commonplace import book as sync
+from commonplace.checks import Namespace
+from commonplace.space.files import FileInfo, Files
+from commonplace.space.records import Records
+from commonplace.space.space import Space
+from commonplace.space.threads import Threads
+
+if TYPE_CHECKING:
+    from typing import Self
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def _awaited(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
+    """The method of the wrapped object, called in a worker thread."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        return asyncio.to_thread(method, self._wrapped, *args, **kwargs)
+
+    return call
+
+
+class AsyncFiles:
+    """`Files`, awaited."""
+
+    def __init__(self, wrapped: Files) -> None:
+        self._wrapped = wrapped
+
+    read = _awaited(Files.read)
+    exists = _awaited(Files.exists)
+    stat = _awaited(Files.stat)
+    list = _awaited(Files.list)
+    write = _awaited(Files.write)
+    append = _awaited(Files.append)
+    replace = _awaited(Files.replace)
+    insert = _awaited(Files.insert)
+    make_directory = _awaited(Files.make_directory)
+    delete = _awaited(Files.delete)
+    move = _awaited(Files.move)
+
+    async def walk(self, path: str = "/") -> AsyncIterator[FileInfo]:
+        """Everything below a directory, read a page at a time."""
+        found = iter(self._wrapped.walk(path))
+        while (info := await asyncio.to_thread(next, found, None)) is not None:
+            yield info
+
+
+class AsyncRecords:
+    """`Records`, awaited."""
+
+    def __init__(self, wrapped: Records) -> None:
+        self._wrapped = wrapped
+
+    create = _awaited(Records.create)
+    get = _awaited(Records.get)
+    update = _awaited(Records.update)
+    delete = _awaited(Records.delete)
+    list = _awaited(Records.list)
+
+
+class AsyncThreads:
+    """`Threads`, awaited."""
+
+    def __init__(self, wrapped: Threads) -> None:
+        self._wrapped = wrapped
+
+
+class AsyncSpace:
+    """`Space`, awaited."""
+
+    def __init__(self, wrapped: Space) -> None:
+        self._wrapped = wrapped
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._wrapped.namespace
+
+    @cached_property
+    def files(self) -> AsyncFiles:
+        return AsyncFiles(self._wrapped.files)
+
+    @cached_property
+    def records(self) -> AsyncRecords:
+        return AsyncRecords(self._wrapped.records)
+
+    @cached_property
+    def threads(self) -> AsyncThreads:
+        return AsyncThreads(self._wrapped.threads)
+
+    search = _awaited(Space.search)
+    history = _awaited(Space.history)
+    state = _awaited(Space.state)
+    restore = _awaited(Space.restore)
+    undo = _awaited(Space.undo)
+    changes = _awaited(Space.changes)
+    stats = _awaited(Space.stats)
+    purge = _awaited(Space.purge)
+
+
+class AsyncBook:
+    """`Book`, awaited."""
+
+    def __init__(self, wrapped: sync.Book) -> None:
+        self._wrapped = wrapped
+
+    def space(self, *labels: str, actor: str | None = None) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.space(*labels, actor=actor))
+
+    namespaces = _awaited(sync.Book.namespaces)
+    reindex = _awaited(sync.Book.reindex)
+    rebuild_keywords = _awaited(sync.Book.rebuild_keywords)
+    stats = _awaited(sync.Book.stats)
+    backup = _awaited(sync.Book.backup)
+    verify = _awaited(sync.Book.verify)
+    close = _awaited(sync.Book.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _opened(method: Callable[P, sync.Book]) -> Callable[P, Awaitable[AsyncBook]]:
+    @wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> AsyncBook:
+        return AsyncBook(await asyncio.to_thread(method, *args, **kwargs))
+
+    return call
+
+
+open = _opened(sync.open_book)

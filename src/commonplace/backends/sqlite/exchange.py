@@ -1,0 +1,237 @@
+"""Whole namespaces out of the file and into it: every state, live and former, with nothing lost on the way.
+
+States go entry by entry, the newest first, so that each former text is made from the one read just before it, and
+kept as a delta to the one written just before it: one text in memory at a time, however long the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import apsw
+
+from commonplace.backends.sqlite import deltas, keywords
+from commonplace.backends.sqlite.connection import Connection
+from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, dump, entry_of, labels
+from commonplace.backends.sqlite.transaction import HEADING, Group, NamespaceRow
+from commonplace.checks import Namespace
+from commonplace.entry import INDEXED_ATTRIBUTES, Entry
+from commonplace.errors import Conflict, InvalidInput
+from commonplace.language.passages import Passage, passage, passages
+from commonplace.store import Ending, NamespaceHead, State
+
+_HEADS = "SELECT id, path, commit_number, commit_time, history_floor FROM namespace"
+_ENDING = "ended_by, ended_commit, valid_to, ended_actor"
+_WIDTH = len(COLUMNS.split(", "))
+
+
+def _insert(table: str, columns: str) -> str:
+    names = columns.split(", ")
+    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(names))})"
+
+
+_INSERT_LIVE = _insert("entry", f"{COLUMNS}, begun_by, namespace, deltas")
+_INSERT_FORMER = _insert("history", f"{FORMER_COLUMNS}, begun_by, namespace, {_ENDING}")
+
+
+# Out
+
+
+def export(connection: Connection, namespaces: Sequence[Namespace] | None) -> Iterator[NamespaceHead | State]:
+    if namespaces is None:
+        heads = connection.execute(f"{_HEADS} ORDER BY path").fetchall()
+    else:
+        paths = sorted("/".join(namespace) for namespace in namespaces)
+        heads = [row for path in paths for row in connection.execute(f"{_HEADS} WHERE path = ?", (path,)).fetchall()]
+    for namespace_id, path, *counters in heads:
+        namespace = tuple(path.split("/"))
+        yield NamespaceHead(namespace, *counters)
+        ids = connection.execute(
+            "SELECT id FROM entry WHERE namespace = ?1 UNION SELECT entry FROM history WHERE namespace = ?1 ORDER BY 1",
+            (namespace_id,),
+        )
+        for (entry_id,) in ids:
+            yield from _states(connection, namespace, entry_id)
+
+
+def _states(connection: Connection, namespace: Namespace, entry_id: int) -> Iterator[State]:
+    newer: tuple[str | None, str | None] = (None, None)
+    for row in connection.execute(f"SELECT {COLUMNS}, begun_by FROM entry WHERE id = ?", (entry_id,)).fetchall():
+        newer = row[_WIDTH - 2], row[_WIDTH - 1]
+        yield State(entry_of(namespace, row), row[_WIDTH], row[8], None)
+    for row in connection.execute(
+        f"SELECT {FORMER_COLUMNS}, begun_by, {_ENDING} FROM history WHERE entry = ? ORDER BY revision DESC", (entry_id,)
+    ):
+        kept_text, kept_value = row[_WIDTH - 2], row[_WIDTH - 1]
+        text = None if kept_text is None else deltas.decode_last(newer[0], [kept_text])
+        value = deltas.decode_last(newer[1], [kept_value])
+        newer = text, value
+        whole = (*row[: _WIDTH - 2], text, value)
+        yield State(entry_of(namespace, whole), row[_WIDTH], row[8], Ending(*row[_WIDTH + 1 :]))
+
+
+# In
+
+
+def adopt(connection: Connection, group: Group, head: NamespaceHead, states: Iterable[State]) -> int:
+    row = _empty_namespace(connection, group, head)
+    count = 0
+    try:
+        writing: _Writing | None = None
+        for state in states:
+            if writing is None or state.entry.id != writing.number:
+                if writing is not None and state.entry.id < writing.number:
+                    raise InvalidInput(f"entry {state.entry.id} comes after entry {writing.number}; keep the order")
+                if writing is not None:
+                    writing.finish()
+                writing = _Writing(connection, group, row, state.entry.id)
+            writing.add(head, state)
+            count += 1
+        if writing is not None:
+            writing.finish()
+    except apsw.ConstraintError as error:
+        raise InvalidInput(
+            f"two states of namespace {'/'.join(head.namespace)} claim the same place ({error}); nothing was imported"
+        ) from error
+    connection.execute(
+        "UPDATE namespace SET chunk_count = ?, term_total = ? WHERE id = ?", (row.chunk_count, row.term_total, row.id)
+    )
+    group.namespaces[head.namespace] = row
+    return count
+
+
+def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) -> NamespaceRow:
+    """The namespace's row, made or brought to the head's counters; numbers that were given out never come back."""
+    path = "/".join(head.namespace)
+    refusal = Conflict(f"namespace {path} holds entries or history already; import into an empty one, or merge")
+    if head.namespace in group.namespaces:  # written to by another thread just now
+        raise refusal
+    known = connection.execute(
+        "SELECT id, commit_number, commit_time, history_floor, chunks_ended FROM namespace WHERE path = ?", (path,)
+    ).fetchall()
+    if not known:
+        namespace_id = group.next_id("namespace")
+        connection.execute(
+            "INSERT INTO namespace (id, path, commit_number, commit_time, history_floor, chunk_count, term_total,"
+            " chunks_ended) VALUES (?, ?, ?, ?, ?, 0, 0, 0)",
+            (namespace_id, path, head.commit, head.commit_time, head.history_floor),
+        )
+        return NamespaceRow(namespace_id, head.commit, head.commit_time, 0, 0, 0)
+    namespace_id, commit, time, floor, chunks_ended = known[0]
+    for table in ("entry", "history"):
+        if connection.execute(f"SELECT 1 FROM {table} WHERE namespace = ? LIMIT 1", (namespace_id,)).fetchall():
+            raise refusal
+    row = NamespaceRow(namespace_id, max(commit, head.commit), max(time, head.commit_time), 0, 0, chunks_ended)
+    # Readers of the old feed would miss what comes in below their cursor: the floor tells them to read all again.
+    connection.execute(
+        "UPDATE namespace SET commit_number = ?, commit_time = ?, history_floor = ? WHERE id = ?",
+        (row.commit_number, row.commit_time, max(floor, head.history_floor, commit), namespace_id),
+    )
+    return row
+
+
+class _Writing:
+    """One entry's states on their way in, the newest first."""
+
+    def __init__(self, connection: Connection, group: Group, row: NamespaceRow, number: int) -> None:
+        self.number = number
+        self._connection = connection
+        self._group = group
+        self._row = row
+        self._id = group.next_id("entry")
+        self._newer: tuple[int, str | None, str] | None = None
+        self._is_live = False
+        self._splices = 0
+        self._live_splices: int | None = None
+
+    def add(self, head: NamespaceHead, state: State) -> None:
+        entry = state.entry
+        latest = entry.commit if state.ended is None else max(entry.commit, state.ended.commit)
+        if latest > head.commit:
+            raise InvalidInput(f"a state of commit {latest} is newer than its namespace's last commit, {head.commit}")
+        is_json = not isinstance(entry.value, str)
+        value = dump(entry.value) if is_json else str(entry.value)
+        text = None if not is_json and entry.text == value else entry.text
+        if state.ended is None:
+            if self._newer is not None:
+                raise InvalidInput(f"entry {self.number} has a live state that is not its newest")
+            self._is_live = True
+            self._connection.execute(_INSERT_LIVE, (*self._columns(state, text, value), 0))
+            self._index(entry)
+        else:
+            if self._newer is not None and entry.revision >= self._newer[0]:
+                raise InvalidInput(f"the revisions of entry {self.number} are not given newest first")
+            ended = state.ended
+            kept_text, kept_value = self._deltas(text, value)
+            columns = self._columns(state, kept_text, kept_value)
+            self._connection.execute(_INSERT_FORMER, (*columns, ended.action, ended.commit, ended.at, ended.actor))
+        self._newer = entry.revision, text, value
+
+    def finish(self) -> None:
+        """Tell the live row how many splices lead away from it, so that the next update keeps chains short."""
+        splices = self._splices if self._live_splices is None else self._live_splices
+        if self._is_live and splices:
+            self._connection.execute("UPDATE entry SET deltas = ? WHERE id = ?", (splices, self._id))
+
+    def _columns(self, state: State, text: Any, value: Any) -> tuple[Any, ...]:
+        entry = state.entry
+        return (
+            self._id,
+            entry.kind,
+            entry.key,
+            entry.identity,
+            int(not isinstance(entry.value, str)),
+            dump(entry.attributes),
+            entry.revision,
+            entry.commit,
+            state.valid_from,
+            entry.created_at,
+            entry.updated_at,
+            entry.expires_at,
+            entry.actor,
+            entry.heading,
+            text,
+            value,
+            state.begun_by,
+            self._row.id,
+        )
+
+    def _deltas(self, text: str | None, value: str) -> tuple[deltas.Stored | None, deltas.Stored]:
+        if self._newer is None:
+            return None if text is None else deltas.whole(text), deltas.whole(value)
+        _, newer_text, newer_value = self._newer
+        allowed = self._splices < deltas.MAX_DELTAS
+        kept_value = deltas.encode(value, newer_value, allow_splice=allowed)
+        kept_text: deltas.Stored | None = None
+        if text is not None:
+            whole = newer_text is None
+            kept_text = deltas.whole(text) if whole else deltas.encode(text, str(newer_text), allow_splice=allowed)
+        if deltas.is_splice(kept_value) or (kept_text is not None and deltas.is_splice(kept_text)):
+            self._splices += 1
+        elif deltas.is_whole(kept_value):
+            if self._live_splices is None:
+                self._live_splices = self._splices
+            self._splices = 0
+        return kept_text, kept_value
+
+    def _index(self, entry: Entry) -> None:
+        """Labels, passages, keywords and pending marks of a live state; former ones have none."""
+        for name, label in labels(entry.attributes, INDEXED_ATTRIBUTES):
+            self._connection.execute("INSERT INTO label VALUES (?, ?, ?, ?)", (self._row.id, name, label, self._id))
+        wanted: list[tuple[int, Passage]] = list(enumerate(passages(entry.text)))
+        if entry.heading:
+            found = passage(entry.heading, 0, len(entry.heading))
+            wanted.append((HEADING, replace(found, start=0, end=0)))
+        for number, found in wanted:
+            chunk = self._group.next_id("chunk")
+            self._connection.execute(
+                "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
+                (chunk, self._id, number, found.start, found.end, found.length, entry.commit),
+            )
+            keywords.add(self._connection, self._row.id, chunk, found)
+            if number != HEADING and found.terms:
+                self._connection.execute("INSERT INTO pending VALUES (?, ?, 0, 0)", (chunk, self._row.id))
+            self._row.chunk_count += 1
+            self._row.term_total += found.length
