@@ -7,7 +7,7 @@ whole or not at all. `Store.write` returns only when the commit is durable. Ever
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -329,7 +329,7 @@ class Store(ABC):
         """Make all passages and keywords anew from the texts, after damage or with another tokenizer."""
 
     @abstractmethod
-    def export(self, namespaces: Sequence[Namespace] | None = None) -> Iterator[NamespaceHead | State]:
+    def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
         """Everything in one snapshot, or some namespaces: each head, then its states by entry, each entry's newest first."""
 
     @abstractmethod

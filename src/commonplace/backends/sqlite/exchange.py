@@ -14,8 +14,9 @@ import apsw
 
 from commonplace.backends.sqlite import deltas, keywords
 from commonplace.backends.sqlite.connection import Connection
+from commonplace.backends.sqlite.group import Group, NamespaceRow
+from commonplace.backends.sqlite.indexed import HEADING
 from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, dump, entry_of, labels
-from commonplace.backends.sqlite.transaction import HEADING, Group, NamespaceRow
 from commonplace.checks import Namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.errors import Conflict, InvalidInput
@@ -230,7 +231,10 @@ class _Writing:
                 "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
                 (chunk, self._id, number, found.start, found.end, found.length, entry.commit),
             )
-            keywords.add(self._connection, self._row.id, chunk, found)
+            self._connection.execute(
+                "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
+                (keywords.rowid(chunk, found.length), keywords.tokens(self._row.id, found.terms)),
+            )
             if number != HEADING and found.terms:
                 self._connection.execute("INSERT INTO pending VALUES (?, ?, 0, 0)", (chunk, self._row.id))
             self._row.chunk_count += 1

@@ -17,7 +17,6 @@ from commonplace.language.passages import (
     LENGTH_STEPS,
     LEVEL_FREQUENCY,
     STEP_LENGTH,
-    Passage,
     length_step,
 )
 from commonplace.store import TermCounts
@@ -55,17 +54,6 @@ def tokens(namespace_id: int, terms: Mapping[str, int]) -> str:
             for term, count in terms.items()
         ]
     )
-
-
-def add(connection: Connection, namespace_id: int, chunk_id: int, passage: Passage) -> None:
-    connection.execute(
-        "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
-        (rowid(chunk_id, passage.length), tokens(namespace_id, passage.terms)),
-    )
-
-
-def remove(connection: Connection, chunk_id: int, length: int) -> None:
-    connection.execute("DELETE FROM keywords WHERE rowid = ?", (rowid(chunk_id, length),))
 
 
 def rank(

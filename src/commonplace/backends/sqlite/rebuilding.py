@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from commonplace.backends.sqlite import keywords
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.transaction import HEADING, Group
+from commonplace.backends.sqlite.group import Group
+from commonplace.backends.sqlite.indexed import HEADING
 from commonplace.language.passages import Passage, passage, passages
 from commonplace.store import Progress
 
@@ -58,7 +59,10 @@ def _rebuild_entry(
                 connection.execute("INSERT INTO pending VALUES (?, ?, 0, 0)", (chunk, namespace_id))
         else:
             connection.execute("UPDATE chunk SET length = ? WHERE id = ?", (found.length, chunk))
-        keywords.add(connection, namespace_id, chunk, found)
+        connection.execute(
+            "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
+            (keywords.rowid(chunk, found.length), keywords.tokens(namespace_id, found.terms)),
+        )
     for chunk in known.values():
         connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
         connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))

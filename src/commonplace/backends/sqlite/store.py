@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from commonplace.backends.sqlite import exchange, keywords, maintenance, reading, rebuilding, searching, vectors
 from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, connect, translated
+from commonplace.backends.sqlite.group import Group, begin_group, flush_group
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, migrate
 from commonplace.backends.sqlite.rows import columns, entry_of
 from commonplace.backends.sqlite.searching import VectorCache
-from commonplace.backends.sqlite.transaction import Group, SQLiteTransaction, begin_group, flush_group
+from commonplace.backends.sqlite.transaction import SQLiteTransaction
 from commonplace.backends.sqlite.where import after_prefix
 from commonplace.backends.sqlite.writer import Writer
 from commonplace.checks import Namespace, parse_namespace
@@ -399,7 +400,7 @@ class SQLiteStore(Store):
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
         self._run(lambda group: rebuilding.rebuild_keywords(self._writing, group, progress))
 
-    def export(self, namespaces: Sequence[Namespace] | None = None) -> Iterator[NamespaceHead | State]:
+    def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
         self._check_usable()
         if self.path == MEMORY:
             with self._memory_lock, translated(self.path):

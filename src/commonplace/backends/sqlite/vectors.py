@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.transaction import Group
+from commonplace.backends.sqlite.group import Group
 from commonplace.checks import parse_namespace
 from commonplace.errors import ConfigurationError
 from commonplace.store import Indexing, Pending

@@ -1,0 +1,8 @@
+"""Export and import: a book, or some of its namespaces, as JSON lines that lose nothing (docs/export-format.md)."""
+
+from __future__ import annotations
+
+from commonplace.exchange.exporting import Exported, export_book
+from commonplace.exchange.importing import Imported, import_book
+
+__all__ = ["Exported", "Imported", "export_book", "import_book"]

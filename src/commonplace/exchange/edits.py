@@ -1,0 +1,42 @@
+"""How a text is told by another one: what both begin and end with, and what stands between."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Edit: TypeAlias = list[int | str]
+"""How many characters are kept from the beginning, how many from the end, and the text between them."""
+
+
+def edit_between(newer: str, older: str) -> Edit | None:
+    """What makes `older` from `newer`; None where they share nothing."""
+    head = _shared(newer, older)
+    left_newer, left_older = newer[head:], older[head:]
+    tail = _shared(left_newer[::-1], left_older[::-1]) if left_older else 0
+    return [head, tail, older[head : len(older) - tail]] if head or tail or not older else None
+
+
+def apply_edit(newer: str, edit: object) -> str:
+    """The older text; ValueError where the edit cannot be one of this text."""
+    if not isinstance(edit, list) or len(edit) != 3:
+        raise ValueError("it must be a list of two numbers and a text")
+    head, tail, middle = edit
+    if type(head) is not int or type(tail) is not int or not isinstance(middle, str):
+        raise ValueError("it must be a list of two numbers and a text")
+    if head < 0 or tail < 0 or head + tail > len(newer):
+        raise ValueError(f"{head} + {tail} characters are not in a text of {len(newer)}")
+    return newer[:head] + middle + newer[len(newer) - tail :]
+
+
+def _shared(left: str, right: str) -> int:
+    """How many characters both begin with, by halving: comparing slices is quick."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

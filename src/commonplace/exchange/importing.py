@@ -1,0 +1,214 @@
+"""Reading an export back: each namespace whole or not at all, and none twice.
+
+A namespace that holds nothing here takes the file's as it is, history and numbers included. One that holds exactly
+the same is left alone. Any other is refused, or with `merge` gets what it lacks, as one new commit of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import BinaryIO, Literal
+
+from commonplace.checks import Namespace
+from commonplace.entry import Draft, Entry
+from commonplace.errors import Conflict, InvalidInput
+from commonplace.exchange.lines import Line, check_header, read_head, read_state
+from commonplace.space.keys import DIRECTORY, FILE
+from commonplace.space.paths import key_of, parents, path_of
+from commonplace.store import NamespaceHead, Progress, State, Store, Transaction
+
+LINES_A_STEP = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of one namespace of the file: states taken; when merged, entries kept as they were, some differing."""
+
+    namespace: Namespace
+    outcome: Literal["imported", "identical", "merged"]
+    states: int
+    kept: int = 0
+    differing: int = 0
+    commit: int | None = None
+
+
+def import_book(
+    store: Store,
+    stream: BinaryIO,
+    *,
+    only: Namespace | None = None,
+    merge: bool = False,
+    actor: str | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Imported]:
+    """Take in every namespace of an export, or one; each is told of once it is durable. The stream must be seekable."""
+    file = _File(stream, progress)
+    check_header(file.next_line())
+    seen, states, taken = 0, 0, 0
+    while (line := file.next_line()).name == "namespace":
+        head = read_head(line)
+        seen += 1
+        before = file.states_read
+        if only is None or only == head.namespace:
+            taken += 1
+            yield _take(store, file, head, merge=merge, actor=actor)
+        else:
+            file.skip_states(head)
+        states += file.states_read - before
+    if line.name != "footer":
+        raise line.wrong(f"is a {line.name!r}; a namespace or the footer should stand here")
+    if (seen, states) != (line.integer("namespaces"), line.integer("states")):
+        raise line.wrong(f"counts other namespaces and states than the file has ({seen} and {states})")
+    if only is not None and not taken:
+        raise InvalidInput(f"the file has no namespace {'/'.join(only)}; import it without a namespace to take all")
+
+
+class _File:
+    """The lines of an export, with the place to go back to."""
+
+    def __init__(self, stream: BinaryIO, progress: Progress | None) -> None:
+        self._stream = stream
+        self._progress = progress
+        self._number = 0
+        self.states_read = 0
+        self._size = stream.seek(0, 2)
+        stream.seek(0)
+
+    def next_line(self) -> Line:
+        raw = self._stream.readline()
+        self._number += 1
+        if not raw.endswith(b"\n"):
+            raise InvalidInput(
+                f"the export ends in line {self._number} without its footer: it was cut off; export again"
+                if self._number > 1
+                else "the file is empty or no export; give one that `commonplace export` wrote"
+            )
+        if self._progress is not None and self._number % LINES_A_STEP == 0:
+            self._progress(self._stream.tell(), self._size, "bytes")
+        return Line(self._number, raw)
+
+    def mark(self) -> tuple[int, int, int]:
+        return self._stream.tell(), self._number, self.states_read
+
+    def go_back(self, mark: tuple[int, int, int]) -> None:
+        self._stream.seek(mark[0])
+        _, self._number, self.states_read = mark
+
+    def states(self, head: NamespaceHead) -> Iterator[State]:
+        """The states up to the namespace's end line, whose count must agree."""
+        newer: State | None = None
+        count = 0
+        while (line := self.next_line()).name == "state":
+            newer = read_state(line, head.namespace, newer)
+            count += 1
+            self.states_read += 1
+            yield newer
+        _check_end(line, head, count)
+
+    def skip_states(self, head: NamespaceHead) -> None:
+        count = 0
+        while (line := self.next_line()).name == "state":
+            count += 1
+        self.states_read += count
+        _check_end(line, head, count)
+
+
+def _check_end(line: Line, head: NamespaceHead, count: int) -> None:
+    if line.name != "end" or line.namespace() != head.namespace:
+        raise line.wrong(f"should be the end of namespace {'/'.join(head.namespace)}; nothing of it was imported")
+    if line.integer("states") != count:
+        raise line.wrong(
+            f"says that namespace {'/'.join(head.namespace)} has {line.integer('states')} states, and {count} stand "
+            "before it; nothing of it was imported"
+        )
+
+
+def _take(store: Store, file: _File, head: NamespaceHead, *, merge: bool, actor: str | None) -> Imported:
+    start = file.mark()
+    if _is_empty(store, head.namespace):
+        return Imported(head.namespace, "imported", store.adopt(head, file.states(head)))
+    if _is_identical(store, file, head):
+        return Imported(head.namespace, "identical", file.states_read - start[2])
+    if not merge:
+        raise Conflict(
+            f"namespace {'/'.join(head.namespace)} holds other entries than the file; import into an empty book, "
+            "or merge (--merge) to add only what it lacks"
+        )
+    file.go_back(start)
+    merging = _Merge(file, head, start)
+    _, commit = store.write(head.namespace, merging.run, actor=actor)
+    return Imported(head.namespace, "merged", merging.added, merging.kept, merging.differing, commit)
+
+
+def _is_empty(store: Store, namespace: Namespace) -> bool:
+    with closing(store.export([namespace])) as present:
+        return not any(isinstance(item, State) for item in present)
+
+
+def _is_identical(store: Store, file: _File, head: NamespaceHead) -> bool:
+    """Compare state by state; stops at the first difference."""
+    last, number = 0, 0
+    with closing(store.export([head.namespace])) as stored:
+        present = (item for item in stored if isinstance(item, State))
+        for state in file.states(head):
+            other = next(present, None)
+            if other is None:
+                return False
+            if other.entry.id != last:
+                last, number = other.entry.id, number + 1
+            if replace(other, entry=replace(other.entry, id=number)) != state:
+                return False
+        return next(present, None) is None
+
+
+class _Merge:
+    """Adds the live entries of a file that a namespace lacks, inside one transaction; what is there stays."""
+
+    def __init__(self, file: _File, head: NamespaceHead, start: tuple[int, int, int]) -> None:
+        self._file = file
+        self._head = head
+        self._start = start
+        self.added = self.kept = self.differing = 0
+
+    def run(self, transaction: Transaction) -> None:
+        self._file.go_back(self._start)
+        self.added = self.kept = self.differing = 0
+        for state in self._file.states(self._head):
+            entry = state.entry
+            if state.ended is not None or (entry.expires_at is not None and entry.expires_at <= transaction.time):
+                continue
+            known = transaction.get(entry.kind, entry.key)
+            if known is None and entry.identity is not None:
+                known = transaction.find(entry.kind, entry.identity)
+            if known is not None or _is_in_the_way(transaction, entry):
+                self.kept += 1
+                self.differing += known is None or (known.value, known.attributes) != (entry.value, entry.attributes)
+                continue
+            transaction.put(_draft(entry))
+            self.added += 1
+
+
+def _draft(entry: Entry) -> Draft:
+    return Draft(
+        entry.kind,
+        entry.key,
+        entry.value,
+        text=entry.text,
+        heading=entry.heading,
+        attributes=entry.attributes,
+        identity=entry.identity,
+        expires_at=entry.expires_at,
+        created_at=entry.created_at,
+        updated_at=entry.updated_at,
+    )
+
+
+def _is_in_the_way(transaction: Transaction, entry: Entry) -> bool:
+    """Whether the namespace has a file where this needs a directory, or a directory where this is a file."""
+    if entry.kind not in (FILE, DIRECTORY):
+        return False
+    other = DIRECTORY if entry.kind == FILE else FILE
+    above = (key_of(path) for path in parents(path_of(entry.key)))
+    return transaction.get(other, entry.key) is not None or any(transaction.get(FILE, key) for key in above)

@@ -1,0 +1,110 @@
+"""What the parts of a conversation share: a thread as it is stored, whose it is, and how ids and counts are checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from commonplace.checks import JSON, check_json, check_line, check_text
+from commonplace.entry import Draft, Entry
+from commonplace.errors import Forbidden, InvalidInput, NotFound, TooLarge
+from commonplace.space.keys import THREAD
+from commonplace.space.times import moment
+
+MAX_ID_BYTES = 200
+MAX_TITLE_BYTES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A conversation, without its messages."""
+
+    id: str
+    resource_id: str
+    title: str | None
+    metadata: Mapping[str, JSON]
+    created_at: datetime
+    updated_at: datetime
+
+
+def thread_of(entry: Entry) -> Thread:
+    attributes = cast(Mapping[str, Any], entry.attributes)
+    return Thread(
+        id=entry.key,
+        resource_id=attributes["resourceId"],
+        title=attributes["title"],
+        metadata=attributes["metadata"],
+        created_at=moment(entry.created_at),
+        updated_at=moment(entry.updated_at),
+    )
+
+
+def thread_draft(id: str, resource: str, title: str | None, metadata: Mapping[str, JSON]) -> Draft:
+    attributes: dict[str, JSON] = {"resourceId": resource, "title": title, "metadata": metadata}
+    return Draft(THREAD, id, {}, text=title or "", attributes=attributes)
+
+
+def find_thread(get: Callable[[str, str], Entry | None], id: str, resource: str | None) -> Entry:
+    """The thread with this id; one of another resource than the one asked for is refused."""
+    entry = get(THREAD, check_id("thread id", id))
+    if entry is None:
+        raise NotFound(f"No thread found with id {id}")
+    if resource is not None:
+        check_owner(id, cast(str, entry.attributes["resourceId"]), resource)
+    return entry
+
+
+def check_owner(thread_id: str, owner: str, resource: str | None) -> None:
+    if resource is not None and check_id("resource", resource) != owner:
+        raise Forbidden(
+            f"Thread with id {thread_id} is for resource with id {owner} but resource {resource} was queried."
+        )
+
+
+# Checks
+
+
+def check_id(name: str, id: object) -> str:
+    if not isinstance(id, str) or not id.strip():
+        raise InvalidInput(f"{name} is required and must be a non-empty string")
+    return check_line(name, id, max_bytes=MAX_ID_BYTES)
+
+
+def check_title(title: str | None) -> str | None:
+    return None if title is None else check_text("title", title, max_bytes=MAX_TITLE_BYTES)
+
+
+def check_count(name: str, count: object, least: int, most: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
+        raise InvalidInput(f"{name} must be a whole number from {least:,} to {most:,}, not {count!r}")
+    return count
+
+
+def check_object(name: str, value: object, max_bytes: int) -> dict[str, JSON]:
+    """Return a JSON object as plain dicts and lists, within a size."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{name} must be an object, not {type(value).__name__}")
+    check_json(name, value)
+    plain = cast(dict[str, JSON], _plain(cast(Mapping[str, JSON], value)))
+    check_size(name, plain, max_bytes)
+    return plain
+
+
+def check_size(name: str, value: JSON, max_bytes: int) -> None:
+    try:
+        size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    except ValueError as error:  # Python writes no integer of more than 4,300 digits
+        raise InvalidInput(f"{name} contains a number that is too long; send it as a string") from error
+    if size > max_bytes:
+        raise TooLarge(f"{name} has {size:,} bytes; at most {max_bytes:,} are allowed")
+
+
+def _plain(value: JSON) -> JSON:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,148 @@
+"""What search sees of a message, in whichever shape it came; and the tags that no saved text keeps.
+
+Known shapes: plain text; lists of parts (OpenAI's `text`, `input_text`, `output_text`; Anthropic's `tool_use` and
+`tool_result`; the AI SDK's `tool-call`, `tool-result` and `tool-NAME`); Mastra's format 2, `{"format": 2, "parts": […]}`;
+OpenAI's `tool_calls`. An unknown part gives its `text`, if it has one. Reasoning, images and encoded data give nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from commonplace.checks import JSON
+
+OPENING = "<working_memory>"
+CLOSING = "</working_memory>"
+
+_REASONING = ("reasoning", "thinking", "redacted_thinking", "redacted-reasoning")
+_CALL_FIELDS = ("name", "toolName", "title", "input", "args", "arguments", "rawInput")
+_RESULT_FIELDS = ("content", "output", "result", "errorText")
+_NAME_FIELDS = ("filename", "name", "title")
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
+
+
+def searchable_text(message: Mapping[str, JSON]) -> str:
+    """The words of a message: its text, its tools' names, arguments and results, its files' names."""
+    found = [*_texts(message.get("content")), *_texts(message.get("parts"))]
+    for call in _items(message.get("tool_calls")) + _items([message.get("function_call")]):
+        function = call.get("function")
+        found += _leaves_of(function if isinstance(function, Mapping) else call, _CALL_FIELDS)
+    return "\n".join(text for text in found if text.strip())
+
+
+def without_working_memory(content: JSON) -> JSON:
+    """A content whose texts have lost their `<working_memory>…</working_memory>`; what tools said stays as it is."""
+    if isinstance(content, str):
+        return strip_tags(content)
+    if isinstance(content, (list, tuple)):
+        return [without_working_memory(part) for part in content]
+    if isinstance(content, Mapping):
+        if str(content.get("type", "")).startswith(("tool", "function", "dynamic-tool")):
+            return content
+        return {
+            name: without_working_memory(value) if name in ("text", "content", "parts") else value
+            for name, value in content.items()
+        }
+    return content
+
+
+def strip_tags(text: str) -> str:
+    """Cut out what stands between the tags, and they themselves; a tag without its partner stays."""
+    # A search for each tag in turn: a pattern with `.*?` takes quadratic time on many opening tags.
+    kept, start = [], 0
+    while (opening := text.find(OPENING, start)) >= 0:
+        closing = text.find(CLOSING, opening)
+        if closing < 0:
+            break
+        kept.append(text[start:opening])
+        start = closing + len(CLOSING)
+    return "".join((*kept, text[start:])).strip() if start else text
+
+
+def _texts(content: JSON) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, (list, tuple)):
+        for part in content:
+            yield from _texts(part)
+    elif isinstance(content, Mapping):
+        yield from _part_texts(content)
+
+
+def _part_texts(part: Mapping[str, Any]) -> Iterator[str]:
+    kind = part.get("type")
+    kind = kind if isinstance(kind, str) else ""
+    if kind in _REASONING:
+        return
+    if kind == "tool-invocation" and isinstance(part.get("toolInvocation"), Mapping):
+        part = part["toolInvocation"]
+    if kind in ("tool_result", "function_call_output"):
+        yield from _results(part)
+    elif kind.startswith(("tool", "function", "dynamic-tool", "server_tool")):
+        if kind.startswith("tool-") and "toolName" not in part:
+            yield kind.removeprefix("tool-")
+        yield from _leaves_of(part, _CALL_FIELDS)
+        yield from _results(part)
+    elif isinstance(part.get("parts"), (list, tuple)) and part["parts"]:
+        yield from _texts(part["parts"])  # format 2 repeats these in its `content`
+    elif kind in ("image", "image_url", "input_image", "file", "input_file", "document", "source-document"):
+        yield from _leaves_of(part, _NAME_FIELDS)
+        source = part.get("source")
+        if isinstance(source, Mapping) and source.get("type") in ("text", "content"):
+            yield from _texts(source.get("data") or source.get("content"))
+    else:
+        yield from _plain_text(part)
+
+
+def _plain_text(part: Mapping[str, Any]) -> Iterator[str]:
+    text = part.get("text", part.get("refusal"))
+    if isinstance(text, Mapping):
+        text = text.get("value")
+    if isinstance(text, str):
+        yield text
+    else:
+        yield from _texts(part.get("content"))
+
+
+def _results(part: Mapping[str, Any]) -> Iterator[str]:
+    for name in _RESULT_FIELDS:
+        result = part.get(name)
+        if isinstance(result, Mapping) and "value" in result:
+            result = result["value"]  # the AI SDK's {"type": "text" or "json", "value": …}
+        if _is_parts(result):
+            yield from _texts(result)
+        else:
+            yield from _leaves(result)
+
+
+def _is_parts(value: JSON) -> bool:
+    items = _items(value)
+    return bool(items) and all(isinstance(item.get("type"), str) for item in items)
+
+
+def _items(value: JSON) -> list[Mapping[str, Any]]:
+    if not isinstance(value, (list, tuple)):
+        return []
+    return [cast(Mapping[str, Any], item) for item in value if isinstance(item, Mapping)]
+
+
+def _leaves_of(part: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        yield from _leaves(part.get(name))
+
+
+def _leaves(value: JSON) -> Iterator[str]:
+    """The strings and numbers of any JSON, without encoded data."""
+    if isinstance(value, str):
+        if not _ENCODED.fullmatch(value) and not value.startswith("data:"):
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield str(value)

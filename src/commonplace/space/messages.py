@@ -1,0 +1,217 @@
+"""A message as it comes in, as it is stored and as it goes out.
+
+Its key is its thread, its time and a number, so that a thread's messages are one range in time order; its own id, unique
+in the namespace, is the entry's identity. The value is the message as it came.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, cast
+
+from commonplace.checks import JSON
+from commonplace.entry import SEPARATOR, Draft, Entry
+from commonplace.errors import Conflict, InvalidInput, TooLarge
+from commonplace.filters import Filter, equal
+from commonplace.limits import Limits
+from commonplace.space.conversation import check_id, check_object
+from commonplace.space.keys import MESSAGE
+from commonplace.space.message_text import searchable_text, without_working_memory
+from commonplace.space.times import microseconds, moment
+from commonplace.store import Scan, Transaction
+
+ROLES = ("user", "assistant", "tool", "function", "data")
+UNSTORED_ROLES = ("system", "developer")
+"""Instructions belong to the program, not to the conversation: they are accepted and left out."""
+
+MAX_MESSAGES = 10_000
+"""How many messages one call may bring or delete."""
+
+_TIME_DIGITS = 17
+_NUMBER_DIGITS = 9
+_LATEST = 10**_TIME_DIGITS
+_UNSAVED_KEY = "?"
+_OWN_FIELDS = ("id", "threadId", "resourceId", "createdAt")
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "parts")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `extra` holds the fields that it came with besides those named here."""
+
+    id: str
+    thread_id: str
+    resource_id: str
+    role: str
+    content: JSON
+    created_at: datetime
+    extra: Mapping[str, JSON]
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    messages: tuple[Message, ...]
+    cursor: str | None
+    """Where the next page begins, or None at the end."""
+
+
+def message_of(entry: Entry) -> Message:
+    value = cast(Mapping[str, JSON], entry.value)
+    attributes = cast(Mapping[str, Any], entry.attributes)
+    return Message(
+        id=cast(str, entry.identity),
+        thread_id=attributes["threadId"],
+        resource_id=attributes["resourceId"],
+        role=attributes["role"],
+        content=value.get("content"),
+        created_at=moment(entry.created_at),
+        extra={name: field for name, field in value.items() if name not in ("role", "content")},
+    )
+
+
+# Keys
+
+
+def thread_prefix(thread_id: str) -> str:
+    """What the keys of a thread's messages begin with, and no other key does."""
+    return thread_id + SEPARATOR
+
+
+def thread_of_key(key: str) -> str:
+    return key.partition(SEPARATOR)[0]
+
+
+def in_time_order(entry: Entry) -> tuple[int, str]:
+    """Sorts messages of several threads by time; within one thread this is the order of their keys."""
+    return entry.created_at, entry.key
+
+
+def moved_key(key: str, thread_id: str) -> str:
+    """The key of the same message in another thread."""
+    return thread_prefix(thread_id) + key.partition(SEPARATOR)[2]
+
+
+class Numbering:
+    """Hands out the keys of new messages inside a transaction: after all that have the same time."""
+
+    def __init__(self, transaction: Transaction, thread_id: str) -> None:
+        self._transaction = transaction
+        self._prefix = thread_prefix(thread_id)
+        self._next: dict[int, int] = {}
+
+    def key(self, created_at: int) -> str:
+        moment_prefix = f"{self._prefix}{created_at:0{_TIME_DIGITS}d}{SEPARATOR}"
+        if created_at not in self._next:
+            newest = Scan(Filter(kinds=(MESSAGE,), key_prefix=moment_prefix), descending=True, limit=1)
+            found = self._transaction.scan(newest).entries
+            self._next[created_at] = int(found[0].key.rpartition(SEPARATOR)[2]) + 1 if found else 0
+        number = self._next[created_at]
+        self._next[created_at] += 1
+        return f"{moment_prefix}{number:0{_NUMBER_DIGITS}d}"
+
+
+# Coming in
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A checked message; `draft` lacks only its key and, where none was given, its time."""
+
+    id: str
+    created_at: int | None
+    draft: Draft
+
+    def placed(self, key: str, created_at: int) -> Draft:
+        draft = replace(self.draft, key=key, created_at=created_at)
+        # The same text has the same passages: not to be worked out again while other writers wait.
+        vars(draft)["passages"] = self.draft.passages
+        return draft
+
+    def check_same(self, known: Entry, thread_id: str) -> None:
+        """The message that has this id already must be this one."""
+        if thread_of_key(known.key) != thread_id:
+            raise Conflict(
+                f"a message with id {self.id} is in thread {thread_of_key(known.key)} already; give it another id"
+            )
+        if not equal(known.value, self.draft.value):
+            raise Conflict(
+                f"a message with id {self.id} exists already with another content; give it another id, or update it"
+            )
+
+
+def incoming(messages: object, thread_id: str, resource: str, limits: Limits) -> list[Incoming]:
+    """Check messages and work out their passages; those that are not to be stored are left out."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+        raise InvalidInput('messages must be a list, such as [{"role": "user", "content": "…"}]')
+    if len(messages) > MAX_MESSAGES:
+        raise TooLarge(f"there are {len(messages):,} messages; one call takes at most {MAX_MESSAGES:,}")
+    checked = [
+        _checked(f"message {number}", message, thread_id, resource, limits)
+        for number, message in enumerate(messages, 1)
+    ]
+    stored = [one for one in checked if cast(str, one.draft.attributes["role"]) in ROLES]
+    for one in stored:
+        _ = one.draft.passages
+    return stored
+
+
+def _checked(name: str, message: object, thread_id: str, resource: str, limits: Limits) -> Incoming:
+    if not isinstance(message, Mapping):
+        raise InvalidInput(f"{name} must be an object with role and content, not {type(message).__name__}")
+    value = check_object(
+        name, {key: field for key, field in message.items() if key not in _OWN_FIELDS}, limits.message_bytes
+    )
+    for field, own in (("threadId", thread_id), ("resourceId", resource)):
+        if message.get(field) not in (None, own):
+            raise InvalidInput(f"{name} has the {field} {message[field]!r}, but is added with {own!r}")
+    id = message.get("id")
+    return Incoming(
+        id := str(uuid.uuid4()) if id is None else check_id(f"{name}: id", id),
+        _created_at(name, message.get("createdAt")),
+        message_draft(name, _UNSAVED_KEY, value, thread_id=thread_id, resource=resource, identity=id),
+    )
+
+
+def message_draft(
+    name: str, key: str, value: Mapping[str, JSON], *, thread_id: str, resource: str, identity: str
+) -> Draft:
+    """Check role and content, and give what is to be stored of a message."""
+    role = value.get("role")
+    if role not in ROLES and role not in UNSTORED_ROLES:
+        raise InvalidInput(f"{name}: role is required and must be one of {', '.join(ROLES + UNSTORED_ROLES)}")
+    _check_content(name, value)
+    kept = {
+        field: without_working_memory(part) if field in ("content", "parts") else part
+        for field, part in value.items()
+    }
+    attributes: dict[str, JSON] = {"role": role, "resourceId": resource, "threadId": thread_id}
+    return Draft(
+        MESSAGE, key, kept, text=searchable_text(kept), attributes=attributes, identity=identity
+    )
+
+
+def _check_content(name: str, value: Mapping[str, JSON]) -> None:
+    content = value.get("content")
+    if content is None:
+        if not any(value.get(field) for field in _INSTEAD_OF_CONTENT):
+            raise InvalidInput(f"{name}: content is required; give a text, a list of parts, or an object")
+    elif isinstance(content, list):
+        for number, part in enumerate(content, 1):
+            if not isinstance(part, (str, Mapping)):
+                raise InvalidInput(
+                    f"{name}: part {number} of content must be a text or an object, not {type(part).__name__}"
+                )
+    elif not isinstance(content, (str, Mapping)):
+        raise InvalidInput(
+            f"{name}: content must be a text, a list of parts or an object, not {type(content).__name__}"
+        )
+
+
+def _created_at(name: str, time: datetime | str | None) -> int | None:
+    found = microseconds(f"{name}: createdAt", time)
+    if found is not None and not 0 <= found < _LATEST:
+        raise InvalidInput(f"{name}: createdAt must be between the years 1970 and 5138, not {time!s}")
+    return found

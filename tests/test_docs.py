@@ -1,0 +1,147 @@
+"""The documents are true: examples run as written, links lead somewhere, `make` targets exist.
+
+Python blocks of a document run in order, in one folder, as one program; its `sh` blocks run through the real program,
+likewise. A `text` block right after either is what it prints. Blocks that set up a machine (`make …`) are not run here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SETS_UP = re.compile(r"^(make|git|pip|python3?|\.venv/bin/|\.ci/run)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """An example of a document, with what it prints where the document says so."""
+
+    document: Path
+    line: int
+    language: str
+    code: str
+    printed: str | None
+
+
+def blocks_of(document: Path, language: str) -> Iterator[Block]:
+    text = document.read_text(encoding="utf-8")
+    found = list(BLOCK.finditer(text))
+    for number, block in enumerate(found):
+        if block[1] != language:
+            continue
+        following = found[number + 1] if number + 1 < len(found) else None
+        says_output = following and following[1] == "text" and not text[block.end() : following.start()].strip()
+        yield Block(
+            document, text.count("\n", 0, block.start()) + 1, language, block[2], following[2] if says_output else None
+        )
+
+
+def documents_with(language: str) -> list[Path]:
+    return [document for document in DOCUMENTS if any(blocks_of(document, language))]
+
+
+def name(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def a_users_machine(tmp_path, monkeypatch):
+    """An empty folder to work in, a book of its own, and the program on the path."""
+    for variable in ("EMBEDDINGS_MODEL", "EMBEDDINGS_POOLING", "EMBEDDINGS_NORMALIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("DATABASE_URL", str(tmp_path / "book.db"))
+    monkeypatch.setenv("COMMONPLACE_NAMESPACE", "user/docs")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("document", documents_with("python"), ids=name)
+def test_python_examples_run_as_written(document, a_users_machine):
+    program: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks_of(document, "python"):
+        printed = StringIO()
+        with redirect_stdout(printed):
+            exec(compile("\n" * block.line + block.code, str(document), "exec"), program)
+        if block.printed is not None:
+            assert printed.getvalue() == block.printed, f"{name(document)}, line {block.line}"
+
+
+@pytest.mark.parametrize("document", documents_with("sh"), ids=name)
+def test_shell_examples_run_as_written(document, a_users_machine):
+    for block in blocks_of(document, "sh"):
+        if SETS_UP.search(block.code):
+            continue
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.code], capture_output=True, text=True, timeout=120, check=False
+        )
+        place = f"{name(document)}, line {block.line}"
+        assert done.returncode == 0, f"{place}\n{done.stdout}{done.stderr}"
+        if block.printed is not None:
+            assert done.stdout == block.printed, place
+
+
+def code_in(text: str) -> Iterator[str]:
+    """What is set as code: blocks without their comments, and spans in a line."""
+    for block in BLOCK.finditer(text):
+        yield re.sub(r"#.*", "", block[2])
+    yield from re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_make_target_that_is_named_exists(document):
+    targets = set(re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        target
+        for code in code_in(document.read_text(encoding="utf-8"))
+        for target in re.findall(r"(?:^|[;&]\s*|\n\s*)make ([a-z][a-z-]*)", code)
+    }
+    assert named - targets == set()
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that a renderer makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", document.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_link_leads_somewhere(document):
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", document.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_decision_that_the_code_names_is_written():
+    named = {
+        number
+        for module in (ROOT / "src").rglob("*.py")
+        for number in re.findall(r"(?:docs/decisions/|[Dd]ecision )(\d{3})", module.read_text(encoding="utf-8"))
+    }
+    assert named <= {path.name[:3] for path in ROOT.glob("docs/decisions/*.md")}
+
+
+def test_the_demo_runs_and_finds_by_meaning(a_users_machine):
+    demo = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert demo.returncode == 0, demo.stderr
+    assert demo.stderr == ""
