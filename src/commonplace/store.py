@@ -330,7 +330,7 @@ class Store(ABC):
 
     @abstractmethod
     def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
-        """Everything in one snapshot, or some namespaces: each head, then its states by entry, each entry's newest first."""
+        """Everything in one snapshot, or some namespaces: each head, then its states by entry, the newest first."""
 
     @abstractmethod
     def adopt(self, head: NamespaceHead, states: Iterable[State]) -> int:

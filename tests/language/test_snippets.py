@@ -39,10 +39,7 @@ def test_the_end_of_a_text_has_no_ellipsis() -> None:
 
 def test_only_the_passage_that_was_found_is_shown() -> None:
     start = NOTE.index("We rolled")
-    assert (
-        snippet(NOTE, "deploy", limit=40, span=Span(start, len(NOTE)))
-        == "…for blue/green deploys. The rest of…"
-    )
+    assert snippet(NOTE, "deploy", limit=40, span=Span(start, len(NOTE))) == "…for blue/green deploys. The rest of…"
 
 
 def test_a_script_without_spaces_is_searched_too() -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, overload
 
 from commonplace.checks import Namespace, check_text
-from commonplace.embedding import Embedder
+from commonplace.embedding import Embedder, calibrate
 from commonplace.engine.indexing import Indexer
 from commonplace.engine.models import Models
 from commonplace.entry import Entry, Hit
@@ -20,7 +20,7 @@ from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import Filter
 from commonplace.language import bm25
 from commonplace.language.chunks import Span
-from commonplace.language.fusion import Calibration, Fused, fuse
+from commonplace.language.fusion import Fused, fuse
 from commonplace.language.passages import LEVEL_FREQUENCY, STEP_LENGTH, frequency_level, length_step, passages
 from commonplace.language.snippets import snippet
 from commonplace.language.tokens import query_terms
@@ -87,7 +87,7 @@ class _Meaning:
 
     model: str
     vector: NDArray[float32]
-    calibration: Calibration
+    calibration: tuple[float, float]
 
 
 class Searcher:
@@ -126,7 +126,7 @@ class Searcher:
     def _query_vector(self, embedder: Embedder, query: str, notices: dict[str, None]) -> _Meaning | None:
         try:
             vector = self._embed_query(embedder.identity, query)
-            return _Meaning(embedder.identity, vector, Calibration(*embedder.calibration))
+            return _Meaning(embedder.identity, vector, embedder.calibration)
         except CommonplaceError as error:
             notices[f"keywords only: {error}"] = None
             return None
@@ -170,14 +170,8 @@ class Searcher:
             # Each side's finds are scored by the other side too: half a score would rank them too low.
             missing = {candidate.entry_id for candidate in by_words}.difference(near)
             by_meaning += self._nearness(namespace, meaning, [(entry_id, LIVE) for entry_id in missing])
-        calibration = meaning.calibration if meaning else Calibration(0.0, 1.0)
         spans = _spans(by_words, by_meaning)
-        fused = fuse(
-            ((candidate.entry_id, candidate.score) for candidate in by_words),
-            ((candidate.entry_id, candidate.score) for candidate in by_meaning),
-            ceiling=1.0,
-            calibration=calibration,
-        )
+        fused = _fuse(by_words, by_meaning, meaning)
         hits = self._read(namespace, fused, spans, request, wanted)
         if request.as_of is not None:
             hits += self._search_former(namespace, request, terms, meaning)
@@ -233,13 +227,16 @@ class Searcher:
             sorted(by_words, key=lambda candidate: -candidate.score),
             sorted(by_meaning, key=lambda candidate: -candidate.score),
         )
-        fused = fuse(
-            ((candidate.entry_id, candidate.score) for candidate in by_words),
-            ((candidate.entry_id, candidate.score) for candidate in by_meaning),
-            ceiling=1.0,
-            calibration=meaning.calibration if meaning else Calibration(0.0, 1.0),
-        )
+        fused = _fuse(by_words, by_meaning, meaning)
         return [_hit(states[found.id], found, spans[found.id], request.query) for found in fused]
+
+
+def _fuse(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate], meaning: _Meaning | None) -> list[Fused]:
+    calibration = meaning.calibration if meaning else (0.0, 1.0)
+    return fuse(
+        ((candidate.entry_id, candidate.score) for candidate in by_words),
+        ((candidate.entry_id, calibrate(candidate.score, calibration)) for candidate in by_meaning),
+    )
 
 
 def _spans(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> dict[int, Span]:

@@ -24,7 +24,7 @@ LINES_A_STEP = 200
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of one namespace of the file: states taken; when merged, entries kept as they were, some differing."""
+    """What became of one namespace: the states taken; when merged, the entries kept as they were, some differing."""
 
     namespace: Namespace
     outcome: Literal["imported", "identical", "merged"]

@@ -167,12 +167,10 @@ def _checked(name: str, message: object, thread_id: str, resource: str, limits: 
     for field, own in (("threadId", thread_id), ("resourceId", resource)):
         if message.get(field) not in (None, own):
             raise InvalidInput(f"{name} has the {field} {message[field]!r}, but is added with {own!r}")
-    id = message.get("id")
-    return Incoming(
-        id := str(uuid.uuid4()) if id is None else check_id(f"{name}: id", id),
-        _created_at(name, message.get("createdAt")),
-        message_draft(name, _UNSAVED_KEY, value, thread_id=thread_id, resource=resource, identity=id),
-    )
+    given = message.get("id")
+    id = str(uuid.uuid4()) if given is None else check_id(f"{name}: id", given)
+    draft = message_draft(name, _UNSAVED_KEY, value, thread_id=thread_id, resource=resource, identity=id)
+    return Incoming(id, _created_at(name, message.get("createdAt")), draft)
 
 
 def message_draft(
@@ -184,13 +182,10 @@ def message_draft(
         raise InvalidInput(f"{name}: role is required and must be one of {', '.join(ROLES + UNSTORED_ROLES)}")
     _check_content(name, value)
     kept = {
-        field: without_working_memory(part) if field in ("content", "parts") else part
-        for field, part in value.items()
+        field: without_working_memory(part) if field in ("content", "parts") else part for field, part in value.items()
     }
     attributes: dict[str, JSON] = {"role": role, "resourceId": resource, "threadId": thread_id}
-    return Draft(
-        MESSAGE, key, kept, text=searchable_text(kept), attributes=attributes, identity=identity
-    )
+    return Draft(MESSAGE, key, kept, text=searchable_text(kept), attributes=attributes, identity=identity)
 
 
 def _check_content(name: str, value: Mapping[str, JSON]) -> None:

@@ -12,15 +12,14 @@ from typing import Any
 
 import apsw
 
-from commonplace.backends.sqlite import deltas, keywords
+from commonplace.backends.sqlite import deltas
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow
-from commonplace.backends.sqlite.indexed import HEADING
-from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, dump, entry_of, labels
+from commonplace.backends.sqlite.indexed import EntryIndex
+from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, dump, entry_of
 from commonplace.checks import Namespace
-from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.errors import Conflict, InvalidInput
-from commonplace.language.passages import Passage, passage, passages
+from commonplace.language.passages import passages
 from commonplace.store import Ending, NamespaceHead, State
 
 _HEADS = "SELECT id, path, commit_number, commit_time, history_floor FROM namespace"
@@ -160,7 +159,7 @@ class _Writing:
                 raise InvalidInput(f"entry {self.number} has a live state that is not its newest")
             self._is_live = True
             self._connection.execute(_INSERT_LIVE, (*self._columns(state, text, value), 0))
-            self._index(entry)
+            EntryIndex(self._connection, self._group, self._row).add(replace(entry, id=self._id), passages(entry.text))
         else:
             if self._newer is not None and entry.revision >= self._newer[0]:
                 raise InvalidInput(f"the revisions of entry {self.number} are not given newest first")
@@ -216,26 +215,3 @@ class _Writing:
                 self._live_splices = self._splices
             self._splices = 0
         return kept_text, kept_value
-
-    def _index(self, entry: Entry) -> None:
-        """Labels, passages, keywords and pending marks of a live state; former ones have none."""
-        for name, label in labels(entry.attributes, INDEXED_ATTRIBUTES):
-            self._connection.execute("INSERT INTO label VALUES (?, ?, ?, ?)", (self._row.id, name, label, self._id))
-        wanted: list[tuple[int, Passage]] = list(enumerate(passages(entry.text)))
-        if entry.heading:
-            found = passage(entry.heading, 0, len(entry.heading))
-            wanted.append((HEADING, replace(found, start=0, end=0)))
-        for number, found in wanted:
-            chunk = self._group.next_id("chunk")
-            self._connection.execute(
-                "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
-                (chunk, self._id, number, found.start, found.end, found.length, entry.commit),
-            )
-            self._connection.execute(
-                "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
-                (keywords.rowid(chunk, found.length), keywords.tokens(self._row.id, found.terms)),
-            )
-            if number != HEADING and found.terms:
-                self._connection.execute("INSERT INTO pending VALUES (?, ?, 0, 0)", (chunk, self._row.id))
-            self._row.chunk_count += 1
-            self._row.term_total += found.length

@@ -1,0 +1,141 @@
+"""The SQLite backend passes the conformance suite, as a file and in memory; and what only a file can show."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance import HERE, StoreConformance, get, put
+
+from commonplace.backends.sqlite import SQLiteStore
+from commonplace.entry import Draft
+from commonplace.store import Scan, Store
+
+
+class SQLiteConformance(StoreConformance):
+    def open_copy(self, path: Path) -> Store:
+        return SQLiteStore(path)
+
+
+class TestFile(SQLiteConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path, clock: Any) -> Iterator[SQLiteStore]:
+        store = SQLiteStore(tmp_path / "book.db", clock=clock, durability="normal")
+        yield store
+        store.close()
+
+
+class TestMemory(SQLiteConformance):
+    @pytest.fixture
+    def store(self, clock: Any) -> Iterator[SQLiteStore]:
+        store = SQLiteStore(":memory:", clock=clock)
+        yield store
+        store.close()
+
+
+def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) -> None:
+    first = SQLiteStore(tmp_path / "book.db")
+    entry = put(first, "k", "text")
+    first.close()
+    second = SQLiteStore(tmp_path / "book.db")
+    assert get(second, "k") == entry
+    second.close()
+
+
+def test_two_stores_in_one_process_on_one_file_see_each_other_and_lose_nothing(tmp_path: Path) -> None:
+    stores = [SQLiteStore(tmp_path / "book.db") for _ in range(2)]
+
+    def count(store: Store) -> None:
+        for _ in range(40):
+            store.write(
+                HERE,
+                lambda transaction: transaction.put(
+                    Draft("file", "n", (known.value if (known := transaction.get("file", "n")) else 0) + 1)  # type: ignore[operator]
+                ),
+            )
+
+    threads = [threading.Thread(target=count, args=(store,)) for store in stores for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [get(store, "n").value for store in stores] == [240, 240]  # type: ignore[union-attr]
+    for store in stores:
+        store.close()
+
+
+def test_threads_that_come_and_go_leave_no_open_files_behind(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "book.db")
+    put(store, "k")
+
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+    for _ in range(3):
+        thread = threading.Thread(target=get, args=(store, "k"))
+        thread.start()
+        thread.join()
+    before = open_files()
+    for _ in range(50):
+        thread = threading.Thread(target=get, args=(store, "k"))
+        thread.start()
+        thread.join()
+    assert open_files() <= before + 3
+    store.close()
+
+
+def test_a_backup_finishes_while_others_write_without_pause(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "book.db", durability="normal")
+
+    def fill(transaction: Any) -> None:
+        for number in range(60):
+            transaction.put(Draft("file", f"k{number}", {"text": os.urandom(40_000).hex()}))
+
+    store.write(HERE, fill)
+    stop = threading.Event()
+    steps = 0
+
+    def saturate() -> None:
+        while not stop.is_set():
+            put(store, "busy", "x")
+
+    def progress(done: int, total: int | None, word: str) -> None:
+        nonlocal steps
+        steps += 1
+        assert steps < 500, "the copy begins again and again"
+
+    writer = threading.Thread(target=saturate)
+    writer.start()
+    try:
+        store.backup(tmp_path / "copy.db", progress)
+    finally:
+        stop.set()
+        writer.join()
+    copy = SQLiteStore(tmp_path / "copy.db")
+    assert copy.verify() == []
+    assert len(copy.scan(HERE, Scan()).entries) >= 60
+    copy.close()
+    store.close()
+
+
+def test_ten_thousand_appends_of_a_file_stay_small(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "book.db", durability="normal")
+    text = ""
+    for step in range(20):
+        def work(transaction: Any, step: int = step) -> str:
+            now = text
+            for number in range(50):
+                now += f"{step}-{number}: a line of notes about the day, seventy letters or so in all.\n"
+                transaction.put(Draft("file", "notes", now))
+            return now
+
+        text = store.write(HERE, work)[0]
+    assert len(text) > 70_000
+    assert len(store.history(HERE, "file", "notes")) == 1_000
+    assert store.stats().bytes < 5_000_000  # the goal is 50 MB for 10,000
+    assert store.state(HERE, "file", "notes", 500).text == text[: text.index("10-0:")]  # type: ignore[union-attr]
+    store.close()
