@@ -10,7 +10,7 @@ import ast
 import sys
 import tomllib
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ def problems(promises: list[Promise], marks: list[Mark]) -> list[str]:
         *(f"{promise.id} ({promise.source}) has no test" for promise in promises if promise.id not in shown),
         *(f"{mark.place} names an unknown promise: {mark.id}" for mark in marks if mark.id not in known),
         *(f"{id} stands twice in the list" for id in sorted({id for id in known if known.count(id) > 1})),
-        *(f"{after.id} belongs before {before.id}" for before, after in zip(promises, promises[1:]) if after < before),
+        *(f"{after.id} belongs before {before.id}" for before, after in pairwise(promises) if after < before),
         *(f"{promise.id or promise.source} lacks a word" for promise in promises if not all(map(str.strip, promise))),
     ]
 

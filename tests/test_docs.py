@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+
+from commonplace.language.tokens import index_terms, query_terms
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -90,7 +93,7 @@ def test_shell_examples_run_as_written(document, a_users_machine):
         place = f"{name(document)}, line {block.line}"
         assert done.returncode == 0, f"{place}\n{done.stdout}{done.stderr}"
         if block.printed is not None:
-            assert done.stdout == block.printed, place
+            assert done.stdout.rstrip("\n") == block.printed.rstrip("\n"), place
 
 
 def code_in(text: str) -> Iterator[str]:
@@ -139,9 +142,14 @@ def test_every_decision_that_the_code_names_is_written():
     assert named <= {path.name[:3] for path in ROOT.glob("docs/decisions/*.md")}
 
 
+DEMO = ROOT / "examples" / "demo.py"
+
+
 def test_the_demo_runs_and_finds_by_meaning(a_users_machine):
-    demo = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert demo.returncode == 0, demo.stderr
-    assert demo.stderr == ""
+    demo = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=120, check=False)
+    assert (demo.returncode, demo.stderr) == (0, "")
+    memories = runpy.run_path(str(DEMO))
+    for question, path in memories["QUESTIONS"].items():
+        text = {**memories["IN_PYTHON"], **memories["IN_THE_SHELL"]}[path]
+        assert f"{question}\n     {path}: {text}" in demo.stdout
+        assert not query_terms(question).keys() & index_terms(f"{path} {text}").keys()

@@ -23,10 +23,12 @@ MAY_IMPORT = {
     "backends": FOUNDATION | {"store"},
     "engine": FOUNDATION | {"store", "embedding"},
     "space": FOUNDATION | {"store", "engine"},
-    "book": FOUNDATION | {"store", "embedding", "backends", "engine", "space"},
+    "exchange": FOUNDATION | {"store", "space"},
+    "book": FOUNDATION | {"store", "embedding", "backends", "engine", "space", "exchange"},
     "aio": FOUNDATION | {"store", "embedding", "engine", "space", "book"},
     "__init__": FOUNDATION | {"space", "book", "aio"},
-    "cli": FOUNDATION | {"store", "embedding", "engine", "space", "book", "aio", "__init__"},
+    "settings": FOUNDATION | {"embedding", "book"},
+    "cli": FOUNDATION | {"store", "embedding", "engine", "space", "exchange", "book", "__init__", "settings"},
 }
 
 

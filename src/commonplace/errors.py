@@ -2,6 +2,7 @@
 
 CommonplaceError
 ├── InvalidInput        the call is wrong; correct it and call again (also a ValueError)
+│   ├── InvalidPath     a path that no file can have; `segment` is what was refused
 │   └── TooLarge        the call is right in kind, but passes a size limit
 ├── NotFound            what was named does not exist (also a LookupError)
 ├── Conflict            the present state forbids it; read again, then decide
@@ -26,6 +27,15 @@ class CommonplaceError(Exception):
 
 class InvalidInput(CommonplaceError, ValueError):
     """An argument was refused; nothing was changed."""
+
+
+class InvalidPath(InvalidInput):
+    """A path was refused; `is_traversal` tells whether it tried to climb out, in any encoding."""
+
+    def __init__(self, message: str, segment: str, *, is_traversal: bool = False) -> None:
+        super().__init__(message)
+        self.segment = segment
+        self.is_traversal = is_traversal
 
 
 class TooLarge(InvalidInput):

@@ -10,6 +10,7 @@ A filter narrows by kind, type, tags, time and by fields. Everything given must 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
@@ -22,6 +23,8 @@ Operator: TypeAlias = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in"]
 OPERATORS: tuple[Operator, ...] = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in")
 MAX_CONDITIONS = 50
 MAX_DEPTH = 20
+MAX_VALUES = 500
+"""In one condition; a database's parser has a limit of its own."""
 _MISSING = object()
 
 
@@ -57,14 +60,13 @@ class Filter:
     def matches(self, entry: Entry) -> bool:
         """Decide for one entry in hand; a backend's SQL decides the same for stored ones."""
         attributes = entry.attributes
-        tags = attributes.get("tags")
-        present = set(tags) if isinstance(tags, (list, tuple)) else set()
+        present = _labels(attributes, "tags")
         return (
             (not self.kinds or entry.kind in self.kinds)
-            and (not self.types or attributes.get("type") in self.types)
+            and (not self.types or not _labels(attributes, "type").isdisjoint(self.types))
             and present.issuperset(self.all_tags)
             and (not self.any_tags or not present.isdisjoint(self.any_tags))
-            and (self.resource is None or attributes.get("resourceId") == self.resource)
+            and (self.resource is None or self.resource in _labels(attributes, "resourceId"))
             and (self.created_after is None or entry.created_at >= self.created_after)
             and (self.created_before is None or entry.created_at < self.created_before)
             and (self.updated_after is None or entry.updated_at >= self.updated_after)
@@ -72,6 +74,12 @@ class Filter:
             and (self.key_prefix is None or entry.key.startswith(self.key_prefix))
             and all(holds(condition, entry) for condition in self.conditions)
         )
+
+
+def _labels(attributes: Mapping[str, JSON], name: str) -> set[str]:
+    """An attribute that is a string or a list of strings, as backends index it."""
+    value = attributes.get(name)
+    return {item for item in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(item, str)}
 
 
 def parse_conditions(where: Mapping[str, object] | None) -> tuple[Condition, ...]:
@@ -108,18 +116,20 @@ def _condition(path: tuple[str, ...], operator: Operator, operand: JSON) -> Cond
             raise InvalidInput("$in takes a list of values")
     elif operator not in ("$eq", "$ne") and not isinstance(operand, (str, int, float)):
         raise InvalidInput(f"{operator} compares numbers or strings, not {_json_type(operand)}")
-    _check_integers(operand)
+    if _check_operand(operand) > MAX_VALUES:
+        raise InvalidInput(f"{'.'.join(path)} is compared with more than {MAX_VALUES} values; ask for fewer at once")
     return Condition(path, operator, operand)
 
 
-def _check_integers(operand: JSON) -> None:
+def _check_operand(operand: JSON) -> int:
+    """Refuse numbers that a database cannot compare; how many values the operand holds."""
     if isinstance(operand, int) and operand not in INT64:
         raise InvalidInput(f"{operand} is outside of 64-bit integers, which a filter cannot compare")
     if isinstance(operand, Mapping):
         operand = list(operand.values())
     if isinstance(operand, (list, tuple)):
-        for item in operand:
-            _check_integers(item)
+        return 1 + sum(map(_check_operand, operand))
+    return 1
 
 
 def holds(condition: Condition, entry: Entry) -> bool:
@@ -174,7 +184,12 @@ def equal(left: JSON, right: JSON) -> bool:
 
 def _comparable(value: JSON) -> Any:
     """A database compares integers beyond 64 bits as floating point numbers, so here they are too."""
-    return float(value) if isinstance(value, int) and value not in INT64 else value
+    if not isinstance(value, int) or value in INT64:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 def _json_type(value: JSON) -> str:

@@ -184,6 +184,24 @@ class StoreConformance:
         put(store, "a", identity="i", kind="record")
         put(store, "a", identity="i", namespace=THERE)
 
+    def test_a_refused_put_changes_nothing_even_where_its_transaction_goes_on(self, store: Store) -> None:
+        put(store, "a", identity="i")
+        before = put(store, "b", "kept", identity="j")
+
+        def work(transaction: Transaction) -> None:
+            for key in ("b", "new"):
+                with pytest.raises(Conflict):
+                    transaction.put(Draft("file", key, "refused", identity="i"))
+            transaction.put(Draft("file", "c", "fine"))
+
+        store.write(HERE, work)
+        assert get(store, "b") == before
+        assert get(store, "new") is None
+        assert [line.revision for line in store.history(HERE, "file", "b")] == [1]
+        assert put(store, "b", "goes on").revision == 2
+        assert found_keys(store, "refused") == []
+        assert store.verify() == []
+
     def test_an_identity_moves_with_its_entry_and_is_free_after_a_deletion(self, store: Store) -> None:
         entry = put(store, "a", identity="i")
         move(store, "a", "b")
@@ -834,7 +852,7 @@ class StoreConformance:
         assert [pending.text for pending in store.claim(2, 60)] == ["text c", "text b"]
         assert [pending.text for pending in store.claim(2, 60)] == ["text a"]
         assert store.claim(2, 60) == []
-        assert [pending.text for pending in store.claim(5, 60, HERE)] == ["text c", "text b", "text a"]
+        assert [pending.text for pending in store.pending(HERE, 5)] == ["text c", "text b", "text a"]
         clock.advance(200)
         assert len(store.claim(5, 60)) == 3
 
@@ -848,10 +866,10 @@ class StoreConformance:
         assert (store.indexing().serving, store.indexing().target, store.indexing().pending) == ("old", "new", 2)
         first = store.claim(1, 60)
         store.index("new", [(pending.chunk_id, unit(1)) for pending in first])
-        store.index("old", [(pending.chunk_id, unit(1)) for pending in store.claim(5, 0, HERE)])  # a late worker
+        store.index("old", [(pending.chunk_id, unit(1)) for pending in store.pending(HERE, 5)])  # a late worker
         assert (store.indexing().serving, store.indexing().pending) == ("old", 1)
         assert len(store.search_vectors(HERE, "old", unit(1), Filter(), 5)) == 2
-        store.index("new", [(pending.chunk_id, unit(1)) for pending in store.claim(5, 60, HERE)])
+        store.index("new", [(pending.chunk_id, unit(1)) for pending in store.pending(HERE, 5)])
         assert (store.indexing().serving, store.indexing().target, store.indexing().pending) == ("new", "new", 0)
         assert len(store.search_vectors(HERE, "new", unit(1), Filter(), 5)) == 2
         assert store.search_vectors(HERE, "old", unit(1), Filter(), 5) == []
@@ -872,7 +890,7 @@ class StoreConformance:
         put(store, "a", "north")
         (state,) = store.former(HERE, then, Filter())
         assert (state.value, state.revision) == ("east", 1)
-        ((entry_id, start, end, vector),) = store.passage_vectors(HERE, "m", [state])
+        ((entry_id, start, end, vector),) = store.passage_vectors(HERE, "m", [(state.id, state.commit)])
         assert (entry_id, start, end) == (state.id, 0, 4)
         assert np.allclose(vector, unit(1))
         assert store.former(HERE, then, Filter(kinds=("record",))) == []

@@ -122,7 +122,7 @@ def test_a_backup_finishes_while_others_write_without_pause(tmp_path: Path) -> N
     store.close()
 
 
-def test_ten_thousand_appends_of_a_file_stay_small(tmp_path: Path) -> None:
+def test_the_history_of_a_thousand_appends_stays_small(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "book.db", durability="normal")
     text = ""
     for step in range(20):
@@ -134,7 +134,7 @@ def test_ten_thousand_appends_of_a_file_stay_small(tmp_path: Path) -> None:
             return now
 
         text = store.write(HERE, work)[0]
-    assert len(text) > 70_000
+    assert len(text) > 60_000
     assert len(store.history(HERE, "file", "notes")) == 1_000
     assert store.stats().bytes < 5_000_000  # the goal is 50 MB for 10,000
     assert store.state(HERE, "file", "notes", 500).text == text[: text.index("10-0:")]  # type: ignore[union-attr]

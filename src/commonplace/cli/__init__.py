@@ -1,0 +1,55 @@
+"""The program for people: `commonplace COMMAND …`. Loads what a command needs only when that command runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from commonplace.cli.failures import INTERRUPTED, PIPE_CLOSED, exit_code, message
+from commonplace.errors import CommonplaceError
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Our own errors become one line on stderr, never a traceback."""
+    from commonplace.cli.parser import build_parser
+
+    try:
+        try:
+            arguments = build_parser().parse_args(argv)
+        except SystemExit as leaving:
+            return leaving.code if isinstance(leaving.code, int) else 0
+        return _run(arguments)
+    except BrokenPipeError:
+        _forget_output()
+        return PIPE_CLOSED
+
+
+def _run(arguments: object) -> int:
+    from commonplace.cli.context import Context
+
+    try:
+        context = Context.create(arguments)
+        code: int = context.arguments.run(context)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print("commonplace: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except (CommonplaceError, OSError) as error:
+        print(f"commonplace: {message(error)}", file=sys.stderr)
+        return exit_code(error)
+
+
+def _forget_output() -> None:
+    """The reader is gone: what is still buffered goes nowhere, so that Python does not complain on its way out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError):
+            continue

@@ -40,7 +40,10 @@ class SentenceTransformersEmbedder:
     @property
     def dimensions(self) -> int:
         """The length of a vector, which only the loaded model knows."""
-        return int(self._model().get_sentence_embedding_dimension())
+        model = self._model()
+        # Version 5.5 renamed it.
+        dimension = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
+        return int(dimension())
 
     def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:
         """Give a row for each text, with the model's own prompt for the purpose where it has one."""

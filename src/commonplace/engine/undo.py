@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from commonplace.entry import Draft, Entry
 from commonplace.errors import Conflict, NotFound
 from commonplace.store import Transaction
@@ -24,12 +26,7 @@ def draft_of(state: Entry) -> Draft:
 
 def undo(transaction: Transaction, commit: int) -> int:
     """Take back a commit of this namespace; how many entries that changed."""
-    begun = {state.id: state for state in transaction.begun(commit)}
-    ended = {
-        state.id: state
-        for state in transaction.ended(commit)
-        if state.expires_at is None or state.expires_at > transaction.time
-    }
+    begun, ended = _difference(transaction, commit)
     if not begun and not ended:
         raise NotFound(f"there is no commit {commit} to undo here; `changes` lists the commits that can be undone")
     _check_unchanged(transaction, commit, begun, ended)
@@ -39,14 +36,30 @@ def undo(transaction: Transaction, commit: int) -> int:
     for entry_id, state in begun.items():
         if entry_id in ended:
             former = ended[entry_id]
-            if former.key != state.key:
+            is_moved = former.key != state.key
+            if is_moved:
                 transaction.move(state.kind, state.key, former.key, former.heading)
-            if (former.value, former.attributes, former.text) != (state.value, state.attributes, state.text):
+            if not is_moved or draft_of(former) != replace(draft_of(state), key=former.key, heading=former.heading):
                 transaction.put(draft_of(former))
     for entry_id, former in ended.items():
         if entry_id not in begun:
             transaction.put(draft_of(former))
     return len(begun.keys() | ended.keys())
+
+
+def _difference(transaction: Transaction, commit: int) -> tuple[dict[int, Entry], dict[int, Entry]]:
+    """What the commit left behind and what it found, by entry; a state that it both began and ended is neither."""
+    begun, ended = transaction.begun(commit), transaction.ended(commit)
+    passing = {(state.id, state.revision) for state in begun} & {(state.id, state.revision) for state in ended}
+    return (
+        {state.id: state for state in begun if (state.id, state.revision) not in passing},
+        {
+            state.id: state
+            for state in ended
+            if (state.id, state.revision) not in passing
+            and (state.expires_at is None or state.expires_at > transaction.time)
+        },
+    )
 
 
 def _check_unchanged(transaction: Transaction, commit: int, begun: dict[int, Entry], ended: dict[int, Entry]) -> None:

@@ -1,8 +1,9 @@
 """What search sees of a message, in whichever shape it came; and the tags that no saved text keeps.
 
 Known shapes: plain text; lists of parts (OpenAI's `text`, `input_text`, `output_text`; Anthropic's `tool_use` and
-`tool_result`; the AI SDK's `tool-call`, `tool-result` and `tool-NAME`); Mastra's format 2, `{"format": 2, "parts": […]}`;
-OpenAI's `tool_calls`. An unknown part gives its `text`, if it has one. Reasoning, images and encoded data give nothing.
+`tool_result`; the AI SDK's `tool-call`, `tool-result` and `tool-NAME`); OpenAI's `tool_calls`; Mastra's format 2,
+`{"format": 2, "parts": […]}`. An unknown part gives its `text`, if it has one. Reasoning, images and encoded data
+give nothing.
 """
 
 from __future__ import annotations

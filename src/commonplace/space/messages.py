@@ -1,7 +1,7 @@
 """A message as it comes in, as it is stored and as it goes out.
 
-Its key is its thread, its time and a number, so that a thread's messages are one range in time order; its own id, unique
-in the namespace, is the entry's identity. The value is the message as it came.
+Its key is its thread, its time and a number, so that a thread's messages are one range in time order; its own id,
+unique in the namespace, is the entry's identity. The value is the message as it came.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import re
 import unicodedata
 from urllib.parse import unquote
 
-from commonplace.checks import check_line
+from commonplace.checks import check_line, check_text
 from commonplace.entry import SEPARATOR
-from commonplace.errors import InvalidInput, TooLarge
+from commonplace.errors import InvalidInput, InvalidPath, TooLarge
 from commonplace.limits import Limits
 
 ROOT = "/"
@@ -22,7 +22,7 @@ _MAX_DECODINGS = 10
 
 def normalise(path: object, limits: Limits) -> str:
     """Return the path in its one form, `/notes/today`: a leading `/`, none at the end, none doubled, in NFC."""
-    text = check_line("path", path, max_bytes=4 * limits.path_bytes)
+    text = check_text("path", path, max_bytes=4 * limits.path_bytes)
     text = unicodedata.normalize("NFC", re.sub(r"[/\\]+", "/", text)).strip("/")
     if not text:
         return ROOT
@@ -40,20 +40,31 @@ def normalise(path: object, limits: Limits) -> str:
 def _check_segment(segment: str) -> None:
     decoded = segment
     for _ in range(_MAX_DECODINGS):
-        parts = re.split(r"[/\\]", unicodedata.normalize("NFKC", decoded))
-        if any(part.strip() in (".", "..") for part in parts):
-            raise InvalidInput(f'invalid path segment: {segment!r}; ".." and "." are not allowed, in any encoding')
-        check_line("path", decoded, max_bytes=16 * MAX_SEGMENT_BYTES)
-        again = unquote(decoded)
+        _check_decoded(segment, decoded)
+        again = unquote(decoded, errors="surrogateescape")
         if again == decoded:
             break
         decoded = again
     else:
-        raise InvalidInput(f"invalid path segment: {segment!r}; it is percent-encoded too many times over")
+        raise InvalidPath(f"invalid path segment: {segment!r}; it is percent-encoded too many times over", segment)
     if not segment.strip():
-        raise InvalidInput("invalid path segment: a name must not be blank")
+        raise InvalidPath("invalid path segment: a name must not be blank", segment)
     if len(segment.encode()) > MAX_SEGMENT_BYTES:
-        raise TooLarge(f"a path segment has at most {MAX_SEGMENT_BYTES} bytes: {segment[:40]!r}…")
+        raise InvalidPath(f"a path segment has at most {MAX_SEGMENT_BYTES} bytes: {segment[:40]!r}…", segment)
+
+
+def _check_decoded(segment: str, decoded: str) -> None:
+    parts = [part.strip() for part in re.split(r"[/\\]", unicodedata.normalize("NFKC", decoded))]
+    if "." in parts or ".." in parts:
+        raise InvalidPath(
+            f'invalid path segment: {segment!r}; ".." and "." are not allowed, in any encoding',
+            segment,
+            is_traversal=".." in parts,
+        )
+    try:
+        check_line("path", decoded.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), max_bytes=1 << 20)
+    except InvalidInput as error:
+        raise InvalidPath(str(error), segment) from error
 
 
 def key_of(path: str) -> str:

@@ -15,11 +15,12 @@ from typing import Any, cast
 
 from commonplace.checks import JSON, check_text
 from commonplace.engine.search import Searcher
-from commonplace.entry import Draft, Entry
+from commonplace.entry import Entry
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter
 from commonplace.limits import Limits
 from commonplace.space import timeline
+from commonplace.space.cloning import Cut, clone_thread
 from commonplace.space.conversation import (
     Thread,
     check_count,
@@ -42,10 +43,9 @@ from commonplace.space.messages import (
     incoming,
     message_draft,
     message_of,
-    moved_key,
 )
 from commonplace.space.recall import Recall, RecallRequest, RecallScope, recall
-from commonplace.space.times import microseconds, moment
+from commonplace.space.times import microseconds
 from commonplace.space.working import WorkingMemories, thread_key
 from commonplace.store import Scan, Transaction
 
@@ -91,7 +91,8 @@ class Threads:
         draft = thread_draft(new_id, owner, check_title(title), self._check_metadata(metadata or {}))
 
         def work(transaction: Transaction) -> Entry:
-            _refuse_existing(transaction, new_id)
+            if transaction.get(THREAD, new_id) is not None:
+                raise AlreadyExists(f"a thread with id {new_id} exists already; choose another id")
             return transaction.put(draft)
 
         return thread_of(self._handle.write(work)[0])
@@ -161,29 +162,13 @@ class Threads:
 
         Its working memory goes along with a whole copy only: it may know of what comes after.
         """
-        new_id = str(uuid.uuid4())
-        new_title = check_title(title)
-        end = microseconds("upto", upto)
+        new_id, new_title = str(uuid.uuid4()), check_title(title)
+        last = None if upto_message is None else check_id("message id", upto_message)
+        cut = Cut(last, microseconds("upto", upto))
 
         def work(transaction: Transaction) -> Entry:
-            source = thread_of(find_thread(transaction.get, id, resource))
-            stop = None if upto_message is None else _message_in(transaction, id, upto_message).key
-            copied: Entry | None = None
-            for message in timeline.all_messages(transaction, id):
-                if (stop is not None and message.key > stop) or (end is not None and message.created_at > end):
-                    break
-                copied = message
-                transaction.put(_copied_message(message, new_id))
-            if stop is None and end is None:
-                _copy_working(transaction, id, new_id)
-            origin: dict[str, JSON] = {
-                "sourceThreadId": id,
-                "clonedAt": moment(transaction.time).isoformat(),
-                **({} if copied is None else {"lastMessageId": copied.identity}),
-            }
-            named = new_title or (f"Clone of {source.title}" if source.title else None)
-            metadata = {**source.metadata, "clone": origin}
-            return transaction.put(thread_draft(new_id, source.resource_id, named, metadata))
+            source = find_thread(transaction.get, id, resource)
+            return clone_thread(transaction, source, new_id, new_title, cut)
 
         return thread_of(self._handle.write(work)[0])
 
@@ -203,6 +188,7 @@ class Threads:
             find_thread(transaction.get, thread_id, owner)
             numbering = Numbering(transaction, thread_id)
             saved: dict[str, Entry] = {}
+            is_new = False
             for message in arrived:
                 known = transaction.find(MESSAGE, message.id)
                 if known is not None:
@@ -211,6 +197,8 @@ class Threads:
                     continue
                 at = transaction.time if message.created_at is None else message.created_at
                 saved[message.id] = transaction.put(message.placed(numbering.key(at), at))
+                is_new = True
+            if is_new:
                 transaction.touch(THREAD, thread_id)
             return tuple(saved.values())
 
@@ -346,37 +334,6 @@ def _found(entry: Entry | None, id: str, resource: str | None) -> Entry:
     message = message_of(entry)
     check_owner(message.thread_id, message.resource_id, resource)
     return entry
-
-
-def _message_in(transaction: Transaction, thread_id: str, id: str) -> Entry:
-    entry = _found(transaction.find(MESSAGE, check_id("message id", id)), id, None)
-    if message_of(entry).thread_id != thread_id:
-        raise NotFound(f"No message found with id {id} in thread {thread_id}")
-    return entry
-
-
-def _refuse_existing(transaction: Transaction, id: str) -> None:
-    if transaction.get(THREAD, id) is not None:
-        raise AlreadyExists(f"a thread with id {id} exists already; choose another id")
-
-
-def _copied_message(message: Entry, thread_id: str) -> Draft:
-    return Draft(
-        MESSAGE,
-        moved_key(message.key, thread_id),
-        message.value,
-        text=message.text,
-        attributes={**message.attributes, "threadId": thread_id},
-        identity=str(uuid.uuid4()),
-        created_at=message.created_at,
-    )
-
-
-def _copy_working(transaction: Transaction, thread_id: str, new_id: str) -> None:
-    entry = transaction.get(WORKING, thread_key(thread_id))
-    if entry is not None:
-        attributes = {**entry.attributes, "threadId": new_id}
-        transaction.put(Draft(WORKING, thread_key(new_id), entry.value, text="", attributes=attributes))
 
 
 def _check_cursor(cursor: str | None) -> str | None:

@@ -75,7 +75,7 @@ class WorkingMemories:
             if thread is not None:
                 owner = cast(str, find_thread(transaction.get, thread, resource).attributes["resourceId"])
             entry = transaction.get(WORKING, key)
-            new = update if isinstance(update, str) else merged({}, update)
+            new: str | Mapping[str, JSON] = update if isinstance(update, str) else merged({}, update)
             if entry is not None:
                 new = self._next(cast("str | Mapping[str, JSON]", entry.value), update, template)
                 if equal(new, entry.value):

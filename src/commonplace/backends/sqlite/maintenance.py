@@ -42,6 +42,9 @@ def purge(
             f"SELECT kind, key FROM entry WHERE {where}", parameters
         ).fetchall():
             transaction.delete(live_kind, live_key)
+        # An entry that ended here goes with the names it had before; one that moved away from here only leaves here.
+        ended_here = f"SELECT entry FROM history WHERE {where} AND ended_by IN ('deleted', 'expired')"
+        where, parameters = f"({where}) OR entry IN ({ended_here})", [*parameters, *parameters]
     else:
         where, parameters = f"{where} AND valid_to < ?", [*parameters, history_before]
     rows = connection.execute(

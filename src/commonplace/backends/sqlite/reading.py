@@ -10,7 +10,7 @@ from typing import Any
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, columns, entry_of, former_entry
 from commonplace.backends.sqlite.where import Where, add_filter, after_prefix
-from commonplace.checks import Namespace
+from commonplace.checks import INT64, Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter
@@ -108,7 +108,10 @@ def _encode_cursor(position: tuple[Any, Any]) -> str:
 def _decode_cursor(order: str, cursor: str) -> tuple[Any, Any]:
     try:
         first, second = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except ValueError as error:
+        if any(isinstance(part, int) and part not in INT64 for part in (first, second)):
+            raise ValueError("a number that no page gives")
+        f"{first}{second}".encode()  # a lone surrogate is no key
+    except (ValueError, TypeError) as error:
         raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
     wanted = str if order == "key" else int
     if type(first) is not wanted or type(second) is not wanted:

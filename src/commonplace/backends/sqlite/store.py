@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from commonplace.backends.sqlite import exchange, keywords, maintenance, reading, rebuilding, searching, vectors
 from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, connect, translated
@@ -22,7 +23,7 @@ from commonplace.backends.sqlite.where import after_prefix
 from commonplace.backends.sqlite.writer import Writer
 from commonplace.checks import Namespace, parse_namespace
 from commonplace.entry import Change, Entry, Revision
-from commonplace.errors import Conflict, Unavailable
+from commonplace.errors import Conflict, InvalidInput, Unavailable
 from commonplace.filters import Filter
 from commonplace.store import (
     Candidate,
@@ -72,7 +73,7 @@ class SQLiteStore(Store):
         self._process = os.getpid()
         self._is_closed = False
         self._readers = threading.local()
-        self._connections: list[Connection] = []
+        self._connections: WeakSet[Connection] = WeakSet()  # a thread that ends takes its connection with it
         self._connections_mutex = threading.Lock()
         self._cache = VectorCache(cache_bytes)
         self._queue: WriterQueue | None = None
@@ -125,7 +126,7 @@ class SQLiteStore(Store):
     def _connect(self) -> Connection:
         connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
         with self._connections_mutex:
-            self._connections.append(connection)
+            self._connections.add(connection)
         return connection
 
     # Connections
@@ -241,6 +242,8 @@ class SQLiteStore(Store):
             return reading.state(connection, namespace, place, kind, key, revision)
 
     def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
+        if limit < 1:
+            raise InvalidInput(f"limit must be at least 1, not {limit}")
         with self._reading() as connection:
             expired = connection.execute(
                 "SELECT 1 FROM entry WHERE namespace = ? AND expires_at <= ? LIMIT 1",
@@ -426,7 +429,7 @@ class SQLiteStore(Store):
         if os.getpid() != self._process:
             return
         with self._memory_lock, self._connections_mutex:
-            for connection in self._connections:
+            for connection in list(self._connections):
                 connection.close()
             self._connections.clear()
         if self._queue is not None:

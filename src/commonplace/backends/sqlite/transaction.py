@@ -129,6 +129,8 @@ class SQLiteTransaction(Transaction):
             created_at = self._time if draft.created_at is None else draft.created_at
         else:
             entry_id, begun_by = former[0], "updated"
+            if draft.identity not in (None, former[3]):
+                self._free_identity(draft)
             created_at = former[9] if draft.created_at is None else draft.created_at
             in_a_row = self._keep_former(former, text, value, ended_by="updated", valid_to=self._time)
         updated_at = self._time if draft.updated_at is None else draft.updated_at

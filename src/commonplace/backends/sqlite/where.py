@@ -8,6 +8,7 @@ from typing import Any, cast
 from commonplace.checks import JSON
 from commonplace.filters import Condition, Filter
 
+_LAST_CHARACTER = "\U0010ffff"
 _COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
@@ -49,13 +50,16 @@ def add_filter(where: Where, namespace_id: int, filter: Filter) -> None:
         if bound is not None:
             where.add(f"e.{column} {operator} ?", bound)
     if filter.key_prefix:
-        where.add("e.key >= ? AND e.key < ?", filter.key_prefix, after_prefix(filter.key_prefix))
+        where.add("e.key >= ?", filter.key_prefix)
+        if filter.key_prefix.rstrip(_LAST_CHARACTER):
+            where.add("e.key < ?", after_prefix(filter.key_prefix))
     for condition in filter.conditions:
         _add_condition(where, condition)
 
 
 def after_prefix(prefix: str) -> str:
     """The least string above everything that begins with `prefix`, in the order of code points."""
+    prefix = prefix.rstrip(_LAST_CHARACTER)
     last = ord(prefix[-1]) + 1
     return prefix[:-1] + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
 

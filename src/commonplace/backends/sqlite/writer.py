@@ -150,7 +150,8 @@ class Writer(Generic[G]):
                 job.error = error
             else:
                 job.error = Unavailable("the write was interrupted; nothing was changed, try again")
-            job.error.__cause__ = error
+            if job.error is not error:
+                job.error.__cause__ = error
 
     def _hand_over(self) -> None:
         with self._mutex:

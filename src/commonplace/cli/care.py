@@ -1,0 +1,157 @@
+"""`stats`, `namespaces` and `reindex`: what the book holds, and its indexes made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from commonplace.cli.context import Context
+from commonplace.cli.output import counted, shown_bytes, shown_time
+from commonplace.errors import Unavailable
+
+if TYPE_CHECKING:
+    from commonplace.book import Book
+    from commonplace.checks import Namespace
+    from commonplace.cli.parser import Commands
+
+GROUP = "Care"
+PAGE = 1_000
+
+
+def register(commands: Commands) -> None:
+    commands.add(
+        "stats",
+        GROUP,
+        "Count what the book and the namespace hold.",
+        print_stats,
+        examples="  commonplace stats",
+    )
+    namespaces = commands.add(
+        "namespaces",
+        GROUP,
+        "List the namespaces of the book.",
+        print_namespaces,
+        examples="""\
+  commonplace namespaces
+  commonplace namespaces user -l""",
+    )
+    namespaces.add_argument("prefix", nargs="?", help="only those at or below this one, such as user")
+    namespaces.add_argument("-l", "--long", action="store_true", help="with counts and times")
+
+    reindex = commands.add(
+        "reindex",
+        GROUP,
+        "Embed what has no vector yet; or everything with another model.",
+        make_index,
+        about="The old vectors serve until the new ones are complete. Stopped with Ctrl-C, it goes on from there\n"
+        "when run again.",
+        examples="""\
+  commonplace reindex
+  commonplace reindex --model all-MiniLM-L6-v2
+  commonplace reindex --keywords""",
+    )
+    chosen = reindex.add_mutually_exclusive_group()
+    chosen.add_argument("--model", metavar="NAME", help="the model to embed with (default: $EMBEDDINGS_MODEL)")
+    chosen.add_argument("--keywords", action="store_true", help="make the keyword index anew instead")
+
+
+def print_stats(context: Context) -> int:
+    from commonplace.space.times import moment
+
+    with context.book() as book:
+        whole = book.stats()
+        own = book.space(*context.settings.namespace_labels).stats()
+    place = str(context.settings.book_file or context.settings.database_url)
+    if context.out.is_json:
+        context.out.document(
+            {
+                "book": {"path": place, **asdict(whole)},
+                "namespace": {
+                    **asdict(own),
+                    "namespace": context.settings.namespace,
+                    "updated_at": moment(own.updated_at),
+                },
+            }
+        )
+        return 0
+    rows = [
+        ("book", f"{place} ({shown_bytes(whole.bytes)}, schema {whole.schema})"),
+        ("namespaces", f"{whole.namespaces:,}"),
+        ("entries", _kinds(whole.entries)),
+        ("former states", f"{whole.former_states:,}"),
+        ("passages", f"{whole.chunks:,}, {whole.vectors:,} with vectors, {whole.pending:,} waiting"),
+        ("model", whole.model or "none yet; the first search or `reindex` embeds"),
+        ("", ""),
+        ("namespace", context.settings.namespace),
+        ("entries", _kinds(own.entries)),
+        ("former states", f"{own.former_states:,}"),
+        ("last change", f"commit {own.commit}, {shown_time(moment(own.updated_at))}" if own.commit else "none yet"),
+    ]
+    for name, value in rows:
+        context.out.line(f"{context.out.paint(f'{name:<15}', 'dim')}{value}".rstrip())
+    return 0
+
+
+def _kinds(entries: Mapping[str, int]) -> str:
+    plural = {"directory": "directories", "working": "working"}
+    return ", ".join(counted(count, kind, plural.get(kind)) for kind, count in entries.items()) or "none"
+
+
+def print_namespaces(context: Context) -> int:
+    from commonplace.checks import parse_namespace
+
+    prefix = parse_namespace(context.arguments.prefix) if context.arguments.prefix else ()
+    with context.book() as book:
+        found = _all_namespaces(book, prefix)
+        stats = [book.store.namespace_stats(namespace) for namespace in found] if context.arguments.long else []
+    if context.out.is_json:
+        if context.arguments.long:
+            context.out.document([{**asdict(one), "namespace": "/".join(one.namespace)} for one in stats])
+        else:
+            context.out.document(["/".join(namespace) for namespace in found])
+    elif context.arguments.long:
+        rows = [
+            ["/".join(one.namespace), f"{sum(one.entries.values()):,}", f"{one.former_states:,}", str(one.commit)]
+            for one in stats
+        ]
+        context.out.table(("namespace", "entries", "former states", "commit"), rows, right=(1, 2, 3))
+    else:
+        for namespace in found:
+            context.out.line("/".join(namespace))
+    return 0
+
+
+def _all_namespaces(book: Book, prefix: Namespace) -> list[Namespace]:
+    found: list[Namespace] = []
+    while page := book.namespaces(*prefix, after=found[-1] if found else None, limit=PAGE):
+        found += page
+    return found
+
+
+def make_index(context: Context) -> int:
+    arguments = context.arguments
+    with context.book() as book, context.progress() as progress:
+        if arguments.keywords:
+            book.rebuild_keywords(progress=progress)
+            done = "made the keyword index anew"
+        else:
+            embedder = context.settings.embedder(arguments.model)
+            try:
+                book.reindex(embedder, progress=progress)
+            except KeyboardInterrupt:
+                context.out.note("stopped; what is embedded stays, and the same command goes on from there")
+                raise
+            left = book.store.indexing().pending
+            if left:
+                raise Unavailable(
+                    f"{counted(left, 'passage')} are being embedded by another program, or by one that was stopped "
+                    "less than a minute ago; run the same command again in a minute"
+                )
+            done = f"everything is embedded with {embedder.identity}"
+        stats = book.stats()
+    if context.out.is_json:
+        context.out.document({"model": stats.model, "vectors": stats.vectors, "passages": stats.chunks})
+    else:
+        context.out.line(done)
+    return 0

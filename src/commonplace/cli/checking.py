@@ -1,0 +1,149 @@
+"""`doctor`: looks at everything that can be wrong, and says for each finding what to do next."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commonplace.cli.context import Context
+from commonplace.cli.failures import NEGATIVE, OK
+from commonplace.cli.output import counted, shown_bytes
+from commonplace.errors import CommonplaceError
+from commonplace.settings import open_from_settings
+
+if TYPE_CHECKING:
+    from commonplace.book import Book
+    from commonplace.cli.parser import Commands
+
+LEAST_FREE_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report."""
+
+    check: str
+    is_ok: bool
+    text: str
+
+
+def register(commands: Commands) -> None:
+    commands.add(
+        "doctor",
+        "Care",
+        "Check the book, its indexes, the disk and the model.",
+        run,
+        about="Exits with 1 when something is wrong. Each problem comes with the next step.",
+        examples="  commonplace doctor",
+    )
+
+
+def run(context: Context) -> int:
+    findings = []
+    for finding in _findings(context):
+        findings.append(finding)
+        if not context.out.is_json:
+            mark = (
+                context.out.paint("ok     ", "green") if finding.is_ok else context.out.paint("problem", "red", "bold")
+            )
+            context.out.line(f"{mark}  {finding.check:<10}  {finding.text}")
+            context.out.stdout.flush()
+    is_well = all(finding.is_ok for finding in findings)
+    if context.out.is_json:
+        context.out.document(
+            {
+                "ok": is_well,
+                "checks": [{"check": one.check, "ok": one.is_ok, "text": one.text} for one in findings],
+            }
+        )
+    return OK if is_well else NEGATIVE
+
+
+def _findings(context: Context) -> Iterator[Finding]:
+    file = context.settings.book_file
+    if file is not None and not file.exists():
+        yield Finding("book", True, f"there is none at {file} yet; the first `commonplace add` makes it")
+    else:
+        yield from _book_findings(context)
+    if file is not None:
+        yield _disk(file)
+    yield _model(context)
+
+
+def _book_findings(context: Context) -> Iterator[Finding]:
+    with ExitStack() as open_things:
+        try:
+            book = open_things.enter_context(open_from_settings(context.settings, background=False))
+            stats = book.stats()
+        except CommonplaceError as error:
+            yield Finding("book", False, str(error))
+            return
+        place = context.settings.book_file or context.settings.database_url
+        entries = counted(sum(stats.entries.values()), "entry", "entries")
+        yield Finding("book", True, f"{place} opens: {shown_bytes(stats.bytes)}, {entries}")
+        yield Finding("schema", True, f"version {stats.schema}")
+        yield _writable(context, book)
+        yield from _integrity(context, book)
+        if stats.pending:
+            waiting = counted(stats.pending, "passage")
+            text = f"{waiting} wait for vectors and are found by words only; `{context.command('reindex')}` embeds them"
+        else:
+            text = f"{counted(stats.vectors, 'vector')} of {stats.model or 'no model yet'}"
+        yield Finding("vectors", True, text)
+
+
+def _writable(context: Context, book: Book) -> Finding:
+    try:
+        book.store.write(context.settings.namespace_labels, lambda transaction: None)
+    except CommonplaceError as error:
+        return Finding("writable", False, str(error))
+    return Finding("writable", True, "a write gets its turn")
+
+
+def _integrity(context: Context, book: Book) -> Iterator[Finding]:
+    try:
+        with context.progress() as progress:
+            problems = book.verify(progress=progress)
+    except CommonplaceError as error:
+        problems = [str(error)]
+    if not problems:
+        yield Finding("integrity", True, "the file is sound, and the indexes agree with the texts")
+    for problem in problems:
+        step = ""
+        if "commonplace" not in problem:
+            step = (
+                "; restore a backup, or `export` what can still be read and import it into a new book"
+                if problem.startswith("file:")
+                else f"; run `{context.command('reindex', '--keywords')}`"
+            )
+        yield Finding("integrity", False, problem + step)
+
+
+def _disk(file: Path) -> Finding:
+    folder = next(parent for parent in file.parents if parent.exists())
+    free = shutil.disk_usage(folder).free
+    size = file.stat().st_size if file.exists() else 0
+    if not os.access(folder, os.W_OK):
+        return Finding("disk", False, f"{folder} is not writable; change its permissions, or move the book with --db")
+    if free < max(LEAST_FREE_BYTES, size):
+        return Finding(
+            "disk", False, f"only {shown_bytes(free)} are free in {folder}; free some for writes and backups"
+        )
+    return Finding("disk", True, f"{shown_bytes(free)} are free in {folder}")
+
+
+def _model(context: Context) -> Finding:
+    try:
+        embedder = context.settings.embedder()
+        started = time.perf_counter()
+        embedder.embed(["Is the model well?"], purpose="query")
+        took = time.perf_counter() - started
+    except CommonplaceError as error:
+        return Finding("model", False, f"{error}; until then, search works by words only")
+    return Finding("model", True, f"{embedder.identity} loads and embeds ({took * 1000:.0f} ms)")

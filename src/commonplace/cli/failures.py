@@ -1,0 +1,54 @@
+"""The exit codes: one table from what went wrong to what the shell is told."""
+
+from __future__ import annotations
+
+from commonplace.errors import (
+    CommonplaceError,
+    ConfigurationError,
+    Conflict,
+    Corrupt,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+)
+
+OK = 0
+NEGATIVE = 1
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+_CODES: tuple[tuple[type[CommonplaceError], int], ...] = (
+    (InvalidInput, 2),
+    (NotFound, 3),
+    (Conflict, 4),
+    (Unavailable, 5),
+    (ConfigurationError, 6),
+    (Corrupt, 7),
+    (Forbidden, 8),
+)
+
+MEANINGS = {
+    OK: "done",
+    NEGATIVE: "`search` found nothing, `doctor` found a problem, or a file could not be read or written",
+    2: "the call is wrong: an unknown option, a missing argument, refused input",
+    3: "what was named does not exist",
+    4: "the present state forbids it: it exists already, or was changed since",
+    5: "not available now (locked, no space, model not pulled): nothing was changed, try again later",
+    6: "a setting, a file or an install step is missing or wrong",
+    7: "the book's file is damaged",
+    8: "not permitted",
+    INTERRUPTED: "interrupted with Ctrl-C",
+    PIPE_CLOSED: "the program that read the output went away (`| head`)",
+}
+
+
+def exit_code(error: Exception) -> int:
+    return next((code for kind, code in _CODES if isinstance(error, kind)), NEGATIVE)
+
+
+def message(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, CommonplaceError):
+        reason = error.strerror or str(error)
+        return f"{error.filename}: {reason}" if error.filename else reason
+    return str(error)

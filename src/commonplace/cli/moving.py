@@ -1,0 +1,177 @@
+"""`export`, `import` and `backup`: whole books and namespaces on their way in and out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from commonplace.cli.context import ACTOR, Context
+from commonplace.cli.output import counted, shown_bytes
+from commonplace.errors import AlreadyExists, NotFound
+
+if TYPE_CHECKING:
+    from commonplace.cli.parser import Commands
+    from commonplace.exchange import Imported
+
+GROUP = "Move and keep"
+
+
+def register(commands: Commands) -> None:
+    export = commands.add(
+        "export",
+        GROUP,
+        "Write everything as JSON lines: entries, history, revisions and times.",
+        export_lines,
+        about="All namespaces, or one where --namespace is given. docs/export-format.md describes the lines.",
+        examples="""\
+  commonplace export memory.jsonl
+  commonplace export --namespace user/u-123 | gzip > u-123.jsonl.gz""",
+    )
+    export.add_argument("file", nargs="?", default="-", help="the file to write (default: standard output)")
+    export.add_argument("--force", action="store_true", help="replace the file where it exists")
+
+    importing = commands.add(
+        "import",
+        GROUP,
+        "Read an export back, with nothing lost and nothing doubled.",
+        import_lines,
+        about="A namespace that is empty here takes everything, history and commit numbers included; one that holds\n"
+        "exactly the same is left alone. Any other is refused (exit code 4), or with --merge gets the live\n"
+        "entries that it lacks, as one commit that can be undone. Each namespace comes in whole or not at all.",
+        examples="""\
+  commonplace import memory.jsonl
+  zcat u-123.jsonl.gz | commonplace import - --merge""",
+    )
+    importing.add_argument("file", help="the file to read; - is standard input")
+    importing.add_argument("--merge", action="store_true", help="add what is missing to namespaces that differ")
+
+    backup = commands.add(
+        "backup",
+        GROUP,
+        "Copy the whole book to a new file while it is in use.",
+        backup_book,
+        about="The copy is a book itself: open it with --db.",
+        examples="  commonplace backup ~/backups/memory-2026-01-31.db",
+    )
+    backup.add_argument("target", help="the file to write; it must not exist yet")
+
+
+def export_lines(context: Context) -> int:
+    from commonplace.exchange import export_book
+
+    arguments = context.arguments
+    chosen = None if arguments.namespace is None else [context.settings.namespace_labels]
+    with context.book() as book:
+        if chosen is not None and chosen[0] not in book.namespaces(*chosen[0]):
+            raise NotFound(
+                f"there is no namespace {arguments.namespace}; `commonplace namespaces` lists those there are"
+            )
+        with context.progress() as progress, _target(arguments.file, arguments.force) as write:
+            exported = export_book(book.store, write, namespaces=chosen, progress=progress)
+    if arguments.file == "-":
+        return 0
+    if context.out.is_json:
+        context.out.document({"file": arguments.file, "namespaces": exported.namespaces, "states": exported.states})
+    else:
+        where = counted(exported.namespaces, "namespace")
+        context.out.line(f"exported {counted(exported.states, 'state')} of {where} to {arguments.file}")
+    return 0
+
+
+@contextmanager
+def _target(name: str, is_forced: bool) -> Iterator[Callable[[bytes], object]]:
+    """Where the lines go; a file appears under its name only when it is complete and on disk."""
+    if name == "-":
+        sys.stdout.flush()
+        yield sys.stdout.buffer.write
+        sys.stdout.buffer.flush()
+        return
+    target = Path(name).expanduser().absolute()
+    if target.exists() and not is_forced:
+        raise AlreadyExists(f"{target} exists already; choose another name, or replace it with --force")
+    unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")
+    try:
+        with unfinished.open("wb") as stream:
+            yield stream.write
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def import_lines(context: Context) -> int:
+    from commonplace.exchange import import_book
+
+    arguments = context.arguments
+    only = None if arguments.namespace is None else context.settings.namespace_labels
+    outcomes = []
+    with _source(arguments.file) as stream, context.book(create=True) as book:
+        with context.progress(in_bytes=True) as progress:
+            for outcome in import_book(
+                book.store, stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress
+            ):
+                outcomes.append(outcome)
+    if context.out.is_json:
+        context.out.document([_fields(outcome) for outcome in outcomes])
+        return 0
+    for outcome in outcomes:
+        context.out.line(f"{'/'.join(outcome.namespace)}: {_sentence(outcome)}")
+    if any(outcome.states and outcome.outcome != "identical" for outcome in outcomes):
+        context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
+    return 0
+
+
+@contextmanager
+def _source(name: str) -> Iterator[BinaryIO]:
+    """The file; standard input goes to a temporary one first, since a namespace may have to be read twice."""
+    if name == "-":
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+            yield copy
+        return
+    try:
+        stream = Path(name).expanduser().open("rb")
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {name} to import") from error
+    with stream:
+        yield stream
+
+
+def _fields(outcome: Imported) -> dict[str, Any]:
+    return {
+        "namespace": "/".join(outcome.namespace),
+        "outcome": outcome.outcome,
+        "states": outcome.states,
+        "kept": outcome.kept,
+        "differing": outcome.differing,
+        "commit": outcome.commit,
+    }
+
+
+def _sentence(outcome: Imported) -> str:
+    if outcome.outcome == "identical":
+        return "the same is there already; nothing was changed"
+    if outcome.outcome == "imported":
+        return f"imported {counted(outcome.states, 'state')}, with history"
+    kept = f"{outcome.kept:,} were there already"
+    differing = f", {outcome.differing:,} of them differ and stayed as they were" if outcome.differing else ""
+    return f"added {counted(outcome.states, 'entry', 'entries')}; {kept}{differing}"
+
+
+def backup_book(context: Context) -> int:
+    target = Path(context.arguments.target).expanduser().absolute()
+    with context.book() as book, context.progress() as progress:
+        book.backup(target, progress=progress)
+    size = target.stat().st_size
+    if context.out.is_json:
+        context.out.document({"target": str(target), "bytes": size})
+    else:
+        context.out.line(f"copied the book to {target} ({shown_bytes(size)})")
+    return 0

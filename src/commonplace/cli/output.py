@@ -1,0 +1,95 @@
+"""What people and programs read: plain lines, tables, JSON, colours on a terminal, notes on stderr."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TextIO
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+# Stored text may hold escape sequences that would move a terminal's cursor or change its title.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Output:
+    """Standard output and error of one command."""
+
+    def __init__(self, *, is_json: bool, wants_color: bool) -> None:
+        self.is_json = is_json
+        self.stdout: TextIO = sys.stdout
+        self.stderr: TextIO = sys.stderr
+        self.is_terminal = self.stdout.isatty()
+        self._colors = wants_color and self.is_terminal and not is_json
+
+    def paint(self, text: str, *styles: str) -> str:
+        if not self._colors or not text:
+            return text
+        return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{text}\x1b[0m"
+
+    def line(self, text: str = "") -> None:
+        self.stdout.write(text + "\n")
+
+    def text(self, text: str) -> None:
+        """A stored text as it is; on a terminal without control characters and with a last newline."""
+        if self.is_terminal:
+            text = self.clean(text)
+            text += "" if text.endswith("\n") or not text else "\n"
+        self.stdout.write(text)
+
+    def clean(self, text: str) -> str:
+        return _CONTROLS.sub("�", text) if self.is_terminal else text
+
+    def document(self, value: Any) -> None:
+        """One JSON document."""
+        self.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=_plain) + "\n")
+
+    def json_line(self, value: Any) -> None:
+        """One line of a stream of JSON."""
+        self.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain) + "\n")
+
+    def note(self, text: str) -> None:
+        """Something to know beside the result; never on standard output."""
+        self.stderr.write(f"commonplace: {text}\n")
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+        """Aligned columns; those in `right` are numbers."""
+        cells = [[self.clean(cell) for cell in row] for row in rows]
+        widths = [max(len(row[column]) for row in [header, *cells]) for column in range(len(header))]
+
+        def aligned(row: Sequence[str]) -> str:
+            parts = [
+                cell.rjust(width) if column in right else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            return "  ".join(parts).rstrip()
+
+        self.line(self.paint(aligned(header), "dim"))
+        for row in cells:
+            self.line(aligned(row))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def shown_time(time: datetime) -> str:
+    """A time in this computer's zone, to the second."""
+    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def shown_bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError("unreachable")
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,128 @@
+"""The command line: its commands in groups, the flags that hold everywhere, and help that shows examples."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from commonplace import __version__
+from commonplace.cli.context import Context
+from commonplace.cli.values import namespace
+
+DESCRIPTION = "One memory for AI agents, from the command line: add, search, read, and take back."
+EXAMPLES = """\
+  commonplace add "Deploys go out on Tuesdays" --tag project:x
+  commonplace search "when do we deploy?"
+  echo "call Ana" | commonplace add --file /notes/today
+  commonplace history /notes/today"""
+_ENDING = "`commonplace COMMAND --help` tells more of each, with examples. Exit codes are listed in docs/cli.md."
+GROUPS = ("Remember", "Find and read", "Change and take back", "Move and keep", "Care")
+
+Handler = Callable[[Context], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """Argparse with our errors: one line that says what is wrong, and one that says where help is."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"commonplace: {message}\nTry `{self.prog} --help`.\n")
+        sys.exit(2)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as help and the reference tell of it."""
+
+    name: str
+    group: str
+    summary: str
+    examples: str
+    parser: argparse.ArgumentParser
+
+
+@dataclass
+class Commands:
+    """Where the command modules register what they offer."""
+
+    subparsers: argparse._SubParsersAction[Parser]
+    all: list[Command] = field(default_factory=list)
+
+    def add(self, name: str, group: str, summary: str, run: Handler, *, about: str = "", examples: str) -> Parser:
+        """A command; `about` follows its summary in its own help."""
+        parser = self.subparsers.add_parser(
+            name,
+            description="\n\n".join(filter(None, (summary, about))),
+            epilog=f"examples:\n{examples}",
+            formatter_class=_Help,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        parser.set_defaults(run=run)
+        add_everywhere(parser, is_root=False)
+        self.all.append(Command(name, group, summary, examples, parser))
+        return parser
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+
+def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
+    """The flags that stand before or after the command; after it, an absent one must not undo one before."""
+    group = parser.add_argument_group("options of every command")
+    missing = None if is_root else argparse.SUPPRESS
+    switched_off = False if is_root else argparse.SUPPRESS
+    group.add_argument(
+        "--db",
+        metavar="URL",
+        default=missing,
+        help="the book: a file, or :memory: (default: $DATABASE_URL, then memory.db in your data folder)",
+    )
+    group.add_argument(
+        "--namespace",
+        metavar="NAME",
+        type=namespace,
+        default=missing,
+        help="whose memory, such as user/u-123 (default: $COMMONPLACE_NAMESPACE, then user/default)",
+    )
+    group.add_argument("--json", action="store_true", default=switched_off, help="print JSON, for programs")
+    group.add_argument(
+        "--no-color", action="store_true", default=switched_off, help="no colours, also with $NO_COLOR set"
+    )
+    group.add_argument("-h", "--help", action="help", help="show this help and exit")
+
+
+def build() -> tuple[Parser, list[Command]]:
+    from commonplace.cli import care, changing, checking, finding, models, moving, reading, remembering
+
+    parser = Parser(
+        prog="commonplace",
+        usage="commonplace [OPTIONS] COMMAND …",
+        formatter_class=_Help,
+        add_help=False,
+        allow_abbrev=False,
+    )
+    add_everywhere(parser, is_root=True)
+    parser.add_argument("--version", action="version", version=f"commonplace {__version__}", help="show the version")
+    commands = Commands(parser.add_subparsers(metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS))
+    for module in (remembering, finding, reading, changing, moving, care, checking, models):
+        module.register(commands)
+    parser.description = _overview(commands.all)
+    parser.epilog = f"examples:\n{EXAMPLES}\n\n{_ENDING}"
+    return parser, commands.all
+
+
+def build_parser() -> Parser:
+    return build()[0]
+
+
+def _overview(commands: list[Command]) -> str:
+    blocks = [DESCRIPTION]
+    for group in GROUPS:
+        lines = [f"  {command.name:<12}{command.summary}" for command in commands if command.group == group]
+        blocks.append("\n".join([f"{group}:", *lines]))
+    return "\n\n".join(blocks)

@@ -1,0 +1,369 @@
+"""`ls`, `cat`, `history` and `changes`: what is there, and how it came to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from commonplace.cli.context import Context
+from commonplace.cli.output import shown_bytes, shown_time
+from commonplace.cli.remembering import record_fields
+from commonplace.cli.values import guess, kind_and_key, time
+from commonplace.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from commonplace.cli.parser import Commands
+    from commonplace.entry import Change, Entry
+    from commonplace.space.files import FileInfo
+    from commonplace.space.records import Record
+    from commonplace.space.space import Space
+    from commonplace.store import Store
+
+GROUP = "Find and read"
+PAGE = 500
+_SHOWN_CONTENT = 60
+
+
+def register(commands: Commands) -> None:
+    ls = commands.add(
+        "ls",
+        GROUP,
+        "List files; or records, or threads.",
+        list_entries,
+        examples="""\
+  commonplace ls
+  commonplace ls -l /notes
+  commonplace ls --records --tag project:x""",
+    )
+    ls.add_argument("path", nargs="?", default="/", help="a directory (default: /)")
+    ls.add_argument("-l", "--long", action="store_true", help="with sizes, revisions and times")
+    ls.add_argument("-R", "--recursive", action="store_true", help="everything below the directory")
+    chosen = ls.add_mutually_exclusive_group()
+    chosen.add_argument("--records", action="store_true", help="list records, the newest first")
+    chosen.add_argument("--threads", action="store_true", help="list threads, the last used first")
+    ls.add_argument("--type", metavar="TYPE", help="with --records: only this type")
+    ls.add_argument("--tag", metavar="TAG", action="append", default=[], help="with --records: only with this tag")
+    ls.add_argument("--limit", metavar="N", type=int, default=100, help="at most so many records or threads (100)")
+
+    cat = commands.add(
+        "cat",
+        GROUP,
+        "Print a file's text, a record, or a thread's messages.",
+        print_entry,
+        examples="""\
+  commonplace cat /notes/today
+  commonplace cat /notes/today --as-of 2h
+  commonplace cat 7b1f0c9e-52f4-4e0a-9f0e-6a8f8f6f8a11 --revision 2""",
+    )
+    cat.add_argument("key", help="a path, a record's id or a thread's id")
+    earlier = cat.add_mutually_exclusive_group()
+    earlier.add_argument("--revision", metavar="N", type=int, help="as it was in this revision")
+    earlier.add_argument("--as-of", metavar="TIME", type=time, help="as it was at this time")
+
+    history = commands.add(
+        "history",
+        GROUP,
+        "List every revision of an entry, oldest first.",
+        print_history,
+        about="A name that begins with / is a file's path; any other is a record's or a thread's id.",
+        examples="""\
+  commonplace history /notes/today
+  commonplace history directory /notes""",
+    )
+    history.add_argument("names", nargs="+", metavar="[KIND] KEY", help="a path or an id, with its kind where needed")
+
+    changes = commands.add(
+        "changes",
+        GROUP,
+        "List what was changed in the namespace, oldest first.",
+        print_changes,
+        about="With --json, one JSON object a line.",
+        examples="""\
+  commonplace changes | tail
+  commonplace changes --after 120 --json""",
+    )
+    changes.add_argument("--after", metavar="COMMIT", type=int, help="only what came after this commit")
+
+
+# ls
+
+
+def list_entries(context: Context) -> int:
+    arguments = context.arguments
+    if arguments.records or arguments.threads:
+        if not 1 <= arguments.limit <= 10_000:
+            raise InvalidInput(f"--limit must be between 1 and 10,000, not {arguments.limit}")
+        (_list_records if arguments.records else _list_threads)(context)
+        return 0
+    with context.space() as space:
+        found = (
+            sorted(space.files.walk(arguments.path), key=lambda info: info.path.split("/"))
+            if arguments.recursive
+            else space.files.list(arguments.path)
+        )
+    if context.out.is_json:
+        context.out.document([_file_fields(info) for info in found])
+        return 0
+    names = [_file_name(context, info) for info in found]
+    if arguments.long:
+        rows = [
+            [str(info.revision), shown_bytes(info.size) if info.kind == "file" else "-", shown_time(info.updated_at)]
+            for info in found
+        ]
+        context.out.table(
+            ("revision", "size", "updated", "name"),
+            [[*row, name] for row, name in zip(rows, names, strict=True)],
+            right=(0, 1),
+        )
+    else:
+        for name in names:
+            context.out.line(context.out.clean(name))
+    return 0
+
+
+def _file_name(context: Context, info: FileInfo) -> str:
+    return (info.path if context.arguments.recursive else info.name) + ("/" if info.kind == "directory" else "")
+
+
+def _file_fields(info: FileInfo) -> dict[str, Any]:
+    return {
+        "path": info.path,
+        "kind": info.kind,
+        "size": info.size,
+        "lines": info.lines,
+        "revision": info.revision,
+        "created_at": info.created_at,
+        "updated_at": info.updated_at,
+    }
+
+
+def _list_records(context: Context) -> None:
+    arguments = context.arguments
+    with context.space() as space:
+        page = space.records.list(type=arguments.type, tags=arguments.tag, limit=arguments.limit)
+    if context.out.is_json:
+        context.out.document([record_fields(record) for record in page.records])
+        return
+    rows = [
+        [record.id, record.type, " ".join(record.tags), *_shown_at(context, record.updated_at), _content(record)]
+        for record in page.records
+    ]
+    if rows:
+        context.out.table(("id", "type", "tags", *(("updated",) if arguments.long else ()), "content"), rows)
+    if page.cursor is not None:
+        context.out.note(f"there are more than {arguments.limit:,}; --limit shows more of them")
+
+
+def _shown_at(context: Context, at: datetime) -> list[str]:
+    return [shown_time(at)] if context.arguments.long else []
+
+
+def _content(record: Record) -> str:
+    import json
+
+    content = record.content
+    if isinstance(content, dict) and set(content) == {"text"}:
+        content = content["text"]
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN_CONTENT else text[: _SHOWN_CONTENT - 1] + "…"
+
+
+def _list_threads(context: Context) -> None:
+    from commonplace.filters import Filter
+    from commonplace.space.conversation import thread_of
+    from commonplace.store import Scan
+
+    with context.book() as book:
+        scan = Scan(Filter(kinds=("thread",)), order="updated", descending=True, limit=context.arguments.limit)
+        page = book.store.scan(context.settings.namespace_labels, scan)
+    threads = [thread_of(entry) for entry in page.entries]
+    if context.out.is_json:
+        context.out.document(
+            [
+                {"id": thread.id, "resource_id": thread.resource_id, "title": thread.title}
+                | {"created_at": thread.created_at, "updated_at": thread.updated_at}
+                for thread in threads
+            ]
+        )
+        return
+    rows = [[thread.id, shown_time(thread.updated_at), thread.title or ""] for thread in threads]
+    if rows:
+        context.out.table(("id", "updated", "title"), rows)
+    if page.cursor is not None:
+        context.out.note(f"there are more than {context.arguments.limit:,}; --limit shows more of them")
+
+
+# cat
+
+
+def print_entry(context: Context) -> int:
+    key = context.arguments.key
+    with context.book() as book:
+        space = book.space(*context.settings.namespace_labels)
+        if key.startswith("/"):
+            _print_file(context, space)
+        elif (record := _record(context, space)) is not None:
+            context.out.document(record_fields(record))
+        else:
+            _print_thread(context, book.store)
+    return 0
+
+
+def _print_file(context: Context, space: Space) -> None:
+    arguments = context.arguments
+    if arguments.revision is None:
+        text = space.files.read(arguments.key, as_of=arguments.as_of)
+    else:
+        text = str(space.state("file", arguments.key, arguments.revision).value)
+    if context.out.is_json:
+        context.out.document({"path": arguments.key, "text": text})
+    else:
+        context.out.text(text)
+
+
+def _record(context: Context, space: Space) -> Record | None:
+    """The record that is meant, or None where the id is no record's."""
+    from commonplace.space.records import record_of
+
+    arguments = context.arguments
+    if arguments.revision is not None:
+        kind, _ = guess(space, arguments.key)
+        if kind != "record":
+            raise InvalidInput("--revision is for files and records; a thread can be read --as-of a time")
+        return record_of(space.state("record", arguments.key, arguments.revision))
+    try:
+        return space.records.get(arguments.key, as_of=arguments.as_of)
+    except NotFound:
+        if any(line.action == "deleted" for line in space.history("record", arguments.key)):
+            raise NotFound(
+                f"record {arguments.key} was deleted; `{context.command('history', arguments.key)}` lists the "
+                "revisions that can be read and restored"
+            ) from None
+        return None
+
+
+def _print_thread(context: Context, store: Store) -> None:
+    from commonplace.space.conversation import thread_of
+    from commonplace.space.times import microseconds, moment
+
+    key, namespace = context.arguments.key, context.settings.namespace_labels
+    as_of = microseconds("--as-of", context.arguments.as_of)
+    entry = store.get(namespace, "thread", [key], as_of=as_of)[0]
+    if entry is None:
+        raise NotFound(
+            f"there is no record or thread {key} in {context.settings.namespace}; `search` and `ls` find ids"
+        )
+    thread = thread_of(entry)
+    messages = list(_messages(store, entry, as_of))
+    if context.out.is_json:
+        context.out.document(
+            {"id": thread.id, "resource_id": thread.resource_id, "title": thread.title}
+            | {"created_at": thread.created_at, "updated_at": thread.updated_at}
+            | {"messages": [_message_fields(message) for message in messages]}
+        )
+        return
+    if thread.title:
+        context.out.line(context.out.paint(context.out.clean(thread.title), "bold"))
+    for message in messages:
+        when = context.out.paint(shown_time(moment(message.created_at)), "dim")
+        context.out.line(f"{when}  {message.attributes.get('role')}: {context.out.clean(message.text)}")
+
+
+def _messages(store: Store, thread: Entry, as_of: int | None) -> Iterator[Entry]:
+    from commonplace.entry import SEPARATOR
+    from commonplace.filters import Filter
+    from commonplace.store import Scan
+
+    cursor: str | None = None
+    while True:
+        narrowed = Filter(kinds=("message",), key_prefix=thread.key + SEPARATOR)
+        page = store.scan(thread.namespace, Scan(narrowed, limit=PAGE, after=cursor, as_of=as_of))
+        yield from page.entries
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _message_fields(message: Entry) -> dict[str, Any]:
+    from commonplace.space.times import moment
+
+    return {
+        "id": message.identity,
+        "role": message.attributes.get("role"),
+        "value": message.value,
+        "created_at": moment(message.created_at),
+    }
+
+
+# history and changes
+
+
+def print_history(context: Context) -> int:
+    from commonplace.space.times import moment
+
+    kind, key = kind_and_key(context.arguments.names)
+    with context.space() as space:
+        kind, revisions = guess(space, key, kind)
+    if context.out.is_json:
+        context.out.document(
+            {
+                "kind": kind,
+                "key": key,
+                "revisions": [
+                    {
+                        "revision": line.revision,
+                        "action": line.action,
+                        "commit": line.commit,
+                        "at": moment(line.at),
+                        "actor": line.actor,
+                    }
+                    for line in revisions
+                ],
+            }
+        )
+        return 0
+    rows = [
+        [str(line.revision), line.action, str(line.commit), shown_time(moment(line.at)), line.actor or ""]
+        for line in revisions
+    ]
+    context.out.table(("revision", "action", "commit", "when", "by"), rows, right=(0, 2))
+    return 0
+
+
+def print_changes(context: Context) -> int:
+    from commonplace.space.times import moment
+
+    header = f"{'commit':>7}  {'when':<19}  {'action':<10}  {'kind':<9}  key"
+    if not context.out.is_json:
+        context.out.line(context.out.paint(header, "dim"))
+    for change in _changes(context):
+        at = moment(change.at)
+        if context.out.is_json:
+            context.out.json_line(
+                {"commit": change.commit, "at": at, "action": change.action, "kind": change.kind, "key": change.key}
+                | {"revision": change.revision, "actor": change.actor}
+            )
+        else:
+            place = context.out.clean(change.key)
+            context.out.line(f"{change.commit:>7}  {shown_time(at)}  {change.action:<10}  {change.kind:<9}  {place}")
+    return 0
+
+
+def _changes(context: Context) -> Iterator[Change]:
+    """The feed, a page at a time; without --after from the oldest that is kept."""
+    from contextlib import closing
+
+    with context.book() as book:
+        namespace = context.settings.namespace_labels
+        after = context.arguments.after
+        if after is None:
+            with closing(book.store.export([namespace])) as stream:
+                after = getattr(next(stream, None), "history_floor", 0)
+            if after:
+                context.out.note(f"older changes were purged; these begin after commit {after}")
+        space = book.space(*namespace)
+        while page := space.changes(after, PAGE):
+            yield from page
+            after = page[-1].commit

@@ -1,0 +1,72 @@
+"""Arguments as people type them: durations, times, namespaces, and the entry that a name means."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from commonplace.entry import Revision
+    from commonplace.space.space import Space
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
+
+
+def duration(text: str) -> float:
+    """Seconds, or a number with s, m, h, d or w: `90`, `30m`, `7d`."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 90s, 30m, 12h, 7d or 2w")
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
+def time(text: str) -> datetime:
+    """ISO 8601, this computer's zone where none is given; or how long ago, as a duration with its unit: `2h`."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    try:
+        if match is not None and match[2]:
+            return datetime.now(UTC) - timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time; write 2026-01-31, 2026-01-31T12:00, 2026-01-31T12:00:00Z, or 2h for two hours ago"
+        ) from error
+
+
+def namespace(text: str) -> str:
+    from commonplace.checks import parse_namespace
+
+    try:
+        parse_namespace(text)
+    except CommonplaceError as error:
+        raise argparse.ArgumentTypeError(f"{error}; write it like user/u-123") from error
+    return text
+
+
+def guess(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Revision]]:
+    """The kind of entry that a name means, with its history: a path is a file's, anything else a record's or thread's."""
+    if kind is not None:
+        kinds: tuple[str, ...] = (kind,)
+    else:
+        kinds = ("file", "directory") if key.startswith("/") else ("record", "thread", "working")
+    for candidate in kinds:
+        revisions = space.history(candidate, key)
+        if revisions:
+            return candidate, revisions
+    raise NotFound(f"there is no {' or '.join(kinds[:2])} {key} in {'/'.join(space.namespace)}, and never was")
+
+
+def kind_and_key(names: list[str]) -> tuple[str | None, str]:
+    """`KEY` or `KIND KEY`."""
+    from commonplace.space.keys import KINDS
+
+    if len(names) == 1:
+        return None, names[0]
+    if len(names) != 2 or names[0] not in KINDS:
+        raise InvalidInput(f"give a key, or a kind and a key; a kind is one of {', '.join(KINDS)}")
+    return names[0], names[1]

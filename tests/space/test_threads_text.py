@@ -1,0 +1,202 @@
+"""What search sees of a message: a table of the shapes that messages have."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonplace.space.message_text import searchable_text, strip_tags, without_working_memory
+
+TABLE = {
+    "plain text": ({"content": "hello"}, "hello"),
+    "OpenAI chat parts": (
+        {
+            "content": [
+                {"type": "text", "text": "what is this?"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+            ]
+        },
+        "what is this?",
+    ),
+    "OpenAI response parts": (
+        {"content": [{"type": "input_text", "text": "in"}, {"type": "output_text", "text": "out", "annotations": []}]},
+        "in\nout",
+    ),
+    "OpenAI assistants' text": ({"content": [{"type": "text", "text": {"value": "deep", "annotations": []}}]}, "deep"),
+    "OpenAI refusal": ({"content": [{"type": "refusal", "refusal": "I can't"}]}, "I can't"),
+    "OpenAI tool calls": (
+        {
+            "content": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'}}
+            ],
+        },
+        'get_weather\n{"city":"Oslo"}',
+    ),
+    "OpenAI function call": (
+        {"content": None, "function_call": {"name": "find", "arguments": '{"q": "x"}'}},
+        'find\n{"q": "x"}',
+    ),
+    "OpenAI tool answer": ({"role": "tool", "tool_call_id": "c1", "content": "12 degrees"}, "12 degrees"),
+    "OpenAI function items": (
+        {
+            "content": [
+                {"type": "function_call", "name": "add", "arguments": '{"a":1}', "call_id": "c"},
+                {"type": "function_call_output", "call_id": "c", "output": "two"},
+            ]
+        },
+        'add\n{"a":1}\ntwo',
+    ),
+    "Anthropic tool use": (
+        {
+            "content": [
+                {"type": "text", "text": "I look"},
+                {"type": "tool_use", "id": "tu", "name": "search", "input": {"query": "kayak", "limit": 3}},
+            ]
+        },
+        "I look\nsearch\nkayak\n3",
+    ),
+    "Anthropic tool result": (
+        {
+            "content": [
+                {"type": "tool_result", "tool_use_id": "tu", "content": "plain"},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "tu",
+                    "content": [
+                        {"type": "text", "text": "found it"},
+                        {"type": "image", "source": {"type": "base64", "data": "AAAA"}},
+                    ],
+                },
+            ]
+        },
+        "plain\nfound it",
+    ),
+    "Anthropic document": (
+        {"content": [{"type": "document", "title": "Plan", "source": {"type": "text", "data": "the plan"}}]},
+        "Plan\nthe plan",
+    ),
+    "reasoning": (
+        {"content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "reasoning", "text": "hm"}]},
+        "",
+    ),
+    "AI SDK tool parts": (
+        {
+            "content": [
+                {"type": "tool-call", "toolCallId": "c", "toolName": "weather", "input": {"city": "Oslo"}},
+                {"type": "tool-result", "toolName": "weather", "output": {"type": "text", "value": "cold"}},
+            ]
+        },
+        "weather\nOslo\nweather\ncold",
+    ),
+    "AI SDK UI message": (
+        {
+            "parts": [
+                {"type": "step-start"},
+                {"type": "text", "text": "hi"},
+                {"type": "tool-weather", "state": "output-available", "input": {"city": "Oslo"}, "output": {"c": 12}},
+            ]
+        },
+        "hi\nweather\nOslo\n12",
+    ),
+    "Mastra format 2": (
+        {"content": {"format": 2, "parts": [{"type": "text", "text": "once"}], "content": "once"}},
+        "once",
+    ),
+    "Mastra format 2 with a tool": (
+        {
+            "content": {
+                "format": 2,
+                "parts": [
+                    {
+                        "type": "tool-invocation",
+                        "toolInvocation": {
+                            "state": "result",
+                            "toolCallId": "c",
+                            "toolName": "weather",
+                            "args": {"city": "Oslo"},
+                            "result": {"text": "cold"},
+                        },
+                    }
+                ],
+            }
+        },
+        "weather\nOslo\ncold",
+    ),
+    "Mastra format 2 without parts": ({"content": {"format": 2, "parts": [], "content": "only here"}}, "only here"),
+    "a file": ({"content": [{"type": "file", "filename": "plan.pdf", "file_data": "AAAA"}]}, "plan.pdf"),
+    "encoded data in a result": (
+        {"content": [{"type": "tool_result", "content": {"png": "iVBOR" * 100, "title": "chart"}}]},
+        "chart",
+    ),
+    "texts beside each other": ({"content": ["a", {"text": "b"}, "  "]}, "a\nb"),
+    "an unknown part": ({"content": [{"type": "hologram", "light": "x"}, {"type": "new", "text": "read"}]}, "read"),
+    "nothing": ({"content": ""}, ""),
+}
+
+
+@pytest.mark.promise("conversations-content-shapes")
+@pytest.mark.parametrize("shape", TABLE)
+def test_a_message_is_searched_by_its_words_in_each_shape(shape):
+    message, expected = TABLE[shape]
+    assert searchable_text(message) == expected
+
+
+@pytest.mark.promise("conversations-content-shapes")
+def test_each_shape_is_kept_as_it_came_and_is_found_by_search(space):
+    thread = space.threads.create()
+    for message, _ in TABLE.values():
+        [saved] = space.threads.add(thread.id, [{**message, "role": "assistant"}])
+        rest = {name: field for name, field in message.items() if name not in ("role", "content")}
+        assert (saved.content, saved.extra) == (message.get("content"), rest)
+        assert space.threads.get_message(saved.id) == saved
+    for words in ("get_weather", "kayak", "plan.pdf", "12 degrees"):
+        assert words.lower() in space.search(words, limit=1)[0].entry.text.lower()
+
+
+FIELDS = ["type", "text", "content", "parts", "name", "input", "output", "result", "source", "data", "value", "x"]
+NAMES = st.sampled_from([*FIELDS, "toolInvocation", "tool_calls", "function"])
+KINDS = st.sampled_from(["text", "tool_use", "tool_result", "tool-x", "tool-invocation", "document", "file"])
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | KINDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["content", "parts", "tool_calls", "function_call"]), ANY))
+def test_no_shape_is_too_odd_for_a_text(message):
+    assert isinstance(searchable_text(message), str)
+    for field in message.values():
+        without_working_memory(field)
+
+
+@pytest.mark.promise("conversations-tags-stripped")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no tags ", "no tags "),
+        ("<working_memory>x</working_memory>", ""),
+        ("a <working_memory>\nx\n</working_memory> b", "a  b"),
+        ("<working_memory>x</working_memory> a <working_memory>y</working_memory>", "a"),
+        ("a <working_memory> without an end", "a <working_memory> without an end"),
+        ("a </working_memory> b <working_memory>x</working_memory>", "a </working_memory> b"),
+    ],
+)
+def test_tags_are_cut_out_with_what_they_hold(text, expected):
+    assert strip_tags(text) == expected
+
+
+@given(st.lists(st.sampled_from(["<working_memory>", "</working_memory>", "a", " "]), max_size=12).map("".join))
+def test_stripping_leaves_no_whole_pair(text):
+    left = strip_tags(text)
+    assert "</working_memory>" not in left.partition("<working_memory>")[2]
+
+
+def test_many_opening_tags_cost_no_more_than_reading_them():
+    started = time.perf_counter()
+    strip_tags("<working_memory>" * 60_000)
+    assert time.perf_counter() - started < 1
