@@ -71,6 +71,7 @@ def a_users_machine(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.promise("documents-run-as-written")
 @pytest.mark.parametrize("document", documents_with("python"), ids=name)
 def test_python_examples_run_as_written(document, a_users_machine):
     program: dict[str, object] = {"__name__": "__main__"}
@@ -82,6 +83,7 @@ def test_python_examples_run_as_written(document, a_users_machine):
             assert printed.getvalue() == block.printed, f"{name(document)}, line {block.line}"
 
 
+@pytest.mark.promise("documents-run-as-written")
 @pytest.mark.parametrize("document", documents_with("sh"), ids=name)
 def test_shell_examples_run_as_written(document, a_users_machine):
     for block in blocks_of(document, "sh"):
@@ -145,6 +147,7 @@ def test_every_decision_that_the_code_names_is_written():
 DEMO = ROOT / "examples" / "demo.py"
 
 
+@pytest.mark.promise("demo-finds-by-meaning")
 def test_the_demo_runs_and_finds_by_meaning(a_users_machine):
     demo = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=120, check=False)
     assert (demo.returncode, demo.stderr) == (0, "")

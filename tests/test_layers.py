@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import commonplace
 
 PACKAGE = Path(commonplace.__file__).parent
@@ -70,6 +72,7 @@ def test_the_table_itself_points_one_way():
         below.add(part)
 
 
+@pytest.mark.promise("layers-point-down")
 def test_no_import_points_up():
     wrong = [
         f"{path.relative_to(PACKAGE)} imports {upper}"

@@ -9,6 +9,8 @@ import tomllib
 from importlib.resources import files
 from pathlib import Path
 
+import pytest
+
 import commonplace
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +35,7 @@ def test_a_star_import_gives_exactly_the_public_names():
     assert ast.literal_eval(given) == sorted(commonplace.__all__)
 
 
+@pytest.mark.promise("errors-have-one-root")
 def test_every_error_is_public_and_has_one_root():
     errors = [value for value in vars(commonplace.errors).values() if isinstance(value, type)]
     assert {error.__name__ for error in errors} <= set(commonplace.__all__)
@@ -43,6 +46,7 @@ def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(commonplace, "no_such_name")
 
 
+@pytest.mark.promise("import-is-light")
 def test_importing_the_package_loads_no_heavy_dependency():
     heavy = ("numpy", "onnxruntime", "apsw", "platformdirs", "asyncio")
     loaded = run_python(f"import sys, commonplace; print([name for name in {heavy} if name in sys.modules])")

@@ -178,6 +178,14 @@ class Transaction(ABC):
         """Give a live entry another key. It stays the same entry."""
 
     @abstractmethod
+    def delete_range(self, kind: str, prefix: str) -> int:
+        """End every live state whose key begins with a prefix; how many."""
+
+    @abstractmethod
+    def move_range(self, kind: str, prefix: str, new_prefix: str, heading_of: Callable[[str], str | None]) -> int:
+        """Give every live entry whose key begins with a prefix the new one; how many. None may be there yet."""
+
+    @abstractmethod
     def touch(self, kind: str, key: str) -> None:
         """Set `updated_at` to this commit's time without a new revision."""
 
@@ -333,10 +341,11 @@ class Store(ABC):
         """Everything in one snapshot, or some namespaces: each head, then its states by entry, the newest first."""
 
     @abstractmethod
-    def adopt(self, head: NamespaceHead, states: Iterable[State]) -> int:
+    def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
         """Take in a namespace with all its history, as another store exported it, whole or not at all; how many states.
 
-        Entries get ids of this store in the order of theirs. Raises Conflict where the namespace holds anything.
+        `read` gives the states from the first one on, and is called again where a write has to be repeated. Entries
+        get ids of this store in the order of theirs. Raises Conflict where the namespace holds anything.
         """
 
     @abstractmethod

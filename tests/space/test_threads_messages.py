@@ -301,6 +301,13 @@ def test_a_message_in_the_midst_of_many_of_the_same_time_has_its_neighbours(spac
     assert contents(space.threads.around(said[50].id, before=2, after=2)) == ["48", "49", "50", "51", "52"]
 
 
+def test_deleted_neighbours_make_room_for_the_next(space, thread):
+    said = space.threads.add(thread.id, [user(str(number)) for number in range(30)])
+    space.threads.delete_messages([said[number].id for number in (12, 13, 14, 16)])
+
+    assert contents(space.threads.around(said[15].id, before=2, after=2)) == ["10", "11", "15", "17", "18"]
+
+
 def test_the_last_and_a_cursor_exclude_each_other(space, thread):
     space.threads.add(thread.id, [user("a"), user("b")])
     cursor = space.threads.messages(thread.id, limit=1).cursor

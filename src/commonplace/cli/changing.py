@@ -95,10 +95,10 @@ def remove(context: Context) -> int:
             kind, _ = guess(space, key)
             what = f"the {kind} {key}"
             if kind == "thread":
-                space.threads.delete(key)
+                commit = space.threads.delete(key)
             else:
                 space.records.delete(key)
-            commit = _last_commit(space.history(kind, key))
+                commit = _last_commit(space.history(kind, key))
     _tell(context, {"deleted": key}, f"deleted {what}", commit)
     return 0
 

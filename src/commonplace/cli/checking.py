@@ -49,10 +49,8 @@ def run(context: Context) -> int:
     for finding in _findings(context):
         findings.append(finding)
         if not context.out.is_json:
-            mark = (
-                context.out.paint("ok     ", "green") if finding.is_ok else context.out.paint("problem", "red", "bold")
-            )
-            context.out.line(f"{mark}  {finding.check:<10}  {finding.text}")
+            mark, *styles = ("ok     ", "green") if finding.is_ok else ("problem", "red", "bold")
+            context.out.line(f"{context.out.paint(mark, *styles)}  {finding.check:<10}  {finding.text}")
             context.out.stdout.flush()
     is_well = all(finding.is_ok for finding in findings)
     if context.out.is_json:
@@ -132,9 +130,7 @@ def _disk(file: Path) -> Finding:
     if not os.access(folder, os.W_OK):
         return Finding("disk", False, f"{folder} is not writable; change its permissions, or move the book with --db")
     if free < max(LEAST_FREE_BYTES, size):
-        return Finding(
-            "disk", False, f"only {shown_bytes(free)} are free in {folder}; free some for writes and backups"
-        )
+        return Finding("disk", False, f"only {shown_bytes(free)} are free in {folder}; make room, for backups too")
     return Finding("disk", True, f"{shown_bytes(free)} are free in {folder}")
 
 

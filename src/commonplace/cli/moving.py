@@ -69,9 +69,7 @@ def export_lines(context: Context) -> int:
     chosen = None if arguments.namespace is None else [context.settings.namespace_labels]
     with context.book() as book:
         if chosen is not None and chosen[0] not in book.namespaces(*chosen[0]):
-            raise NotFound(
-                f"there is no namespace {arguments.namespace}; `commonplace namespaces` lists those there are"
-            )
+            raise NotFound(f"there is no namespace {arguments.namespace}; `namespaces` lists those there are")
         with context.progress() as progress, _target(arguments.file, arguments.force) as write:
             exported = export_book(book.store, write, namespaces=chosen, progress=progress)
     if arguments.file == "-":
@@ -112,12 +110,15 @@ def import_lines(context: Context) -> int:
     arguments = context.arguments
     only = None if arguments.namespace is None else context.settings.namespace_labels
     outcomes = []
-    with _source(arguments.file) as stream, context.book(create=True) as book:
-        with context.progress(in_bytes=True) as progress:
-            for outcome in import_book(
-                book.store, stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress
-            ):
-                outcomes.append(outcome)
+    with (
+        _source(arguments.file) as stream,
+        context.book(create=True) as book,
+        context.progress(in_bytes=True) as progress,
+    ):
+        for outcome in import_book(
+            book.store, stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress
+        ):
+            outcomes.append(outcome)
     if context.out.is_json:
         context.out.document([_fields(outcome) for outcome in outcomes])
         return 0

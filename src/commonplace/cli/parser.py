@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,8 +29,18 @@ class Parser(argparse.ArgumentParser):
     """Argparse with our errors: one line that says what is wrong, and one that says where help is."""
 
     def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if unknown is not None:
+            message = _no_such_command(unknown[1], re.findall(r"[a-z]+", unknown[2]))
         sys.stderr.write(f"commonplace: {message}\nTry `{self.prog} --help`.\n")
         sys.exit(2)
+
+
+def _no_such_command(typed: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(typed, known, 1)
+    return f"there is no command {typed!r}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 @dataclass(frozen=True)
@@ -97,7 +108,7 @@ def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
 
 
 def build() -> tuple[Parser, list[Command]]:
-    from commonplace.cli import care, changing, checking, finding, models, moving, reading, remembering
+    from commonplace.cli import care, changing, checking, finding, listing, models, moving, reading, remembering
 
     parser = Parser(
         prog="commonplace",
@@ -108,8 +119,12 @@ def build() -> tuple[Parser, list[Command]]:
     )
     add_everywhere(parser, is_root=True)
     parser.add_argument("--version", action="version", version=f"commonplace {__version__}", help="show the version")
-    commands = Commands(parser.add_subparsers(metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS))
-    for module in (remembering, finding, reading, changing, moving, care, checking, models):
+    commands = Commands(
+        parser.add_subparsers(
+            prog="commonplace", metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS
+        )
+    )
+    for module in (remembering, finding, listing, reading, changing, moving, care, checking, models):
         module.register(commands)
     parser.description = _overview(commands.all)
     parser.epilog = f"examples:\n{EXAMPLES}\n\n{_ENDING}"

@@ -1,13 +1,12 @@
-"""`ls`, `cat`, `history` and `changes`: what is there, and how it came to be."""
+"""`cat`, `history` and `changes`: an entry as it is and as it was, and how it came to be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.context import Context
-from commonplace.cli.output import shown_bytes, shown_time
+from commonplace.cli.output import shown_time
 from commonplace.cli.remembering import record_fields
 from commonplace.cli.values import guess, kind_and_key, time
 from commonplace.errors import InvalidInput, NotFound
@@ -15,37 +14,15 @@ from commonplace.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
     from commonplace.entry import Change, Entry
-    from commonplace.space.files import FileInfo
     from commonplace.space.records import Record
     from commonplace.space.space import Space
     from commonplace.store import Store
 
 GROUP = "Find and read"
 PAGE = 500
-_SHOWN_CONTENT = 60
 
 
 def register(commands: Commands) -> None:
-    ls = commands.add(
-        "ls",
-        GROUP,
-        "List files; or records, or threads.",
-        list_entries,
-        examples="""\
-  commonplace ls
-  commonplace ls -l /notes
-  commonplace ls --records --tag project:x""",
-    )
-    ls.add_argument("path", nargs="?", default="/", help="a directory (default: /)")
-    ls.add_argument("-l", "--long", action="store_true", help="with sizes, revisions and times")
-    ls.add_argument("-R", "--recursive", action="store_true", help="everything below the directory")
-    chosen = ls.add_mutually_exclusive_group()
-    chosen.add_argument("--records", action="store_true", help="list records, the newest first")
-    chosen.add_argument("--threads", action="store_true", help="list threads, the last used first")
-    ls.add_argument("--type", metavar="TYPE", help="with --records: only this type")
-    ls.add_argument("--tag", metavar="TAG", action="append", default=[], help="with --records: only with this tag")
-    ls.add_argument("--limit", metavar="N", type=int, default=100, help="at most so many records or threads (100)")
-
     cat = commands.add(
         "cat",
         GROUP,
@@ -84,115 +61,6 @@ def register(commands: Commands) -> None:
   commonplace changes --after 120 --json""",
     )
     changes.add_argument("--after", metavar="COMMIT", type=int, help="only what came after this commit")
-
-
-# ls
-
-
-def list_entries(context: Context) -> int:
-    arguments = context.arguments
-    if arguments.records or arguments.threads:
-        if not 1 <= arguments.limit <= 10_000:
-            raise InvalidInput(f"--limit must be between 1 and 10,000, not {arguments.limit}")
-        (_list_records if arguments.records else _list_threads)(context)
-        return 0
-    with context.space() as space:
-        found = (
-            sorted(space.files.walk(arguments.path), key=lambda info: info.path.split("/"))
-            if arguments.recursive
-            else space.files.list(arguments.path)
-        )
-    if context.out.is_json:
-        context.out.document([_file_fields(info) for info in found])
-        return 0
-    names = [_file_name(context, info) for info in found]
-    if arguments.long:
-        rows = [
-            [str(info.revision), shown_bytes(info.size) if info.kind == "file" else "-", shown_time(info.updated_at)]
-            for info in found
-        ]
-        context.out.table(
-            ("revision", "size", "updated", "name"),
-            [[*row, name] for row, name in zip(rows, names, strict=True)],
-            right=(0, 1),
-        )
-    else:
-        for name in names:
-            context.out.line(context.out.clean(name))
-    return 0
-
-
-def _file_name(context: Context, info: FileInfo) -> str:
-    return (info.path if context.arguments.recursive else info.name) + ("/" if info.kind == "directory" else "")
-
-
-def _file_fields(info: FileInfo) -> dict[str, Any]:
-    return {
-        "path": info.path,
-        "kind": info.kind,
-        "size": info.size,
-        "lines": info.lines,
-        "revision": info.revision,
-        "created_at": info.created_at,
-        "updated_at": info.updated_at,
-    }
-
-
-def _list_records(context: Context) -> None:
-    arguments = context.arguments
-    with context.space() as space:
-        page = space.records.list(type=arguments.type, tags=arguments.tag, limit=arguments.limit)
-    if context.out.is_json:
-        context.out.document([record_fields(record) for record in page.records])
-        return
-    rows = [
-        [record.id, record.type, " ".join(record.tags), *_shown_at(context, record.updated_at), _content(record)]
-        for record in page.records
-    ]
-    if rows:
-        context.out.table(("id", "type", "tags", *(("updated",) if arguments.long else ()), "content"), rows)
-    if page.cursor is not None:
-        context.out.note(f"there are more than {arguments.limit:,}; --limit shows more of them")
-
-
-def _shown_at(context: Context, at: datetime) -> list[str]:
-    return [shown_time(at)] if context.arguments.long else []
-
-
-def _content(record: Record) -> str:
-    import json
-
-    content = record.content
-    if isinstance(content, dict) and set(content) == {"text"}:
-        content = content["text"]
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    text = " ".join(text.split())
-    return text if len(text) <= _SHOWN_CONTENT else text[: _SHOWN_CONTENT - 1] + "…"
-
-
-def _list_threads(context: Context) -> None:
-    from commonplace.filters import Filter
-    from commonplace.space.conversation import thread_of
-    from commonplace.store import Scan
-
-    with context.book() as book:
-        scan = Scan(Filter(kinds=("thread",)), order="updated", descending=True, limit=context.arguments.limit)
-        page = book.store.scan(context.settings.namespace_labels, scan)
-    threads = [thread_of(entry) for entry in page.entries]
-    if context.out.is_json:
-        context.out.document(
-            [
-                {"id": thread.id, "resource_id": thread.resource_id, "title": thread.title}
-                | {"created_at": thread.created_at, "updated_at": thread.updated_at}
-                for thread in threads
-            ]
-        )
-        return
-    rows = [[thread.id, shown_time(thread.updated_at), thread.title or ""] for thread in threads]
-    if rows:
-        context.out.table(("id", "updated", "title"), rows)
-    if page.cursor is not None:
-        context.out.note(f"there are more than {context.arguments.limit:,}; --limit shows more of them")
 
 
 # cat

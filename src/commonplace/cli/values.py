@@ -49,16 +49,16 @@ def namespace(text: str) -> str:
 
 
 def guess(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Revision]]:
-    """The kind of entry that a name means, with its history: a path is a file's, anything else a record's or thread's."""
+    """The kind of entry that a name means, with its history: a path is a file's, anything else an id."""
     if kind is not None:
         kinds: tuple[str, ...] = (kind,)
     else:
-        kinds = ("file", "directory") if key.startswith("/") else ("record", "thread", "working")
+        kinds = ("file", "directory") if key.startswith("/") else ("record", "thread")
     for candidate in kinds:
         revisions = space.history(candidate, key)
         if revisions:
             return candidate, revisions
-    raise NotFound(f"there is no {' or '.join(kinds[:2])} {key} in {'/'.join(space.namespace)}, and never was")
+    raise NotFound(f"there is no {' or '.join(kinds)} {key} in {'/'.join(space.namespace)}, and never was")
 
 
 def kind_and_key(names: list[str]) -> tuple[str | None, str]:

@@ -107,6 +107,11 @@ class _File:
             yield newer
         _check_end(line, head, count)
 
+    def states_again(self, head: NamespaceHead, mark: tuple[int, int, int]) -> Iterator[State]:
+        """The states from a mark on; a write that is repeated reads them anew."""
+        self.go_back(mark)
+        return self.states(head)
+
     def skip_states(self, head: NamespaceHead) -> None:
         count = 0
         while (line := self.next_line()).name == "state":
@@ -128,7 +133,7 @@ def _check_end(line: Line, head: NamespaceHead, count: int) -> None:
 def _take(store: Store, file: _File, head: NamespaceHead, *, merge: bool, actor: str | None) -> Imported:
     start = file.mark()
     if _is_empty(store, head.namespace):
-        return Imported(head.namespace, "imported", store.adopt(head, file.states(head)))
+        return Imported(head.namespace, "imported", store.adopt(head, lambda: file.states_again(head, start)))
     if _is_identical(store, file, head):
         return Imported(head.namespace, "identical", file.states_read - start[2])
     if not merge:
@@ -136,7 +141,6 @@ def _take(store: Store, file: _File, head: NamespaceHead, *, merge: bool, actor:
             f"namespace {'/'.join(head.namespace)} holds other entries than the file; import into an empty book, "
             "or merge (--merge) to add only what it lacks"
         )
-    file.go_back(start)
     merging = _Merge(file, head, start)
     _, commit = store.write(head.namespace, merging.run, actor=actor)
     return Imported(head.namespace, "merged", merging.added, merging.kept, merging.differing, commit)
@@ -173,9 +177,8 @@ class _Merge:
         self.added = self.kept = self.differing = 0
 
     def run(self, transaction: Transaction) -> None:
-        self._file.go_back(self._start)
         self.added = self.kept = self.differing = 0
-        for state in self._file.states(self._head):
+        for state in self._file.states_again(self._head, self._start):
             entry = state.entry
             if state.ended is not None or (entry.expires_at is not None and entry.expires_at <= transaction.time):
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Literal, cast
 
 from commonplace.checks import JSON, check_text
@@ -27,7 +28,6 @@ from commonplace.space.times import expiry, microseconds, moment
 from commonplace.store import Child, Scan, Transaction
 
 _WALK_PAGE = 500
-_BULK_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +207,8 @@ class Files:
         def work(transaction: Transaction) -> tuple[int, int]:
             counts = {FILE: 0, DIRECTORY: 0}
             for kind in (FILE, DIRECTORY):
-                for key in _keys_below(transaction, kind, path):
-                    transaction.delete(kind, key)
-                    counts[kind] += 1
+                if _has_below(transaction, kind, path):
+                    counts[kind] += transaction.delete_range(kind, _below(path))
                 if path != ROOT and transaction.delete(kind, key_of(path)) is not None:
                     counts[kind] += 1
             return counts[FILE], counts[DIRECTORY]
@@ -226,20 +225,17 @@ class Files:
         def work(transaction: Transaction) -> int:
             if any(transaction.get(kind, key_of(new)) for kind in (FILE, DIRECTORY)):
                 raise AlreadyExists(f"{new} exists already; choose another name")
-            moved = 0
-            for kind in (DIRECTORY, FILE):
-                keys = _keys_below(transaction, kind, old)
-                if transaction.get(kind, key_of(old)) is not None:
-                    keys.insert(0, key_of(old))
-                for key in keys:
-                    if not moved:
-                        self._make_directories(transaction, parents(new))
-                    path = new + path_of(key)[len(old) :]
-                    normalise(path, self._limits)
-                    transaction.move(kind, key, key_of(path), _heading(path))
-                    moved += 1
-            if not moved:
+            found = [kind for kind in (FILE, DIRECTORY) if transaction.get(kind, key_of(old)) is not None]
+            if not found:
                 raise NotFound(f"{old} does not exist; list its directory to see what does")
+            self._make_directories(transaction, parents(new))
+            for kind in found:
+                transaction.move(kind, key_of(old), key_of(new), self._heading(kind, new))
+            moved = len(found)
+            for kind in (FILE, DIRECTORY):
+                if _has_below(transaction, kind, old):
+                    heading_of = partial(self._heading_of_key, kind)
+                    moved += transaction.move_range(kind, _below(old), _below(new), heading_of)
             return moved
 
         return self._handle.write(work)[0]
@@ -270,8 +266,17 @@ class Files:
             raise IsADirectory(f"{path} is a directory; name a file in it")
         self._make_directories(transaction, parents(path))
         attributes: dict[str, JSON] = {"size": len(text.encode()), "lines": _line_count(text)}
-        draft = Draft(FILE, key_of(path), text, heading=_heading(path), attributes=attributes, expires_at=expires_at)
+        draft = Draft(
+            FILE, key_of(path), text, heading=self._heading(FILE, path), attributes=attributes, expires_at=expires_at
+        )
         return transaction.put(draft)
+
+    def _heading(self, kind: str, path: str) -> str | None:
+        """What a search finds a file by besides its text: the words of its path. Also checks that path's length."""
+        return normalise(path, self._limits).strip("/") if kind == FILE else None
+
+    def _heading_of_key(self, kind: str, key: str) -> str | None:
+        return self._heading(kind, path_of(key))
 
     def _make_directories(self, transaction: Transaction, paths: Sequence[str]) -> None:
         for path in reversed(paths):
@@ -294,19 +299,8 @@ def _below(path: str) -> str:
     return key_of(path.rstrip("/") + "/")
 
 
-def _keys_below(transaction: Transaction, kind: str, path: str) -> list[str]:
-    keys: list[str] = []
-    cursor: str | None = None
-    while True:
-        page = transaction.scan(Scan(Filter(kinds=(kind,), key_prefix=_below(path)), limit=_BULK_PAGE, after=cursor))
-        keys += [entry.key for entry in page.entries]
-        cursor = page.cursor
-        if cursor is None:
-            return keys
-
-
-def _heading(path: str) -> str:
-    return path.strip("/")
+def _has_below(transaction: Transaction, kind: str, path: str) -> bool:
+    return bool(transaction.scan(Scan(Filter(kinds=(kind,), key_prefix=_below(path)), limit=1)).entries)
 
 
 def _line_count(text: str) -> int:

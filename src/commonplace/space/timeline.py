@@ -9,12 +9,10 @@ from commonplace.entry import Entry
 from commonplace.filters import Filter
 from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE
-from commonplace.space.messages import thread_of_key, thread_prefix
+from commonplace.space.messages import neighbouring_keys, thread_of_key, thread_prefix
 from commonplace.store import Page, Scan, Transaction
 
 MAX_PAGE = 1_000
-_BULK_PAGE = 1_000
-_FEWEST = 20
 
 
 def messages_filter(thread_id: str, *, after: int | None = None, before: int | None = None) -> Filter:
@@ -37,36 +35,40 @@ def last(handle: Handle, filter: Filter, count: int) -> tuple[Entry, ...]:
 
 def around(handle: Handle, entry: Entry, before: int, after: int) -> tuple[Entry, ...]:
     """A message with so many of its thread before and after it, oldest first."""
-    earlier = tuple(_beside(handle, entry, before, descending=True))[::-1]
-    return (*earlier, entry, *_beside(handle, entry, after, descending=False))
+    return (*_beside(handle, entry, -before)[::-1], entry, *_beside(handle, entry, after))
 
 
-def _beside(handle: Handle, entry: Entry, count: int, *, descending: bool) -> Iterator[Entry]:
-    # The bound is the time, so messages of the very same time are met again and passed over by their keys.
+def _beside(handle: Handle, entry: Entry, count: int) -> list[Entry]:
+    """So many messages after one, or before it where the count is negative; the nearest first."""
+    # A long conversation that was saved in one call has one time: there the neighbours' keys are known.
+    numbered = handle.store.get(handle.namespace, MESSAGE, neighbouring_keys(entry.key, count))
+    known = [other for other in numbered if other is not None]
+    if len(known) == abs(count):
+        return known
+    return list(islice(_beyond(handle, entry, count), abs(count)))
+
+
+def _beyond(handle: Handle, entry: Entry, count: int) -> Iterator[Entry]:
+    is_before = count < 0
     at = entry.created_at
-    bound = {"before": at + 1} if descending else {"after": at}
-    scan_filter = messages_filter(thread_of_key(entry.key), **bound)
-
-    def beyond() -> Iterator[Entry]:
-        cursor: str | None = None
-        while True:
-            scan = Scan(scan_filter, descending=descending, limit=max(_FEWEST, count + 1), after=cursor)
-            found = handle.store.scan(handle.namespace, scan)
-            yield from (
-                other for other in found.entries if (other.key < entry.key if descending else other.key > entry.key)
-            )
-            cursor = found.cursor
-            if cursor is None:
-                return
-
-    return islice(beyond(), count)
+    filter = messages_filter(thread_of_key(entry.key), **({"before": at + 1} if is_before else {"after": at}))
+    size = abs(count) + 1
+    cursor: str | None = None
+    while True:
+        scan = Scan(filter, descending=is_before, limit=size, after=cursor)
+        found = handle.store.scan(handle.namespace, scan)
+        # The bound is a time, so messages of the very same time are met again on the wrong side.
+        yield from (other for other in found.entries if (other.key < entry.key) == is_before and other.key != entry.key)
+        cursor, size = found.cursor, min(8 * size, MAX_PAGE)
+        if cursor is None:
+            return
 
 
 def all_messages(transaction: Transaction, thread_id: str) -> Iterator[Entry]:
     """Every message of a thread inside a transaction, in time order."""
     cursor: str | None = None
     while True:
-        found = transaction.scan(Scan(messages_filter(thread_id), limit=_BULK_PAGE, after=cursor))
+        found = transaction.scan(Scan(messages_filter(thread_id), limit=MAX_PAGE, after=cursor))
         yield from found.entries
         cursor = found.cursor
         if cursor is None:

@@ -418,8 +418,8 @@ class SQLiteStore(Store):
         finally:
             connection.close()
 
-    def adopt(self, head: NamespaceHead, states: Iterable[State]) -> int:
-        adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, states))
+    def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+        adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, read()))
         return adopted
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from commonplace.backends.sqlite import deltas, reading
+from commonplace.backends.sqlite import bulk, deltas, reading
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow
 from commonplace.backends.sqlite.indexed import EntryIndex
@@ -187,6 +187,16 @@ class SQLiteTransaction(Transaction):
         assert moved is not None
         self._index.change(entry_of(self._namespace, row), moved)
         return moved
+
+    def delete_range(self, kind: str, prefix: str) -> int:
+        return bulk.delete_range(self._connection, self._index, self._range(kind, prefix))
+
+    def move_range(self, kind: str, prefix: str, new_prefix: str, heading_of: Callable[[str], str | None]) -> int:
+        check_key(new_prefix)
+        return bulk.move_range(self._connection, self._index, self._range(kind, prefix), new_prefix, heading_of)
+
+    def _range(self, kind: str, prefix: str) -> bulk.Range:
+        return bulk.Range(self._row.id, kind, check_key(prefix), self._commit, self._time, self._actor)
 
     def touch(self, kind: str, key: str) -> None:
         self._connection.execute(

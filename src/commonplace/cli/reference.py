@@ -1,0 +1,106 @@
+"""docs/cli.md, made from the parser: `python -m commonplace.cli.reference > docs/cli.md`.
+
+Written without argparse's own layout, which differs from one Python to the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from commonplace import settings
+from commonplace.cli.failures import MEANINGS
+from commonplace.cli.parser import DESCRIPTION, EXAMPLES, GROUPS, Command, Parser, build
+
+_FIRST = """\
+<!-- Made by `python -m commonplace.cli.reference > docs/cli.md`; a test fails when it is stale. -->
+
+# The command line"""
+
+_RULES = """\
+Results go to standard output; notices, questions, progress and errors go to standard error. With `--json`, a command
+prints one JSON document, and `changes` and `export` print one JSON object a line; times are ISO 8601 in UTC. The flags
+of every command may stand before or after it. Colours and progress bars appear on a terminal only.
+
+A time is ISO 8601 (in this computer's zone where it names none), or how long ago: `30m`, `2h`, `7d`, `2w`. A key that
+begins with `/` is a file's path; any other is a record's or a thread's id."""
+
+
+def reference() -> str:
+    parser, commands = build()
+    blocks = [_FIRST, DESCRIPTION, _fenced(EXAMPLES), _RULES]
+    blocks += ["## Options of every command", _table(_everywhere(parser))]
+    for group in GROUPS:
+        blocks.append(f"## {group}")
+        for command in commands:
+            if command.group == group:
+                blocks += _command(command)
+    blocks += ["## Exit codes", _table((str(code), meaning) for code, meaning in MEANINGS.items())]
+    blocks.append("An error is one line on standard error, `commonplace: what is wrong; what to do next`.")
+    blocks += ["## Environment", _table(_environment())]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _command(command: Command) -> Iterator[str]:
+    own = [action for action in command.parser._actions if not _is_everywhere(command.parser, action)]
+    yield f"### `{command.name}`"
+    yield str(command.parser.description).replace("%%", "%")
+    yield _fenced(" ".join(["commonplace", command.name, *map(_usage, own)]))
+    if own:
+        yield _table((_name(action), action.help or "") for action in own)
+    yield _fenced(command.examples)
+
+
+def _is_everywhere(parser: argparse.ArgumentParser, action: argparse.Action) -> bool:
+    groups = [group for group in parser._action_groups if group.title == "options of every command"]
+    return any(action in group._group_actions for group in groups)
+
+
+def _everywhere(parser: Parser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if action.option_strings:
+            yield _name(action), action.help or ""
+
+
+def _metavar(action: argparse.Action) -> str:
+    if action.choices is not None:
+        return "|".join(map(str, action.choices))
+    return str(action.metavar or action.dest.upper())
+
+
+def _name(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return f"`{_metavar(action)}`"
+    value = "" if action.nargs == 0 else f" {_metavar(action)}"
+    return f"`{', '.join(action.option_strings)}{value}`"
+
+
+def _usage(action: argparse.Action) -> str:
+    if action.option_strings:
+        return f"[{action.option_strings[-1]}{'' if action.nargs == 0 else ' ' + _metavar(action)}]"
+    name = _metavar(action)
+    return f"[{name}]" if action.nargs in ("?", "*") else name
+
+
+def _environment() -> Iterator[tuple[str, str]]:
+    for line in (settings.__doc__ or "").splitlines():
+        if line.startswith("    "):
+            name, _, meaning = line.strip().partition(" ")
+            yield f"`{name}`", meaning.strip()
+    yield "`NO_COLOR`", "set to anything: no colours"
+
+
+def _table(rows: Iterator[tuple[str, str]]) -> str:
+    lines = [
+        f"| {name.replace('|', chr(92) + '|')} | {meaning.replace('|', chr(92) + '|')} |" for name, meaning in rows
+    ]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
+
+
+def _fenced(text: str) -> str:
+    lines = [line.removeprefix("  ") for line in text.splitlines()]
+    return "\n".join(["```console", *lines, "```"])
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,420 @@
+"""What each command does, through the program's own entry point."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from commonplace.cli import main
+from tests.cli.conftest import Run
+
+
+def give_input(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+
+
+# add
+
+
+def test_add_makes_a_record_that_cat_prints(run: Run) -> None:
+    added = run("add", "Ana prefers tea", "--tag", "Person:Ana", "--type", "taste", "--confidence", "0.5", "--json")
+    assert added.code == 0
+    shown = run("cat", added.json["id"])
+    assert shown.json == added.json
+    expected = {"type": "taste", "content": {"text": "Ana prefers tea"}, "source": "cli", "tags": ["person:ana"]}
+    assert {name: added.json[name] for name in expected} == expected
+
+
+def test_adding_the_same_again_merges_its_tags(run: Run) -> None:
+    first = run("add", "tea", "--tag", "a", "--json").json
+    second = run("add", "tea", "--tag", "b")
+    assert second.out == f"merged into record {first['id']}\n"
+    assert run("cat", first["id"]).json["tags"] == ["a", "b"]
+
+
+def test_add_reads_a_pipe(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    give_input(monkeypatch, "grüße\n".encode())
+    assert run("add", "--json").json["content"] == {"text": "grüße"}
+    give_input(monkeypatch, b"second\n")
+    run("add", "-", "--file", "/a")
+    assert run("cat", "/a").out == "second\n"
+
+
+@pytest.mark.parametrize(("data", "complaint"), [(b" \n", "nothing to remember"), (b"\xff\xfe", "not UTF-8")])
+def test_add_refuses_input_that_is_no_text(
+    run: Run, monkeypatch: pytest.MonkeyPatch, data: bytes, complaint: str
+) -> None:
+    give_input(monkeypatch, data)
+    refused = run("add")
+    assert refused.code == 2
+    assert complaint in refused.err
+
+
+def test_add_appends_to_a_file(run: Run) -> None:
+    run("add", "--file", "/notes/today", "one")
+    assert run("add", "--file", "/notes/today", "two").out == "appended to /notes/today (revision 2, 2 lines)\n"
+    assert run("cat", "/notes/today").out == "one\ntwo"
+
+
+def test_add_keeps_json_as_the_content(run: Run) -> None:
+    assert run("add", "--as-json", '{"a": [1, null]}', "--json").json["content"] == {"a": [1, None]}
+    assert run("add", "--as-json", "{").code == 2
+
+
+def test_add_with_a_time_to_live_expires(run: Run) -> None:
+    record = run("add", "door code", "--ttl", "2h", "--json").json
+    assert record["expires_at"] is not None
+    run("add", "--file", "/tmp", "x", "--ttl", "1h")
+    again = run("add", "--file", "/tmp", "x", "--ttl", "1h")
+    assert (again.code, "exists already" in again.err) == (4, True)
+
+
+def test_options_of_a_record_are_refused_for_a_file(run: Run) -> None:
+    refused = run("add", "--file", "/x", "text", "--tag", "a")
+    assert refused.code == 2
+    assert "--tag belongs to a record" in refused.err
+
+
+# search
+
+
+def test_search_shows_kind_key_score_and_snippet(run: Run) -> None:
+    run("add", "--file", "/notes/deploy", "blue green checklist")
+    found = run("search", "checklist")
+    assert found.code == 0
+    score, kind, key = found.out.splitlines()[0].split()
+    assert (kind, key) == ("file", "/notes/deploy")
+    assert 0 <= float(score) <= 1
+    assert found.out.splitlines()[1].strip() == "blue green checklist"
+    assert "keywords only" in found.err
+
+
+def test_search_without_a_hit_exits_with_one(run: Run) -> None:
+    run("add", "tea")
+    assert run("search", "zebra").code == 1
+    empty = run("search", "zebra", "--json")
+    assert (empty.code, empty.json["hits"]) == (1, [])
+
+
+def test_search_narrows_by_kind_type_tags_filter_and_time(run: Run) -> None:
+    run("add", "--file", "/tea", "tea tea")
+    run("add", "tea one", "--tag", "a", "--tag", "b", "--type", "note")
+    run("add", "tea two", "--tag", "a", "--type", "taste", "--confidence", "0.2")
+
+    def kinds(*options: str) -> list[str]:
+        return sorted(hit["snippet"] for hit in run("search", "tea", "--json", *options).json["hits"])
+
+    assert kinds() == ["tea one", "tea tea", "tea two"]
+    assert kinds("--kind", "file") == ["tea tea"]
+    assert kinds("--type", "taste") == ["tea two"]
+    assert kinds("--tag", "a", "--tag", "b") == ["tea one"]
+    assert kinds("--tag", "a", "--tag", "b", "--match", "any") == ["tea one", "tea two"]
+    assert kinds("--tag", "a", "--tag", "b", "--any-tag") == ["tea one", "tea two"]
+    assert kinds("--filter", '{"confidence": {"$lt": 0.5}}') == ["tea two"]
+    assert kinds("--before", "2020-01-01") == []
+    assert kinds("--after", "1h") == ["tea one", "tea tea", "tea two"]
+    assert kinds("--as-of", "2020-01-01T00:00:00Z") == []
+    assert len(kinds("--limit", "2")) == 2
+    assert len(kinds("--offset", "2")) == 1
+
+
+def test_search_below_looks_into_the_namespaces_under_it(run: Run) -> None:
+    run("add", "tea", "--namespace", "org/acme/a")
+    run("add", "tea", "--namespace", "org/acme")
+    found = run("--namespace", "org/acme", "search", "tea", "--below", "--json").json["hits"]
+    assert sorted(hit["namespace"] for hit in found) == ["org/acme", "org/acme/a"]
+
+
+def test_a_limit_above_the_cap_is_lowered_with_a_note(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARCH_MAX_LIMIT", "10")
+    run("add", "tea")
+    assert "lowered to 10" in run("search", "tea", "--limit", "50").err
+
+
+# ls, cat, history, changes
+
+
+def test_ls_lists_directories_then_files(run: Run) -> None:
+    run("add", "--file", "/b", "x")
+    run("add", "--file", "/a/deep/er", "x")
+    assert run("ls").out == "a/\nb\n"
+    assert run("ls", "-R").out == "/a/\n/a/deep/\n/a/deep/er\n/b\n"
+    assert [one["path"] for one in run("ls", "/a", "--json").json] == ["/a/deep"]
+    assert run("ls", "-l").out.splitlines()[0].split() == ["revision", "size", "updated", "name"]
+    assert (run("ls", "/nowhere").code, run("ls", "/b").code) == (3, 4)
+
+
+def test_ls_lists_records_and_threads(run: Run, book_file: Path) -> None:
+    import commonplace
+
+    run("add", "a long text " * 20, "--tag", "x")
+    run("add", "short")
+    lines = run("ls", "--records").out.splitlines()
+    assert [line.split("note")[1].strip() for line in lines[1:]][0] == "short"
+    assert lines[2].endswith("…")
+    assert len(run("ls", "--records", "--tag", "x", "--json").json) == 1
+    with commonplace.open(book_file, background=False) as book:
+        thread = book.space("user", "default").threads.create(title="Budget")
+        book.space("user", "default").threads.add(thread.id, [{"role": "user", "content": "how much?"}])
+    assert run("ls", "--threads").out.splitlines()[1].split()[::3] == [thread.id, "Budget"]
+    assert run("cat", thread.id).out.splitlines()[1].endswith("user: how much?")
+    assert [one["role"] for one in run("cat", thread.id, "--json").json["messages"]] == ["user"]
+    deleted = run("rm", thread.id, "--json").json
+    assert run("cat", thread.id).code == 3
+    run("undo", str(deleted["commit"]))
+    assert run("cat", thread.id).out.splitlines()[1].endswith("user: how much?")
+
+
+def test_cat_reads_former_revisions_and_times(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    between = run("history", "/a", "--json").json["revisions"][0]["at"]
+    run("add", "--file", "/a", "two")
+    assert run("cat", "/a", "--revision", "1").out == "one"
+    assert run("cat", "/a", "--as-of", between).out == "one"
+    assert run("cat", "/a", "--json").json == {"path": "/a", "text": "one\ntwo"}
+    assert run("cat", "/a", "--revision", "9").code == 3
+
+
+def test_cat_of_a_deleted_record_names_its_history(run: Run) -> None:
+    id = run("add", "tea", "--json").json["id"]
+    run("rm", id)
+    gone = run("cat", id)
+    assert gone.code == 3
+    assert f"commonplace history {id}" in gone.err
+    assert run("cat", id, "--revision", "1").json["content"] == {"text": "tea"}
+
+
+def test_history_tells_every_revision_and_who_made_it(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    run("rm", "/a")
+    told = run("history", "file", "/a", "--json").json
+    assert [(line["revision"], line["action"], line["actor"]) for line in told["revisions"]] == [
+        (1, "created", "cli"),
+        (2, "deleted", "cli"),
+    ]
+    assert run("history", "/a").out.splitlines()[1].split()[:3] == ["1", "created", "1"]
+    assert run("history", "/never").code == 3
+    assert run("history", "fiel", "/a").code == 2
+
+
+def test_changes_are_json_lines_in_commit_order(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    run("add", "--file", "/b", "two")
+    lines = [json.loads(line) for line in run("changes", "--json").out.splitlines()]
+    assert [(line["commit"], line["key"]) for line in lines] == [(1, "/a"), (2, "/b")]
+    assert [json.loads(line)["commit"] for line in run("changes", "--json", "--after", "1").out.splitlines()] == [2]
+
+
+def test_changes_go_on_after_a_purge_from_what_is_kept(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    run("add", "--file", "/a", "two")
+    run("purge", "/a", "--yes")
+    run("add", "--file", "/b", "three")
+    told = run("changes")
+    assert told.code == 0
+    assert "older changes were purged" in told.err
+    assert told.out.splitlines()[-1].endswith("/b")
+
+
+# rm, mv, restore, undo, purge
+
+
+@pytest.mark.promise("cli-undo")
+def test_rm_prints_the_command_that_takes_it_back(run: Run) -> None:
+    run("add", "--file", "/notes/a", "one", "--namespace", "user/ana")
+    deleted = run("--namespace", "user/ana", "rm", "-r", "/notes")
+    assert deleted.out.startswith("deleted 1 file and 1 directory; to undo: commonplace --namespace user/ana undo ")
+    assert run("cat", "/notes/a", "--namespace", "user/ana").code == 3
+    assert run(*deleted.out.split("commonplace ")[1].split()).code == 0
+    assert run("cat", "/notes/a", "--namespace", "user/ana").out == "one"
+
+
+def test_rm_of_a_directory_needs_to_be_told_so(run: Run) -> None:
+    run("add", "--file", "/notes/a", "one")
+    assert run("rm", "/notes").code == 2
+    assert run("rm", "/").code == 2
+    assert run("rm", "/nowhere").code == 3
+    assert run("rm", "no-such-id").code == 3
+
+
+def test_mv_takes_the_history_along_and_can_be_undone(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    moved = run("mv", "/a", "/b/c", "--json").json
+    assert run("cat", "/b/c").out == "one"
+    run("undo", str(moved["commit"]))
+    assert run("cat", "/a").out == "one"
+    run("add", "--file", "/b", "in the way")
+    assert run("mv", "/a", "/b").code == 4
+
+
+def test_restore_makes_a_former_revision_the_present_one(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    run("add", "--file", "/a", "two")
+    assert run("restore", "/a", "1").code == 0
+    assert run("cat", "/a").out == "one"
+    assert run("restore", "file", "/a", "2").code == 0
+    assert run("cat", "/a").out == "one\ntwo"
+    assert run("restore", "/a", "77").code == 3
+
+
+def test_undo_of_what_was_changed_since_is_a_conflict(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    run("add", "--file", "/a", "two")
+    assert run("undo", "1").code == 4
+    assert run("undo", "99").code == 3
+
+
+def test_purge_asks_first_and_erases_for_good(run: Run, book_file: Path) -> None:
+    run("add", "--file", "/secret", "xyzzy-plugh")
+    refused = run("purge", "/secret")
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert run("purge", "/secret", "--yes", "--json").json == {"erased_states": 1}
+    assert run("history", "/secret").code == 3
+    for file in book_file.parent.glob("book.db*"):
+        assert b"xyzzy" not in file.read_bytes()
+
+
+def test_purge_of_everything_has_to_be_said(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    run("add", "--file", "/a", "two")
+    assert run("purge", "--yes").code == 2
+    assert run("purge", "--history-before", "2020-01-01", "--yes").out == "erased 0 states for good\n"
+    assert run("purge", "--all", "--yes").code == 0
+    assert run("ls").out == ""
+
+
+# export, import, backup, stats, namespaces, reindex, doctor, model
+
+
+@pytest.mark.promise("cli-export-lossless")
+def test_an_export_comes_back_the_same(run: Run, tmp_path: Path) -> None:
+    run("add", "--file", "/a", "one")
+    run("add", "--file", "/a", "two", "--namespace", "user/ana")
+    run("rm", "/a")
+    assert run("export", "all.jsonl").code == 0
+    assert run("--db", "copy.db", "import", "all.jsonl", "--json").code == 0
+    assert run("--db", "copy.db", "export").out == (tmp_path / "all.jsonl").read_text()
+    assert "the same is there already" in run("import", "all.jsonl").out
+    one = run("export", "--namespace", "user/ana").out.splitlines()
+    assert [json.loads(line)["line"] for line in one] == ["header", "namespace", "state", "end", "footer"]
+
+
+def test_export_replaces_no_file_unless_told(run: Run, tmp_path: Path) -> None:
+    run("add", "one")
+    (tmp_path / "old.jsonl").write_text("old")
+    assert run("export", "old.jsonl").code == 4
+    assert (tmp_path / "old.jsonl").read_text() == "old"
+    assert run("export", "old.jsonl", "--force").code == 0
+    assert run("export", "--namespace", "user/nobody").code == 3
+    assert run("export", "no/such/folder/x.jsonl").code == 1
+    assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
+
+
+def test_import_says_what_is_wrong_with_a_file(run: Run, tmp_path: Path) -> None:
+    assert run("import", "missing.jsonl").code == 3
+    (tmp_path / "bad.jsonl").write_text("hello\n")
+    refused = run("import", "bad.jsonl")
+    assert (refused.code, "no JSON" in refused.err) == (2, True)
+
+
+def test_import_reads_standard_input_and_merges(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("add", "--file", "/a", "theirs")
+    lines = run("export").out
+    run("--db", "mine.db", "add", "--file", "/b", "mine")
+    give_input(monkeypatch, lines.encode())
+    assert run("--db", "mine.db", "import", "-").code == 4
+    give_input(monkeypatch, lines.encode())
+    merged = run("--db", "mine.db", "import", "-", "--merge", "--json").json
+    assert [(one["outcome"], one["states"]) for one in merged] == [("merged", 1)]
+    assert run("--db", "mine.db", "ls").out == "a\nb\n"
+
+
+def test_backup_is_a_book(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    assert run("backup", "copy.db").code == 0
+    assert run("--db", "copy.db", "cat", "/a").out == "one"
+    assert run("backup", "copy.db").code == 2
+
+
+def test_stats_and_namespaces_count(run: Run) -> None:
+    run("add", "one", "--namespace", "user/ana")
+    run("add", "--file", "/n/a", "two")
+    stats = run("stats", "--json").json
+    assert stats["book"]["entries"] == {"directory": 1, "file": 1, "record": 1}
+    assert stats["namespace"]["entries"] == {"directory": 1, "file": 1}
+    assert "1 directory, 1 file" in run("stats").out
+    assert run("namespaces").out == "user/ana\nuser/default\n"
+    assert run("namespaces", "user/ana", "--json").json == ["user/ana"]
+    assert run("namespaces", "-l").out.splitlines()[1].split() == ["user/ana", "1", "0", "1"]
+
+
+def test_reindex_rebuilds_the_keywords(run: Run) -> None:
+    run("add", "--file", "/a", "zebra")
+    assert run("reindex", "--keywords").out == "made the keyword index anew\n"
+    assert run("search", "zebra").code == 0
+
+
+def test_reindex_without_its_model_says_how_to_get_it(run: Run) -> None:
+    run("add", "tea")
+    refused = run("reindex")
+    assert refused.code in (5, 6)
+    assert "commonplace model pull" in refused.err
+
+
+def test_doctor_finds_the_missing_model_and_nothing_else(run: Run) -> None:
+    run("add", "tea")
+    report = run("doctor", "--json")
+    assert report.code == 1
+    assert [check["check"] for check in report.json["checks"] if not check["ok"]] == ["model"]
+
+
+def test_doctor_reports_a_damaged_book_with_the_next_step(run: Run, book_file: Path) -> None:
+    book_file.write_bytes(b"this is no database at all, but long enough to look like one" * 100)
+    report = run("doctor")
+    assert report.code == 1
+    assert report.out.startswith("problem  book ")
+    assert "restore a backup" in report.out
+    assert run("ls").code == 7
+
+
+def test_doctor_finds_an_index_that_disagrees(run: Run, book_file: Path) -> None:
+    import apsw
+
+    run("add", "--file", "/a", "zebra")
+    connection = apsw.Connection(str(book_file))
+    connection.execute("INSERT INTO keywords (keywords) VALUES ('delete-all')")
+    connection.close()
+    report = run("doctor")
+    assert "problem  integrity" in report.out
+    run("reindex", "--keywords")
+    assert "problem  integrity" not in run("doctor").out
+
+
+def test_model_list_shows_what_is_installed_and_the_default(run: Run) -> None:
+    listed = run("model", "list", "--json").json
+    assert [model["name"] for model in listed["models"] if model["default"]] == ["snowflake-arctic-embed-s"]
+    assert not any(model["installed"] for model in listed["models"])
+    assert run("model", "list", "x").code == 2
+    assert run("model", "pull", "x").code == 6
+    assert run("model", "pull", "--from", "nowhere").code == 3
+
+
+@pytest.mark.promise("cli-semantic-search")
+def test_search_finds_by_meaning_with_the_real_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COMMONPLACE_MODELS")
+    run("add", "The release train leaves every Tuesday")
+    run("add", "Ana is allergic to peanuts")
+    assert run("reindex").out.startswith("everything is embedded with snowflake-arctic-embed-s")
+    found = run("search", "which foods must our guest avoid?", "--json").json
+    assert found["hits"][0]["snippet"] == "Ana is allergic to peanuts"
+    assert found["notices"] == []
+    assert run("doctor").code == 0
+
+
+def test_the_entry_point_takes_the_programs_own_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["commonplace", "--version"])
+    assert main() == 0

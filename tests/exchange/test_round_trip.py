@@ -1,0 +1,315 @@
+"""Export and import: nothing is lost, nothing is doubled, and a broken file changes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import commonplace
+from commonplace import Book, Conflict, InvalidInput, Space
+from commonplace.exchange import Imported, export_book, import_book
+from commonplace.exchange.edits import apply_edit, edit_between
+
+
+class Clock:
+    """A clock that moves by a millisecond with every look, and further when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000_000_000
+
+    def __call__(self) -> int:
+        self.now += 1_000
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def open_book(clock: Clock) -> Iterator[Callable[..., Book]]:
+    opened: list[Book] = []
+
+    def open(path: str | Path = ":memory:") -> Book:
+        opened.append(commonplace.open(path, background=False, clock=clock))
+        return opened[-1]
+
+    yield open
+    for book in opened:
+        book.close()
+
+
+def fill(book: Book, clock: Clock) -> Space:
+    """A namespace in which everything has happened."""
+    space = book.space("user", "u-1", actor="ana")
+    space.files.write("/notes/today", "hello\nworld")
+    space.files.append("/notes/today", "ünïcode 漢字 🎉 \u2028 line separator")
+    for round in range(70):  # more edits in a row than deltas may follow each other
+        space.files.replace("/notes/today", f"world{round or ''}", f"world{round + 1}")
+    space.files.move("/notes", "/archive")
+    removed = space.files.delete("/archive")
+    assert removed.commit is not None
+    space.undo(removed.commit)
+    space.files.write("/gone", "for ever")
+    space.files.delete("/gone")
+    space.files.write("/gone", "and back")
+    space.restore("file", "/gone", 1)
+    space.files.write("/short", "lived", ttl_seconds=0.5)
+    space.files.make_directory("/empty")
+    first = space.records.create(type="note", content={"n": 1.0, "s": "tea"}, source="s", confidence=0.5, tags=["a"])
+    space.records.create(type="note", content={"n": 1, "s": "tea"}, source="s", confidence=0.9, tags=["b"])
+    second = space.records.create(type="note", content={"s": "coffee"}, source="s", confidence=1)
+    space.records.update(second.id, content={"n": 1, "s": "tea"})  # the two become one
+    space.records.update(first.id, tags=["c"], ttl_seconds=3600)
+    thread = space.threads.create(title="Hello")
+    space.threads.add(thread.id, [{"role": "user", "content": "what about the budget?"}])
+    clock.now += 10_000_000
+    space.records.create(type="note", content="after /short has expired", source="s", confidence=1)
+    other = book.space("org", "acme", "alpha")
+    other.files.write("/x", "y")
+    other.purge()
+    book.space("org", "zeta").files.write("/still", "here")
+    return space
+
+
+def exported(book: Book) -> bytes:
+    stream = io.BytesIO()
+    export_book(book.store, stream.write)
+    return stream.getvalue()
+
+
+def imported(book: Book, lines: bytes, **options: Any) -> list[Imported]:
+    return list(import_book(book.store, io.BytesIO(lines), **options))
+
+
+def lines_of(lines: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines.split(b"\n")[:-1]]
+
+
+@pytest.mark.promise("cli-export-lossless")
+@pytest.mark.parametrize("where", ["a file", "memory"])
+def test_export_then_import_then_export_gives_the_same_bytes(
+    open_book: Callable[..., Book], clock: Clock, tmp_path: Path, where: str
+) -> None:
+    first = open_book(tmp_path / "first.db" if where == "a file" else ":memory:")
+    fill(first, clock)
+    lines = exported(first)
+    second = open_book(tmp_path / "second.db" if where == "a file" else ":memory:")
+    assert {one.outcome for one in imported(second, lines)} == {"imported"}
+    assert exported(second) == lines
+    assert first.verify() == second.verify() == []
+
+
+def test_an_imported_namespace_answers_as_the_original_did(open_book: Callable[..., Book], clock: Clock) -> None:
+    original = fill(open_book(), clock)
+    target = open_book()
+    imported(target, exported_of(original))
+    copy = target.space("user", "u-1")
+    for kind, key in (("file", "/archive/today"), ("file", "/gone"), ("file", "/short"), ("directory", "/notes")):
+        history = original.history(kind, key)
+        assert copy.history(kind, key) == history
+        for line in history:
+            if line.action not in ("deleted", "expired", "moved_away"):
+                was, now = original.state(kind, key, line.revision), copy.state(kind, key, line.revision)
+                assert (now.value, now.attributes, now.actor) == (was.value, was.attributes, was.actor)
+    assert copy.changes() == original.changes()
+    assert copy.records.list() == original.records.list()
+    assert list(copy.files.walk()) == list(original.files.walk())
+
+
+def exported_of(space: Space) -> bytes:
+    stream = io.BytesIO()
+    export_book(space._handle.store, stream.write)
+    return stream.getvalue()
+
+
+def test_an_imported_namespace_goes_on_where_the_original_stopped(
+    open_book: Callable[..., Book], clock: Clock
+) -> None:
+    original = fill(open_book(), clock)
+    target = open_book()
+    imported(target, exported_of(original))
+    copy = target.space("user", "u-1", actor="ana")
+    last = copy.changes()[-1].commit
+    for space in (original, copy):
+        for round in range(40):
+            space.files.append("/gone", f"line {round}")
+        space.files.replace("/gone", "line 7", "LINE 7")
+    assert copy.changes(last)[0].commit == last + 1
+    lines = copy.history("file", "/gone")
+    assert [line.revision for line in lines] == [line.revision for line in original.history("file", "/gone")]
+    for line in lines[-45:]:
+        if line.action == "updated":
+            before = original.state("file", "/gone", line.revision).value
+            assert copy.state("file", "/gone", line.revision).value == before
+    undone = copy.undo(last + 41)
+    assert copy.files.read("/gone").count("line 7") == 1
+    assert undone == last + 42
+    assert target.verify() == []
+
+
+def test_what_was_imported_is_found_by_its_words(open_book: Callable[..., Book], clock: Clock) -> None:
+    target = open_book()
+    imported(target, exported_of(fill(open_book(), clock)))
+    store = target.store
+    from commonplace.filters import Filter
+
+    assert store.search_text(("user", "u-1"), {"tea": 1.0}, Filter(types=("note",)), 5)
+
+
+@pytest.mark.promise("cli-import-twice")
+def test_importing_twice_changes_nothing(open_book: Callable[..., Book], clock: Clock) -> None:
+    lines = exported_of(fill(open_book(), clock))
+    target = open_book()
+    imported(target, lines)
+    before = exported(target)
+    # A namespace that holds nothing but its counters is empty, so it is taken again.
+    assert {(one.namespace, one.outcome) for one in imported(target, lines)} == {
+        (("org", "acme", "alpha"), "imported"),
+        (("org", "zeta"), "identical"),
+        (("user", "u-1"), "identical"),
+    }
+    assert [line for line in lines_of(exported(target)) if line["line"] == "state"] == [
+        line for line in lines_of(before) if line["line"] == "state"
+    ]
+
+
+def test_a_namespace_with_other_entries_is_refused_and_stays_as_it_was(open_book: Callable[..., Book]) -> None:
+    source, target = open_book(), open_book()
+    source.space("user", "a").files.write("/x", "theirs")
+    target.space("user", "a").files.write("/y", "mine")
+    before = exported(target)
+    with pytest.raises(Conflict, match="user/a holds other entries"):
+        imported(target, exported(source))
+    assert exported(target) == before
+
+
+def test_merge_adds_what_is_missing_as_one_commit_and_keeps_what_is_there(open_book: Callable[..., Book]) -> None:
+    source, target = open_book(), open_book()
+    theirs, mine = source.space("user", "a"), target.space("user", "a")
+    theirs.files.write("/both", "theirs")
+    theirs.files.write("/only/theirs", "new")
+    theirs.files.write("/in/the/way", "not wanted")
+    theirs.files.write("/gone", "x")
+    theirs.files.delete("/gone")
+    theirs.records.create(type="note", content="same", source="s", confidence=1, tags=["their"])
+    old = theirs.files.stat("/only/theirs")
+    mine.files.write("/both", "mine")
+    mine.files.write("/in", "a file, not a directory")
+    mine.records.create(type="note", content="same", source="s", confidence=1, tags=["my"])
+    lines = exported(source)
+    (outcome,) = imported(target, lines, merge=True, actor="cli")
+    assert outcome == Imported(("user", "a"), "merged", 2, kept=5, differing=5, commit=4)
+    assert mine.files.read("/both") == "mine"
+    assert mine.files.read("/only/theirs") == "new"
+    assert mine.files.stat("/only/theirs").created_at == old.created_at
+    assert not mine.files.exists("/gone")
+    assert [record.tags for record in mine.records.list().records] == [("my",)]
+    assert imported(target, lines, merge=True)[0].commit is None
+    assert target.verify() == []
+    mine.undo(4)
+    assert not mine.files.exists("/only/theirs")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "complaint"),
+    [
+        (lambda lines: lines[: len(lines) // 2], "cut off"),
+        (lambda lines: lines.rsplit(b"\n", 2)[0] + b"\n", "cut off"),
+        (lambda lines: lines.replace(b'"states":2}', b'"states":3}'), "says that namespace"),
+        (lambda lines: lines.replace(b'"version":1', b'"version":2'), "version 2"),
+        (lambda lines: lines.replace(b'"kind":"file"', b'"kind":"fiel"'), "unknown kind 'fiel'"),
+        (lambda lines: lines.replace(b'"value":"the second"', b'"value":"the\\u0000second"'), "NUL"),
+        (lambda lines: lines.replace(b'"revision":1', b'"revision":2'), "not given newest first"),
+        (lambda lines: lines.replace(b'"edit":[4,', b'"edit":[900,'), "does not fit"),
+        (lambda lines: b"\x00\x01binary\n" + lines, "no JSON"),
+        (lambda lines: b"{}\n", "no export"),
+        (lambda lines: b"", "empty"),
+    ],
+)
+def test_a_broken_file_is_refused_and_nothing_of_it_is_imported(
+    open_book: Callable[..., Book], break_it: Callable[[bytes], bytes], complaint: str
+) -> None:
+    source, target = open_book(), open_book()
+    source.space("user", "a").files.write("/x", "the first")
+    source.space("user", "a").files.write("/x", "the second")
+    broken = break_it(exported(source))
+    assert broken != exported(source)
+    with pytest.raises(InvalidInput, match=complaint):
+        imported(target, broken)
+    states = [line for line in lines_of(exported(target)) if line["line"] == "state"]
+    # Only a file that misses nothing but its footer is known to be cut off after its namespaces are in.
+    assert states == [] or b'"line":"end"' in broken
+    assert target.verify() == []
+
+
+def test_one_namespace_of_a_file_can_be_imported_alone(open_book: Callable[..., Book]) -> None:
+    source, target = open_book(), open_book()
+    source.space("user", "a").files.write("/x", "a")
+    source.space("user", "b").files.write("/x", "b")
+    assert [one.namespace for one in imported(target, exported(source), only=("user", "b"))] == [("user", "b")]
+    assert target.namespaces() == [("user", "b")]
+    with pytest.raises(InvalidInput, match="no namespace user/c"):
+        imported(target, exported(source), only=("user", "c"))
+
+
+def test_an_import_into_a_purged_namespace_never_takes_commit_numbers_back(open_book: Callable[..., Book]) -> None:
+    source, target = open_book(), open_book()
+    source.space("user", "a").files.write("/x", "a")
+    used = target.space("user", "a")
+    for number in range(9):
+        used.files.write("/y", str(number))
+    used.purge()
+    before = used.stats().commit
+    imported(target, exported(source))
+    assert used.files.read("/x") == "a"
+    used.files.write("/x", "b")
+    assert used.stats().commit == before + 1
+    with pytest.raises(Conflict, match="no longer reaches back"):
+        used.changes(before - 1)
+
+
+def test_many_appends_make_a_small_export(open_book: Callable[..., Book]) -> None:
+    source = open_book()
+    space = source.space("user", "a")
+    for number in range(300):
+        space.files.append("/log", f"{number:06} something happened in the world today")
+    lines = exported(source)
+    assert len(lines) < 300 * 500
+    target = open_book()
+    imported(target, lines)
+    assert exported(target) == lines
+
+
+@given(st.text(alphabet="ab\n漢", max_size=30), st.text(alphabet="ab\n漢", max_size=30))
+@settings(max_examples=300)
+def test_an_edit_always_gives_the_older_text_back(newer: str, older: str) -> None:
+    edit = edit_between(newer, older)
+    assert (older if edit is None else apply_edit(newer, edit)) == older
+
+
+def test_an_export_is_one_moment_even_when_the_book_is_written_to_meanwhile(
+    open_book: Callable[..., Book], tmp_path: Path
+) -> None:
+    book = open_book(tmp_path / "busy.db")
+    space = book.space("user", "a")
+    for number in range(5):
+        space.files.write(f"/{number}", "before")
+    before = exported(book)
+    parts: list[bytes] = []
+
+    def write(line: bytes) -> None:
+        parts.append(line)
+        if len(parts) > 1:  # the moment is that of the first line after the header
+            space.files.write(f"/{len(parts)}", "meanwhile")
+
+    export_book(book.store, write)
+    assert b"".join(parts) == before
