@@ -22,6 +22,7 @@ from commonplace.space.files import FileInfo, Files
 from commonplace.space.records import Records
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads
+from commonplace.space.working import WorkingMemories
 
 if TYPE_CHECKING:
     from typing import Self
@@ -79,11 +80,41 @@ class AsyncRecords:
     list = _awaited(Records.list)
 
 
+class AsyncWorkingMemories:
+    """`WorkingMemories`, awaited."""
+
+    def __init__(self, wrapped: WorkingMemories) -> None:
+        self._wrapped = wrapped
+
+    read = _awaited(WorkingMemories.read)
+    write = _awaited(WorkingMemories.write)
+    clear = _awaited(WorkingMemories.clear)
+    history = _awaited(WorkingMemories.history)
+
+
 class AsyncThreads:
     """`Threads`, awaited."""
 
     def __init__(self, wrapped: Threads) -> None:
         self._wrapped = wrapped
+
+    @cached_property
+    def working(self) -> AsyncWorkingMemories:
+        return AsyncWorkingMemories(self._wrapped.working)
+
+    create = _awaited(Threads.create)
+    get = _awaited(Threads.get)
+    list = _awaited(Threads.list)
+    update = _awaited(Threads.update)
+    delete = _awaited(Threads.delete)
+    clone = _awaited(Threads.clone)
+    add = _awaited(Threads.add)
+    messages = _awaited(Threads.messages)
+    around = _awaited(Threads.around)
+    get_message = _awaited(Threads.get_message)
+    update_message = _awaited(Threads.update_message)
+    delete_messages = _awaited(Threads.delete_messages)
+    recall = _awaited(Threads.recall)
 
 
 class AsyncSpace:

@@ -16,6 +16,7 @@ MAX_JSON_DEPTH = 100
 MAX_LABELS = 10
 MAX_LABEL_BYTES = 200
 MAX_KEY_BYTES = 2_048
+MAX_INTEGER_BITS = 10_000
 INT64 = range(-(2**63), 2**63)
 
 
@@ -94,8 +95,11 @@ def check_json(name: str, value: object, *, max_depth: int = MAX_JSON_DEPTH) -> 
 def _check_json_item(name: str, item: object, below: list[object]) -> None:
     if isinstance(item, str):
         check_text(name, item)
-    elif item is None or isinstance(item, (bool, int)):
+    elif item is None or isinstance(item, bool):
         return
+    elif isinstance(item, int):
+        if item.bit_length() > MAX_INTEGER_BITS:
+            raise InvalidInput(f"{name} contains a number that is too long; send it as a string")
     elif isinstance(item, float):
         if not math.isfinite(item):
             raise InvalidInput(f"{name} contains {item}, which JSON cannot hold")

@@ -23,7 +23,7 @@ Operator: TypeAlias = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in"]
 OPERATORS: tuple[Operator, ...] = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in")
 MAX_CONDITIONS = 50
 MAX_DEPTH = 20
-MAX_VALUES = 500
+MAX_VALUES = 200
 """In one condition; a database's parser has a limit of its own."""
 _MISSING = object()
 
@@ -41,7 +41,8 @@ class Condition:
 class Filter:
     """Everything that an entry must satisfy. The time ranges are half-open: from `after` (inclusive) to `before`.
 
-    `unchanged_since` narrows live entries to those whose present state is that old; a former state passes it.
+    `key_after` and `key_before` are no part of their range. `unchanged_since` narrows live entries to those whose
+    present state is that old; a former state passes it.
     """
 
     kinds: tuple[str, ...] = ()
@@ -54,6 +55,8 @@ class Filter:
     updated_after: int | None = None
     updated_before: int | None = None
     key_prefix: str | None = None
+    key_after: str | None = None
+    key_before: str | None = None
     unchanged_since: int | None = None
     conditions: tuple[Condition, ...] = ()
 
@@ -72,6 +75,8 @@ class Filter:
             and (self.updated_after is None or entry.updated_at >= self.updated_after)
             and (self.updated_before is None or entry.updated_at < self.updated_before)
             and (self.key_prefix is None or entry.key.startswith(self.key_prefix))
+            and (self.key_after is None or entry.key > self.key_after)
+            and (self.key_before is None or entry.key < self.key_before)
             and all(holds(condition, entry) for condition in self.conditions)
         )
 

@@ -14,6 +14,7 @@
     MAX_CONTENT_LENGTH          how many characters a record may have (default 10000)
     MAX_TAGS_COUNT              how many tags a call may name (default 20)
     LOG_LEVEL                   error, warn, info or debug (default info)
+    NO_COLOR                    set to anything: no colours on the command line
 
 A variable that is set to nothing counts as unset.
 """
@@ -53,17 +54,18 @@ class Settings:
     embeddings_normalize: bool | None = None
     embeddings_max_retries: int = 3
     embeddings_key: str | None = field(default=None, repr=False)
+    openai_key: str | None = field(default=None, repr=False)
     search_default_limit: int = 10
     search_max_limit: int = 100
     max_content_length: int = 10_000
     max_tags_count: int = 20
     log_level: LogLevel = "info"
+    has_colors: bool = True
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
         """Read and check every variable; a bad value raises ConfigurationError with the variable's name."""
         read = _Reader(environ)
-        model = read.text("EMBEDDINGS_MODEL")
         default_limit = read.number("SEARCH_DEFAULT_LIMIT", 10, 1, LARGEST_SEARCH_LIMIT)
         max_limit = read.number("SEARCH_MAX_LIMIT", max(100, default_limit), 1, LARGEST_SEARCH_LIMIT)
         if default_limit > max_limit:
@@ -75,18 +77,20 @@ class Settings:
             database_url=read.text("DATABASE_URL"),
             namespace=read.namespace("COMMONPLACE_NAMESPACE", "user/default"),
             models_folder=None if folder is None else Path(folder).expanduser().absolute(),
-            embeddings_model=model,
+            embeddings_model=read.text("EMBEDDINGS_MODEL"),
             embeddings_pooling=cast(
                 'Literal["cls", "mean"] | None', read.choice("EMBEDDINGS_POOLING", ("cls", "mean"))
             ),
             embeddings_normalize=read.switch("EMBEDDINGS_NORMALIZE"),
             embeddings_max_retries=read.number("EMBEDDINGS_MAX_RETRIES", 3, 0, 100),
-            embeddings_key=_endpoint_key(read, model),
+            embeddings_key=read.text("COMMONPLACE_EMBEDDINGS_KEY"),
+            openai_key=read.text("OPENAI_API_KEY"),
             search_default_limit=default_limit,
             search_max_limit=max_limit,
             max_content_length=read.number("MAX_CONTENT_LENGTH", 10_000, 1, 100_000_000),
             max_tags_count=read.number("MAX_TAGS_COUNT", 20, 0, 10_000),
             log_level=cast(LogLevel, read.choice("LOG_LEVEL", ("error", "warn", "info", "debug")) or "info"),
+            has_colors=read.text("NO_COLOR") is None and read.text("TERM") != "dumb",
         )
 
     @property
@@ -117,13 +121,21 @@ class Settings:
         """The embedder that the settings name, or another model with the same settings; nothing is loaded yet."""
         from commonplace.embedding import EndpointOptions, create_embedder
 
+        name = model or self.embeddings_model
         return create_embedder(
-            model or self.embeddings_model,
+            name,
             pooling=self.embeddings_pooling,
             normalize=self.embeddings_normalize,
             models_folder=self.models_folder,
-            endpoint=EndpointOptions(api_key=self.embeddings_key, max_retries=self.embeddings_max_retries),
+            endpoint=EndpointOptions(api_key=self.endpoint_key(name), max_retries=self.embeddings_max_retries),
         )
+
+    def endpoint_key(self, model: str | None) -> str | None:
+        """The key for a model's endpoint. OPENAI_API_KEY goes to OpenAI alone: any other address needs its own."""
+        provider, _, name = (model or "").partition(":")
+        url = name.partition("@")[2]
+        is_openai = provider == "openai" and (not url or urlsplit(url).hostname == "api.openai.com")
+        return self.embeddings_key or (self.openai_key if is_openai else None)
 
 
 def open_from_settings(settings: Settings, *, background: bool) -> Book:
@@ -131,16 +143,6 @@ def open_from_settings(settings: Settings, *, background: bool) -> Book:
     from commonplace.book import open_book
 
     return open_book(settings.database_url, embedder=settings.embedder(), limits=settings.limits, background=background)
-
-
-def _endpoint_key(read: _Reader, model: str | None) -> str | None:
-    """OPENAI_API_KEY goes to OpenAI alone: a model at another address must be given its own key."""
-    own = read.text("COMMONPLACE_EMBEDDINGS_KEY")
-    provider, _, name = (model or "").partition(":")
-    url = name.partition("@")[2]
-    if own is None and provider == "openai" and (not url or urlsplit(url).hostname == "api.openai.com"):
-        return read.text("OPENAI_API_KEY")
-    return own
 
 
 class _Reader:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import commonplace
 from commonplace.cli import main
-from tests.cli.conftest import Run
+
+from .conftest import Run
 
 
 def give_input(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -148,12 +150,10 @@ def test_ls_lists_directories_then_files(run: Run) -> None:
 
 
 def test_ls_lists_records_and_threads(run: Run, book_file: Path) -> None:
-    import commonplace
-
     run("add", "a long text " * 20, "--tag", "x")
     run("add", "short")
     lines = run("ls", "--records").out.splitlines()
-    assert [line.split("note")[1].strip() for line in lines[1:]][0] == "short"
+    assert lines[1].split("note")[1].strip() == "short"
     assert lines[2].endswith("…")
     assert len(run("ls", "--records", "--tag", "x", "--json").json) == 1
     with commonplace.open(book_file, background=False) as book:
@@ -404,11 +404,17 @@ def test_model_list_shows_what_is_installed_and_the_default(run: Run) -> None:
 
 
 @pytest.mark.promise("cli-semantic-search")
-def test_search_finds_by_meaning_with_the_real_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_by_meaning_with_the_real_model(
+    run: Run, book_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("COMMONPLACE_MODELS")
     run("add", "The release train leaves every Tuesday")
     run("add", "Ana is allergic to peanuts")
-    assert run("reindex").out.startswith("everything is embedded with snowflake-arctic-embed-s")
+    with commonplace.open(book_file, background=False) as book:
+        assert len(book.store.claim(8, lease_seconds=0.5)) == 2  # as a run does that is then stopped
+    embedded = run("reindex")
+    assert embedded.out.startswith("everything is embedded with snowflake-arctic-embed-s")
+    assert "waiting for 2 passages that another run has claimed" in embedded.err
     found = run("search", "which foods must our guest avoid?", "--json").json
     assert found["hits"][0]["snippet"] == "Ana is allergic to peanuts"
     assert found["notices"] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import commonplace
 from commonplace import Book, Conflict, InvalidInput, Space
 from commonplace.exchange import Imported, export_book, import_book
 from commonplace.exchange.edits import apply_edit, edit_between
+from commonplace.store import NamespaceHead, State
 
 
 class Clock:
@@ -131,9 +132,7 @@ def exported_of(space: Space) -> bytes:
     return stream.getvalue()
 
 
-def test_an_imported_namespace_goes_on_where_the_original_stopped(
-    open_book: Callable[..., Book], clock: Clock
-) -> None:
+def test_an_imported_namespace_goes_on_where_the_original_stopped(open_book: Callable[..., Book], clock: Clock) -> None:
     original = fill(open_book(), clock)
     target = open_book()
     imported(target, exported_of(original))
@@ -313,3 +312,41 @@ def test_an_export_is_one_moment_even_when_the_book_is_written_to_meanwhile(
 
     export_book(book.store, write)
     assert b"".join(parts) == before
+
+
+def test_a_write_that_has_to_be_repeated_imports_everything_all_the_same(
+    open_book: Callable[..., Book], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = open_book(), open_book()
+    fill(source, clock)
+    adopt = target.store.adopt
+
+    def adopt_twice(head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+        next(iter(read()), None)  # a first run that was taken back half-way
+        return adopt(head, read)
+
+    monkeypatch.setattr(target.store, "adopt", adopt_twice)
+    imported(target, exported(source))
+    assert exported(target) == exported(source)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_import_that_is_interrupted_leaves_its_namespace_as_it_was(
+    open_book: Callable[..., Book], clock: Clock, tmp_path: Path, error: type[BaseException]
+) -> None:
+    source, target = open_book(), open_book(tmp_path / "target.db")
+    fill(source, clock)
+    lines = exported(source)
+
+    class Interrupted(io.BytesIO):
+        def readline(self, size: int | None = -1) -> bytes:
+            if self.tell() > len(lines) // 2:
+                raise error
+            return super().readline(size)
+
+    with pytest.raises(error):
+        list(import_book(target.store, Interrupted(lines)))
+    assert ("user", "u-1") not in target.namespaces()
+    assert target.verify() == []
+    assert {one.outcome for one in imported(target, lines)} == {"imported", "identical"}
+    assert exported(target) == lines

@@ -21,7 +21,7 @@ from commonplace.store import Scan, Transaction
 
 NAMESPACES = (("user", "u1"), ("user", "u10"))
 KINDS = ("file", "record")
-KEYS = ("a", "a\x01b", "b", "ç")
+KEYS = ("a", "a\x01b", "a\x01c", "b", "b\x01b", "b\x01c", "ç")
 WORDS = ("alpha", "bravo", "kilo", "zebra", "日", "sigma")
 SECOND = 1_000_000
 
@@ -129,6 +129,8 @@ steps = st.one_of(
     st.tuples(st.just("edit"), places, edits),
     st.tuples(st.just("delete"), places, st.none()),
     st.tuples(st.just("move"), places, st.sampled_from(KEYS)),
+    st.tuples(st.just("delete_range"), places, st.sampled_from(["a", "a\x01", "b"])),
+    st.tuples(st.just("move_range"), places, st.sampled_from([("a\x01", "b\x01"), ("b\x01", "a\x01")])),
 )
 
 
@@ -195,6 +197,12 @@ class StoreMachine(RuleBasedStateMachine):
             expires_at = None if ttl is None else transaction.time + ttl * SECOND
             entry = transaction.put(Draft(kind, key, expires_at=expires_at, **fields))
             return [lambda: self.record_put(model, entry)]
+        if action == "delete_range":
+            keys = [key for key in KEYS if key.startswith(detail) and transaction.get(kind, key) is not None]
+            assert transaction.delete_range(kind, detail) == len(keys)
+            return [lambda key=key: self.record_end(model, (kind, key), "deleted") for key in keys]  # type: ignore[misc]
+        if action == "move_range":
+            return self.move_range(model, transaction, kind, *detail)
         known = transaction.get(kind, key)
         if action == "edit":
             text = known.value if known is not None and isinstance(known.value, str) else ""
@@ -210,6 +218,20 @@ class StoreMachine(RuleBasedStateMachine):
             return []
         moved = transaction.move(kind, key, detail, "bravo head")
         return [lambda: self.record_move(model, (kind, key), moved)]
+
+    def move_range(
+        self, model: Model, transaction: Transaction, kind: str, old: str, new: str
+    ) -> list[Callable[[], None]]:
+        keys = [key for key in KEYS if key.startswith(old) and transaction.get(kind, key) is not None]
+        if any(key.startswith(new) and transaction.get(kind, key) is not None for key in KEYS):
+            return []
+        assert transaction.move_range(kind, old, new, lambda key: "bravo head") == len(keys)
+        effects: list[Callable[[], None]] = []
+        for key in keys:
+            moved = transaction.get(kind, new + key[len(old) :])
+            assert moved is not None
+            effects.append(lambda key=key, moved=moved: self.record_move(model, (kind, key), moved))  # type: ignore[misc]
+        return effects
 
     def record_end(self, model: Model, place: Place, by: str) -> None:
         model.live(self.clock())[place].end = (by, -1, self.clock())
@@ -496,4 +518,4 @@ def _edited(text: str, how: str, words: str) -> str:
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=12, stateful_step_count=30)
+TestStoreMachine.settings = settings(max_examples=200, stateful_step_count=30)

@@ -33,7 +33,7 @@ def _run(arguments: object) -> int:
     try:
         context = Context.create(arguments)
         code: int = context.arguments.run(context)
-        sys.stdout.flush()
+        context.out.stdout.flush()
         return code
     except KeyboardInterrupt:
         print("commonplace: interrupted", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.checks import Namespace
     from commonplace.cli.parser import Commands
+    from commonplace.embedding import Embedder
+    from commonplace.store import Progress
 
 GROUP = "Care"
 PAGE = 1_000
+LONGEST_WAIT_SECONDS = 70
 
 
 def register(commands: Commands) -> None:
@@ -138,16 +142,10 @@ def make_index(context: Context) -> int:
         else:
             embedder = context.settings.embedder(arguments.model)
             try:
-                book.reindex(embedder, progress=progress)
+                _embed_all(context, book, embedder, progress)
             except KeyboardInterrupt:
                 context.out.note("stopped; what is embedded stays, and the same command goes on from there")
                 raise
-            left = book.store.indexing().pending
-            if left:
-                raise Unavailable(
-                    f"{counted(left, 'passage')} are being embedded by another program, or by one that was stopped "
-                    "less than a minute ago; run the same command again in a minute"
-                )
             done = f"everything is embedded with {embedder.identity}"
         stats = book.stats()
     if context.out.is_json:
@@ -155,3 +153,21 @@ def make_index(context: Context) -> int:
     else:
         context.out.line(done)
     return 0
+
+
+def _embed_all(context: Context, book: Book, embedder: Embedder, progress: Progress) -> None:
+    """Embed everything; passages that another run has claimed are waited for until its claim must have ended."""
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    is_told = False
+    while True:
+        book.reindex(embedder, progress=progress)
+        pending = book.store.indexing().pending
+        if not pending:
+            return
+        left = counted(pending, "passage")
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{left} are being embedded by another program; run the same command again later")
+        if not is_told:
+            context.out.note(f"waiting for {left} that another run has claimed, for up to {LONGEST_WAIT_SECONDS} s")
+            is_told = True
+        time.sleep(1)

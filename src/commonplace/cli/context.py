@@ -36,8 +36,8 @@ class Context:
             settings = replace(settings, database_url=arguments.db)
         if arguments.namespace is not None:
             settings = replace(settings, namespace=arguments.namespace)
-        has_color = not arguments.no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        return cls(arguments, settings, Output(is_json=arguments.json, wants_color=has_color))
+        wants_color = settings.has_colors and not arguments.no_color
+        return cls(arguments, settings, Output(is_json=arguments.json, wants_color=wants_color))
 
     @contextmanager
     def book(self, *, create: bool = False) -> Iterator[Book]:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from commonplace.cli.context import ACTOR, Context
 from commonplace.cli.output import counted, shown_bytes
@@ -70,7 +70,7 @@ def export_lines(context: Context) -> int:
     with context.book() as book:
         if chosen is not None and chosen[0] not in book.namespaces(*chosen[0]):
             raise NotFound(f"there is no namespace {arguments.namespace}; `namespaces` lists those there are")
-        with context.progress() as progress, _target(arguments.file, arguments.force) as write:
+        with context.progress() as progress, _target(arguments.file, arguments.force, context.out.stdout) as write:
             exported = export_book(book.store, write, namespaces=chosen, progress=progress)
     if arguments.file == "-":
         return 0
@@ -83,12 +83,11 @@ def export_lines(context: Context) -> int:
 
 
 @contextmanager
-def _target(name: str, is_forced: bool) -> Iterator[Callable[[bytes], object]]:
+def _target(name: str, is_forced: bool, stdout: TextIO) -> Iterator[Callable[[bytes], object]]:
     """Where the lines go; a file appears under its name only when it is complete and on disk."""
     if name == "-":
-        sys.stdout.flush()
-        yield sys.stdout.buffer.write
-        sys.stdout.buffer.flush()
+        yield stdout.buffer.write
+        stdout.buffer.flush()
         return
     target = Path(name).expanduser().absolute()
     if target.exists() and not is_forced:

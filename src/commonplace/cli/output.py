@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -19,7 +20,7 @@ class Output:
 
     def __init__(self, *, is_json: bool, wants_color: bool) -> None:
         self.is_json = is_json
-        self.stdout: TextIO = sys.stdout
+        self.stdout: TextIO = _whole_writes(sys.stdout)
         self.stderr: TextIO = sys.stderr
         self.is_terminal = self.stdout.isatty()
         self._colors = wants_color and self.is_terminal and not is_json
@@ -69,6 +70,13 @@ class Output:
         self.line(self.paint(aligned(header), "dim"))
         for row in cells:
             self.line(aligned(row))
+
+
+def _whole_writes(stream: TextIO) -> TextIO:
+    """PYTHONUNBUFFERED leaves a stream that may write a part and silently drop the rest; a buffered one never does."""
+    if not isinstance(getattr(stream, "buffer", None), io.RawIOBase):
+        return stream
+    return open(stream.fileno(), "w", encoding=stream.encoding, errors=stream.errors, closefd=False)
 
 
 def _plain(value: object) -> object:

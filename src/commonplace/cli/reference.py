@@ -87,7 +87,6 @@ def _environment() -> Iterator[tuple[str, str]]:
         if line.startswith("    "):
             name, _, meaning = line.strip().partition(" ")
             yield f"`{name}`", meaning.strip()
-    yield "`NO_COLOR`", "set to anything: no colours"
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> str:

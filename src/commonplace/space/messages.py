@@ -94,15 +94,6 @@ def moved_key(key: str, thread_id: str) -> str:
     return thread_prefix(thread_id) + key.partition(SEPARATOR)[2]
 
 
-def neighbouring_keys(key: str, count: int) -> list[str]:
-    """The keys next to one among messages of the same time, after it or, for a negative count, before it."""
-    start, _, digits = key.rpartition(SEPARATOR)
-    number = int(digits)
-    step = 1 if count > 0 else -1
-    wanted = range(number + step, number + count + step, step)
-    return [f"{start}{SEPARATOR}{other:0{_NUMBER_DIGITS}d}" for other in wanted if other >= 0]
-
-
 class Numbering:
     """Hands out the keys of new messages inside a transaction: after all that have the same time."""
 

@@ -235,7 +235,7 @@ class _Fields:
 
 def canonical(content: JSON) -> str:
     """JSON with sorted keys, no spaces, non-ASCII as it is, and whole numbers without a fraction."""
-    return json.dumps(_whole_numbers(content), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return json.dumps(_whole_numbers(content), ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
 
 
 def content_hash(type: str, source: str, content: JSON) -> str:

@@ -11,13 +11,22 @@ from typing import Literal
 from commonplace.checks import Namespace
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
 from commonplace.engine.undo import draft_of, undo
-from commonplace.entry import Change, Entry, Revision
+from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.limits import Limits
 from commonplace.space.files import Files
 from commonplace.space.handle import Handle
-from commonplace.space.keys import DIRECTORY, FILE, KINDS, SEARCHED_KINDS, name_of_entry, name_of_key
+from commonplace.space.keys import (
+    DIRECTORY,
+    FILE,
+    KINDS,
+    MESSAGE,
+    SEARCHED_KINDS,
+    WORKING,
+    name_of_entry,
+    name_of_key,
+)
 from commonplace.space.paths import key_of, normalise
 from commonplace.space.records import Records
 from commonplace.space.threads import Threads
@@ -92,7 +101,7 @@ class Space:
             after = page[-1]
 
     def history(self, kind: str, key: str) -> list[Revision]:
-        """Every revision of a file's path, a record's id or a thread's id, oldest first, deletions included."""
+        """Every revision of a path, a record's, thread's or message's id, oldest first, deletions included."""
         return self._handle.store.history(self.namespace, *self._place(kind, key))
 
     def state(self, kind: str, key: str, revision: int) -> Entry:
@@ -154,7 +163,9 @@ class Space:
         _check_kinds([kind])
         if kind in (FILE, DIRECTORY):
             return kind, key_of(normalise(key, self._limits))
-        return kind, key
+        if kind == MESSAGE and (message := self._handle.store.find(self.namespace, MESSAGE, key)) is not None:
+            return kind, message.key
+        return kind, key.replace("/", SEPARATOR) if kind in (MESSAGE, WORKING) else key
 
 
 def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from dataclasses import replace
 
 from commonplace.entry import Entry
 from commonplace.filters import Filter
 from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE
-from commonplace.space.messages import neighbouring_keys, thread_of_key, thread_prefix
+from commonplace.space.messages import thread_of_key, thread_prefix
 from commonplace.store import Page, Scan, Transaction
 
 MAX_PAGE = 1_000
@@ -38,30 +38,13 @@ def around(handle: Handle, entry: Entry, before: int, after: int) -> tuple[Entry
     return (*_beside(handle, entry, -before)[::-1], entry, *_beside(handle, entry, after))
 
 
-def _beside(handle: Handle, entry: Entry, count: int) -> list[Entry]:
+def _beside(handle: Handle, entry: Entry, count: int) -> tuple[Entry, ...]:
     """So many messages after one, or before it where the count is negative; the nearest first."""
-    # A long conversation that was saved in one call has one time: there the neighbours' keys are known.
-    numbered = handle.store.get(handle.namespace, MESSAGE, neighbouring_keys(entry.key, count))
-    known = [other for other in numbered if other is not None]
-    if len(known) == abs(count):
-        return known
-    return list(islice(_beyond(handle, entry, count), abs(count)))
-
-
-def _beyond(handle: Handle, entry: Entry, count: int) -> Iterator[Entry]:
-    is_before = count < 0
-    at = entry.created_at
-    filter = messages_filter(thread_of_key(entry.key), **({"before": at + 1} if is_before else {"after": at}))
-    size = abs(count) + 1
-    cursor: str | None = None
-    while True:
-        scan = Scan(filter, descending=is_before, limit=size, after=cursor)
-        found = handle.store.scan(handle.namespace, scan)
-        # The bound is a time, so messages of the very same time are met again on the wrong side.
-        yield from (other for other in found.entries if (other.key < entry.key) == is_before and other.key != entry.key)
-        cursor, size = found.cursor, min(8 * size, MAX_PAGE)
-        if cursor is None:
-            return
+    if not count:
+        return ()
+    filter = messages_filter(thread_of_key(entry.key))
+    filter = replace(filter, key_before=entry.key) if count < 0 else replace(filter, key_after=entry.key)
+    return handle.store.scan(handle.namespace, Scan(filter, descending=count < 0, limit=abs(count))).entries
 
 
 def all_messages(transaction: Transaction, thread_id: str) -> Iterator[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from commonplace.backends.sqlite.connection import Connection
@@ -17,6 +18,7 @@ from commonplace.filters import Filter
 from commonplace.store import Child, Page, Scan
 
 MAX_PAGE = 10_000
+RARE_ENTRIES = 500
 _ORDER_COLUMNS = {"key": ("kind", "key"), "created": ("created_at", "id"), "updated": ("updated_at", "id")}
 _LIVE_AT = "valid_from <= ? AND (expires_at IS NULL OR expires_at > ?)"
 _FORMER_AT = "valid_from <= ? AND valid_to > ?"
@@ -64,18 +66,21 @@ def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: 
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
     if not 1 <= scan.limit <= MAX_PAGE:
         raise InvalidInput(f"limit must be between 1 and {MAX_PAGE:,}, not {scan.limit}")
+    order = _ORDER_COLUMNS[scan.order]
+    position = None if scan.after is None else _decode_cursor(scan.order, scan.after)
+    comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
     where = Where()
     where.add("e.namespace = ?", namespace_id)
-    add_filter(where, namespace_id, scan.filter)
+    filter = scan.filter
+    if position is not None and scan.order == "key" and filter.kinds == (position[0],):
+        filter = _from_key(filter, position[1], scan.descending)
+    elif position is not None:
+        where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (?, ?)", *position)
+    add_filter(where, namespace_id, filter, driving_labels=_is_rare(connection, namespace_id, filter))
     at = now if scan.as_of is None else scan.as_of
     where.add("(e.expires_at IS NULL OR e.expires_at > ?)", at)
     if scan.as_of is not None:
         where.add("e.valid_from <= ?", scan.as_of)
-    order = _ORDER_COLUMNS[scan.order]
-    position = None if scan.after is None else _decode_cursor(scan.order, scan.after)
-    comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
-    if position is not None:
-        where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (?, ?)", *position)
     sql = (
         f"SELECT {columns('e')} FROM entry AS e WHERE {where.sql}"
         f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT ?"
@@ -93,6 +98,31 @@ def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: 
     page = found[: scan.limit]
     more = len(found) > scan.limit
     return Page(tuple(page), _encode_cursor(_position(scan, page[-1])) if more else None)
+
+
+def _from_key(filter: Filter, key: str, descending: bool) -> Filter:
+    """The filter narrowed to what a listing in the order of keys has still to show."""
+    if descending:
+        bound = key if filter.key_before is None else min(key, filter.key_before)
+        return replace(filter, key_before=bound)
+    bound = key if filter.key_after is None else max(key, filter.key_after)
+    return replace(filter, key_after=bound)
+
+
+def _is_rare(connection: Connection, namespace_id: int, filter: Filter) -> bool:
+    """Whether some label of the filter is on few entries, so that these are better looked at than all in order."""
+    wanted = [("type", filter.types), ("tags", filter.any_tags), *(("tags", (tag,)) for tag in filter.all_tags)]
+    if filter.resource is not None:
+        wanted.append(("resourceId", (filter.resource,)))
+    for name, values in wanted:
+        if values and len(values) == 1:
+            counted = connection.execute(
+                "SELECT count(*) FROM (SELECT 1 FROM label WHERE namespace = ? AND name = ? AND value = ? LIMIT ?)",
+                (namespace_id, name, values[0], RARE_ENTRIES),
+            ).fetchall()
+            if counted[0][0] < RARE_ENTRIES:
+                return True
+    return False
 
 
 def _position(scan: Scan, entry: Entry) -> tuple[Any, Any]:

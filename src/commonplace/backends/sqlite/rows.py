@@ -23,7 +23,7 @@ def columns(alias: str) -> str:
 
 
 def dump(value: JSON) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=dict)
 
 
 def entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:

@@ -86,10 +86,10 @@ def _best(connection: Connection, namespace_id: int, rank: Rank, page: Page) -> 
     return _select(connection, namespace_id, rank(None, _allowed(connection, namespace_id, page)), page)
 
 
-def _conditions(namespace_id: int, page: Page) -> Where:
+def _conditions(namespace_id: int, page: Page, *, driving_labels: bool = False) -> Where:
     where = Where()
     where.add("e.namespace = ? AND (e.expires_at IS NULL OR e.expires_at > ?)", namespace_id, page.now)
-    add_filter(where, namespace_id, page.filter)
+    add_filter(where, namespace_id, page.filter, driving_labels=driving_labels)
     return where
 
 
@@ -120,7 +120,7 @@ def _select(connection: Connection, namespace_id: int, ranked: Ranked, page: Pag
 
 
 def _allowed(connection: Connection, namespace_id: int, page: Page) -> list[int]:
-    where = _conditions(namespace_id, page)
+    where = _conditions(namespace_id, page, driving_labels=True)
     rows = connection.execute(
         f"SELECT c.id FROM entry AS e JOIN chunk AS c ON c.entry = e.id WHERE c.ended_commit IS NULL AND {where.sql}",
         where.parameters,

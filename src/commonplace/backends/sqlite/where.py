@@ -28,18 +28,23 @@ class Where:
         return " AND ".join(self.parts) or "1"
 
 
-def add_filter(where: Where, namespace_id: int, filter: Filter) -> None:
-    """Add what `filter` asks, all of it."""
+def add_filter(where: Where, namespace_id: int, filter: Filter, *, driving_labels: bool = False) -> None:
+    """Add what `filter` asks, all of it.
+
+    `driving_labels` lets the rows with a label lead the search for entries; otherwise each entry is asked for its
+    label, which suits entries that are few or come in an order.
+    """
+    label = _add_label if driving_labels else _add_label_of_entry
     if filter.kinds:
         where.add(f"e.kind IN ({_marks(filter.kinds)})", *filter.kinds)
     if filter.types:
-        _add_label(where, namespace_id, "type", filter.types)
+        label(where, namespace_id, "type", filter.types)
     for tag in filter.all_tags:
-        _add_label(where, namespace_id, "tags", (tag,))
+        label(where, namespace_id, "tags", (tag,))
     if filter.any_tags:
-        _add_label(where, namespace_id, "tags", filter.any_tags)
+        label(where, namespace_id, "tags", filter.any_tags)
     if filter.resource is not None:
-        _add_label(where, namespace_id, "resourceId", (filter.resource,))
+        label(where, namespace_id, "resourceId", (filter.resource,))
     for column, operator, bound in (
         ("created_at", ">=", filter.created_after),
         ("created_at", "<", filter.created_before),
@@ -49,12 +54,23 @@ def add_filter(where: Where, namespace_id: int, filter: Filter) -> None:
     ):
         if bound is not None:
             where.add(f"e.{column} {operator} ?", bound)
-    if filter.key_prefix:
-        where.add("e.key >= ?", filter.key_prefix)
-        if filter.key_prefix.rstrip(_LAST_CHARACTER):
-            where.add("e.key < ?", after_prefix(filter.key_prefix))
+    _add_key_range(where, filter)
     for condition in filter.conditions:
         _add_condition(where, condition)
+
+
+def _add_key_range(where: Where, filter: Filter) -> None:
+    """One bound on either side, the tighter one: an index range takes no more."""
+    prefix, after, before = filter.key_prefix or "", filter.key_after, filter.key_before
+    if after is not None and after >= prefix:
+        where.add("e.key > ?", after)
+    elif prefix:
+        where.add("e.key >= ?", prefix)
+    stop = after_prefix(prefix) if prefix.rstrip(_LAST_CHARACTER) else None
+    if before is not None and (stop is None or before < stop):
+        where.add("e.key < ?", before)
+    elif stop is not None:
+        where.add("e.key < ?", stop)
 
 
 def after_prefix(prefix: str) -> str:
@@ -71,6 +87,16 @@ def _marks(values: Sequence[object]) -> str:
 def _add_label(where: Where, namespace_id: int, name: str, values: Sequence[str]) -> None:
     where.add(
         f"e.id IN (SELECT entry FROM label WHERE namespace = ? AND name = ? AND value IN ({_marks(values)}))",
+        namespace_id,
+        name,
+        *values,
+    )
+
+
+def _add_label_of_entry(where: Where, namespace_id: int, name: str, values: Sequence[str]) -> None:
+    where.add(
+        "EXISTS (SELECT 1 FROM label AS l WHERE l.namespace = ? AND l.name = ?"
+        f" AND l.value IN ({_marks(values)}) AND l.entry = e.id)",
         namespace_id,
         name,
         *values,
@@ -109,8 +135,17 @@ def _test(condition: Condition) -> tuple[str, list[Any]]:
     if condition.operator in ("$eq", "$ne"):
         return _equals(operand, "@")
     if condition.operator == "$in":
-        tests = [_equals(item, "@") for item in cast(Sequence[JSON], operand)]
-        return f"({' OR '.join(sql for sql, _ in tests) or '0'})", [p for _, some in tests for p in some]
+        items = cast(Sequence[JSON], operand)
+        texts = [item for item in items if isinstance(item, str)]
+        numbers = [item for item in items if isinstance(item, (int, float)) and not isinstance(item, bool)]
+        tests = [
+            (f"(@.type = 'text' AND @.value IN ({_marks(texts)}))", texts),
+            (f"(@.type IN ('integer', 'real') AND @.value IN ({_marks(numbers)}))", numbers),
+        ]
+        tests += [
+            _equals(item, "@") for item in items if item is None or isinstance(item, (bool, Mapping, list, tuple))
+        ]
+        return f"({' OR '.join(sql for sql, _ in tests)})", [p for _, some in tests for p in some]
     if isinstance(operand, bool):
         return "0", []
     types = "'text'" if isinstance(operand, str) else "'integer', 'real'"

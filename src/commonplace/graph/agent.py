@@ -1,0 +1,118 @@
+"""An agent: a chat model that calls its tools until it has an answer, within a bound of turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commonplace.errors import InvalidInput
+from commonplace.graph.call_model import CallModel, ChatModel, Tool
+from commonplace.graph.connector import MemoryConnector, Message
+
+DEFAULT_MAX_TURNS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run came to. `messages` can be given to the next run, with a new question after them."""
+
+    output: str
+    messages: tuple[Message, ...]
+    turns: int
+    is_complete: bool
+    """False when the bound of turns ended the run while the model still called tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ToolCall:
+    id: str
+    name: str
+    arguments: object
+
+
+class Agent:
+    """Runs a chat model with tools. It holds no conversation: any number of threads may run at once."""
+
+    def __init__(
+        self,
+        model: ChatModel | None = None,
+        *,
+        system_prompt: str | None = None,
+        tools: Sequence[Tool] = (),
+        max_turns: int = DEFAULT_MAX_TURNS,
+    ) -> None:
+        if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
+            raise InvalidInput(f"maxTurns must be a whole number from 1, not {max_turns!r}")
+        self.call_model = CallModel(model, system_prompt=system_prompt, tools=tools)
+        self.max_turns = max_turns
+
+    def set_memory_connector(self, connector: MemoryConnector | None) -> None:
+        self.call_model.set_memory_connector(connector)
+
+    def add_tool(self, tool: Tool) -> None:
+        self.call_model.add_tool(tool)
+
+    def run(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        thread_id: str | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Answer a text, or go on from messages. The thread is `thread_id`, or `config["configurable"]["thread_id"]`."""
+        thread_id = _thread_id(thread_id, config)
+        history = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        for turn in range(1, self.max_turns + 1):
+            answer = self.call_model(history, thread_id=thread_id)
+            history.append(answer)
+            calls = _tool_calls(answer)
+            if not calls:
+                return Run(_text(answer), tuple(history), turn, is_complete=True)
+            # The last turn's calls run as well: a history with unanswered calls is one that no model takes.
+            history += [self._answer(call, thread_id) for call in calls]
+        return Run(_text(answer), tuple(history), self.max_turns, is_complete=False)
+
+    def _answer(self, call: _ToolCall, thread_id: str | None) -> Message:
+        tool = self.call_model.tools.get(call.name)
+        if tool is None:
+            known = ", ".join(self.call_model.tools) or "none"
+            content = json.dumps({"error": f"unknown tool: {call.name}; the tools are: {known}"}, ensure_ascii=False)
+        else:
+            content = tool.call(call.arguments, thread_id=thread_id)
+        return {"role": "tool", "tool_call_id": call.id, "content": content}
+
+
+def _thread_id(thread_id: str | None, config: Mapping[str, Any] | None) -> str | None:
+    configured = (config or {}).get("configurable", {}).get("thread_id")
+    if thread_id is not None and configured is not None and thread_id != configured:
+        raise InvalidInput(f"two thread ids were given, {thread_id!r} and {configured!r}; give one")
+    return configured if thread_id is None else thread_id
+
+
+def _tool_calls(answer: Message) -> list[_ToolCall]:
+    calls = answer.get("tool_calls") or []
+    try:
+        return [_ToolCall(call["id"], call["function"]["name"], _arguments(call["function"])) for call in calls]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"the chat model's tool calls are not in OpenAI's shape: {str(calls)[:200]}") from error
+
+
+def _arguments(function: Mapping[str, Any]) -> object:
+    """The arguments parsed; what is no JSON goes to the tool as it came, and its refusal goes to the model."""
+    given = function.get("arguments", "")
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except (ValueError, RecursionError):
+        return given
+
+
+def _text(answer: Message) -> str:
+    """The text of a message, whether it is a string or a list of parts."""
+    content = answer.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or "" for part in content or [] if isinstance(part, Mapping))

@@ -1,0 +1,108 @@
+"""How a memory's text is edited: pure functions that every store shares, and that a store of your own may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from commonplace.checks import check_text
+from commonplace.errors import InvalidInput, TooLarge
+from commonplace.tools.memory_error import MemoryException
+
+MAX_FILE_BYTES = 10_000_000
+MAX_FILE_LINES = 999_999
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEdit:
+    """A file's text after a replacement, and the line, counted from 0, in which it began."""
+
+    content: str
+    line: int
+
+
+def replace_once(text: str, old: str, new: str) -> MemoryEdit:
+    """Replace a text that stands in exactly one place; it may span lines."""
+    if not old:
+        raise MemoryException("the text to replace must not be empty", "empty_old")
+    count = text.count(old)
+    if not count:
+        raise MemoryException("the text to replace is not in the file", "absent")
+    if count > 1:
+        lines = _places_of(text, old)
+        raise MemoryException(f"the text to replace stands {count} times in the file", "not_unique", lines=lines)
+    before, _, after = text.partition(old)
+    return MemoryEdit(before + new + after, before.count("\n"))
+
+
+def insert_lines(text: str, line: int, inserted: str) -> str:
+    """Insert after a line, 0 being the top; the file ends as it did before."""
+    _check_line(text, line)
+    lines = text.split("\n")
+    is_open_end = line == len(lines)  # after a last line that has no newline of its own
+    lines.insert(line, inserted if is_open_end else inserted.removesuffix("\n"))
+    return "\n".join(lines)
+
+
+def insert_line_and_end(text: str, line: int, inserted: str) -> str:
+    """Insert as Anthropic's own tool does: without the newlines at the text's end, and the file then ends with one."""
+    _check_line(text, line)
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    lines.insert(line, inserted.rstrip("\n"))
+    joined = "\n".join(lines)
+    return joined if joined.endswith("\n") else joined + "\n"
+
+
+def select_lines(text: str, view_range: Sequence[int] | None) -> str:
+    """The lines from the first to the last of a range, both counted from 1; -1 is the end."""
+    return text if view_range is None else "\n".join(lines_of(text, view_range))
+
+
+def lines_of(text: str, view_range: Sequence[int] | None = None) -> list[str]:
+    """The lines of a text, or of a range of it; after a last newline there is one more, which is empty."""
+    lines = text.split("\n")
+    if view_range is None:
+        return lines
+    first, last = view_range
+    return lines[max(1, first) - 1 : None if last == -1 else last]
+
+
+def check_size(path: str, text: str, max_bytes: int, max_lines: int = MAX_FILE_LINES) -> None:
+    """Refuse a text that no file can hold, or that is too long for one."""
+    try:
+        size = len(check_text("the text", text).encode())
+    except TooLarge as error:
+        raise MemoryException(str(error), "too_large", count=max_bytes) from error
+    except InvalidInput as error:
+        raise MemoryException(str(error)) from error
+    if size > max_bytes:
+        raise MemoryException(
+            f"{path} would have {size:,} bytes; at most {max_bytes:,} are allowed", "too_large", count=max_bytes
+        )
+    if line_count(text) > max_lines:
+        raise MemoryException(f"{path} would pass {max_lines:,} lines; split it", "too_many_lines", count=max_lines)
+
+
+def line_count(text: str) -> int:
+    """How many lines there are; a newline ends a line and begins none."""
+    return text.count("\n") + (0 if text.endswith("\n") or not text else 1)
+
+
+def _check_line(text: str, line: int) -> None:
+    count = line_count(text)
+    if not 0 <= line <= count:
+        raise MemoryException(f"line {line} is not in the file, which has {count}", "bad_line", count=count)
+
+
+def _places_of(text: str, wanted: str) -> tuple[int, ...]:
+    """The line of each occurrence, overlapping ones included, as Anthropic's own tool counts them."""
+    lines, line, counted = [], 1, 0
+    start = text.find(wanted)
+    while start >= 0:
+        line += text.count("\n", counted, start)
+        counted = start
+        lines.append(line)
+        start = text.find(wanted, start + 1)
+    return tuple(lines)

@@ -1,0 +1,243 @@
+"""The memory store of seed 001: what Claude's memory tool needs of a backend, and two backends on our spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from commonplace.errors import (
+    AlreadyExists,
+    InvalidInput,
+    InvalidPath,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+)
+from commonplace.limits import Limits
+from commonplace.space.files import FileInfo
+from commonplace.space.paths import ROOT
+from commonplace.space.space import Space
+from commonplace.store import Transaction
+from commonplace.tools.memory_edits import (
+    MAX_FILE_BYTES,
+    MemoryEdit,
+    check_size,
+    insert_lines,
+    replace_once,
+    select_lines,
+)
+from commonplace.tools.memory_error import MemoryException, Reason
+from commonplace.tools.memory_paths import DEFAULT_ROOT, MemoryRoot
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = [
+    "EditableMemoryStore",
+    "InMemoryMemoryStore",
+    "MemoryEdit",
+    "MemoryEntry",
+    "MemoryException",
+    "MemoryStore",
+    "SpaceMemoryStore",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEntry:
+    """A file or a directory of a memory, without its text; `path` begins with the root."""
+
+    path: str
+    is_directory: bool
+    size: int = 0
+    updated_at: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+class MemoryStore(Protocol):
+    """What a backend of your own implements. Each method raises MemoryException where it refuses.
+
+    Paths begin with the root; those that the tool passes on are checked and in their one form. All methods may be
+    called from several threads at once.
+    """
+
+    def list(self, path: str) -> Sequence[MemoryEntry]:
+        """What lies directly in a directory."""
+
+    def read(self, path: str, view_range: tuple[int, int] | None = None) -> str:
+        """A file's text, or the lines of a range of it; `select_lines` cuts them out."""
+
+    def create(self, path: str, content: str) -> None:
+        """Make a file, and the directories above it; an existing one is refused."""
+
+    def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
+        """Replace a text that stands in exactly one place; `replace_once` does it."""
+
+    def insert(self, path: str, line: int, text: str) -> None:
+        """Insert after a line, 0 being the top; `insert_lines` does it."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a directory with everything in it."""
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Move a file or a directory to a path where nothing is, and make the directories above it."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or a directory."""
+
+    def metadata(self, path: str) -> MemoryEntry:
+        """The file or the directory at a path."""
+
+    def clear(self) -> None:
+        """Delete everything below the root."""
+
+
+@runtime_checkable
+class EditableMemoryStore(Protocol):
+    """A memory store that can also read and write a file as one step, so that any edit can be made of it."""
+
+    def edit(self, path: str, change: Callable[[str], str]) -> None:
+        """Put what `change` makes of a file's text in its place; nobody writes in between."""
+
+
+class SpaceMemoryStore:
+    """The files of a space as a memory: durable, searched, with history and undo. Closing the book is the caller's."""
+
+    def __init__(self, space: Space, root: str = DEFAULT_ROOT) -> None:
+        self._files = space.files
+        self._limits: Limits = space.files._limits
+        self._root = MemoryRoot(root, self._limits)
+
+    @property
+    def root(self) -> str:
+        return self._root.path
+
+    def list(self, path: str) -> list[MemoryEntry]:
+        with _refusals():
+            return sorted(map(self._entry, self._files.list(self._root.inner(path))), key=lambda entry: entry.path)
+
+    def read(self, path: str, view_range: tuple[int, int] | None = None) -> str:
+        with _refusals():
+            return select_lines(self._files.read(self._root.inner(path)), view_range)
+
+    def create(self, path: str, content: str) -> None:
+        inner = self._below_root(path, "already_exists")
+        self._check_size(path, content)
+        with _refusals():
+            self._files.write(inner, content, overwrite=False)
+
+    def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
+        edits: list[MemoryEdit] = []
+
+        def change(text: str) -> str:
+            edits.append(replace_once(text, old_str, new_str))
+            return edits[-1].content
+
+        self.edit(path, change)
+        return edits[-1]
+
+    def insert(self, path: str, line: int, text: str) -> None:
+        self.edit(path, lambda old: insert_lines(old, line, text))
+
+    def edit(self, path: str, change: Callable[[str], str]) -> None:
+        inner = self._below_root(path, "is_directory")
+        files = self._files
+
+        def work(transaction: Transaction) -> None:
+            entry = files._existing_file(transaction, inner)
+            old = cast(str, entry.value)
+            new = change(old)
+            self._check_size(path, new)
+            if new != old:
+                files._put(transaction, inner, new, expires_at=entry.expires_at)
+
+        with _refusals():
+            files._handle.write(work)
+
+    def delete(self, path: str) -> None:
+        inner = self._below_root(path, "root")
+        with _refusals():
+            removed = self._files.delete(inner)
+        if removed.commit is None:
+            raise MemoryException(f"{path} does not exist", "not_found")
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        old, new = self._below_root(old_path, "root"), self._below_root(new_path, "already_exists")
+        with _refusals():
+            if new.startswith(old + "/"):
+                self._files.stat(old)
+                raise MemoryException(f"{old_path} cannot be moved into itself", "into_itself")
+            if new == old:
+                self._files.stat(old)
+                raise MemoryException(f"{new_path} exists already", "already_exists")
+            self._files.move(old, new)
+
+    def exists(self, path: str) -> bool:
+        return self._files.exists(self._root.inner(path))
+
+    def metadata(self, path: str) -> MemoryEntry:
+        with _refusals():
+            return self._entry(self._files.stat(self._root.inner(path)))
+
+    def clear(self) -> None:
+        self._files.delete(ROOT)
+
+    def _below_root(self, path: str, reason: Reason) -> str:
+        inner = self._root.inner(path)
+        if inner == ROOT:
+            raise MemoryException(f"{path} is the root", reason)
+        return inner
+
+    def _check_size(self, path: str, text: str) -> None:
+        check_size(path, text, self._limits.file_bytes, self._limits.file_lines)
+
+    def _entry(self, info: FileInfo) -> MemoryEntry:
+        return MemoryEntry(self._root.outer(info.path), info.kind == "directory", info.size, info.updated_at)
+
+
+class InMemoryMemoryStore(SpaceMemoryStore):
+    """A memory that ends with the program: for tests, and for other programs to embed. Any thread may use it."""
+
+    def __init__(self, root: str = DEFAULT_ROOT, max_file_size: int = MAX_FILE_BYTES) -> None:
+        from commonplace.book import open_book
+
+        self._book = open_book(":memory:", limits=Limits(file_bytes=max_file_size), background=False)
+        super().__init__(self._book.space("memory"), root)
+
+    def close(self) -> None:
+        self._book.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_REASONS: tuple[tuple[type[Exception], Reason], ...] = (
+    (NotFound, "not_found"),
+    (AlreadyExists, "already_exists"),
+    (IsADirectory, "is_directory"),
+    (NotADirectory, "not_a_directory"),
+    (InvalidPath, "invalid_path"),
+    (InvalidInput, "other"),
+)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Give the refusals of a space their place in a memory's own error; what else goes wrong passes as it is."""
+    try:
+        yield
+    except tuple(kind for kind, _ in _REASONS) as error:
+        reason = next(reason for kind, reason in _REASONS if isinstance(error, kind))
+        raise MemoryException(str(error), reason) from error

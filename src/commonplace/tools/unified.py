@@ -1,0 +1,314 @@
+"""The unified `memory` tool: read, list, append, update and delete on one tree, each answer one JSON envelope.
+
+It words requests and answers; every rule of the tree lives in `space.files`. Checks run in the order shape, command,
+path, required fields, memory; a request that fails one changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from commonplace.checks import check_text
+from commonplace.errors import (
+    CommonplaceError,
+    Forbidden,
+    InvalidInput,
+    InvalidPath,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    TooLarge,
+    Unavailable,
+)
+from commonplace.limits import Limits
+from commonplace.space.files import Files
+from commonplace.space.paths import ROOT, normalise
+from commonplace.space.space import Space
+
+COMMANDS = ("read", "list", "append", "update", "delete")
+DEFAULT_NAME = "memory"
+DEFAULT_DESCRIPTION = "Unified Memory tool: read, list, append, update, delete"
+
+_NAME = re.compile(r"[a-z0-9_]{1,64}")
+_REQUIRED = ("path", "command")
+_OPTIONAL = ("content", "oldContent")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+# What the tree says, in this dialect: the code, and the message where the contract fixes one.
+_ERRORS: tuple[tuple[type[CommonplaceError], str, str | None], ...] = (
+    (NotFound, "ENOENT", "ENOENT: file not found"),
+    (IsADirectory, "EISDIR", "EISDIR: path is a directory"),
+    (NotADirectory, "ENOTDIR", None),
+    (Forbidden, "EACCES", None),
+    (Unavailable, "EAGAIN", None),
+    (InvalidInput, "EINVAL", None),
+)
+
+
+class Memory(Protocol):
+    """Where a tool finds its tree: one for all threads, or one for each."""
+
+    @property
+    def needs_thread(self) -> bool: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def tree(self, thread_id: str | None = None) -> Files: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request came to. Exactly one of `result` and `error` is given."""
+
+    command: str
+    path: str
+    result: Mapping[str, Any] | None = None
+    error: Mapping[str, str] | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    def envelope(self) -> dict[str, Any]:
+        """The keys in the order that the wire has them."""
+        end = {"result": self.result} if self.error is None else {"error": self.error}
+        return {"command": self.command, "path": self.path, "ok": self.ok, **end}
+
+    @property
+    def text(self) -> str:
+        """The envelope as compact JSON. Only a lone surrogate, which no UTF-8 can carry, is escaped."""
+        text = json.dumps(self.envelope(), ensure_ascii=False, separators=(",", ":"))
+        return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class _Refused(Exception):
+    """A request that ends with an error envelope."""
+
+    def __init__(self, message: str, code: str = "EINVAL") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class UnifiedMemoryTool:
+    """One tool on one memory: a space, a memory node, or nothing yet.
+
+    `commands` permits some of the five and refuses the rest. The thread id comes from the caller, never from the model.
+    """
+
+    def __init__(
+        self,
+        memory: Memory | Space | None = None,
+        *,
+        name: str = DEFAULT_NAME,
+        description: str = DEFAULT_DESCRIPTION,
+        title: str | None = None,
+        commands: Collection[str] = COMMANDS,
+    ) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidInput(f"a tool's name has 1 to 64 of a-z, 0-9 and _, not {name!r}")
+        self.name = name
+        self.description = check_text("description", description)
+        self.title = None if title is None else check_text("title", title)
+        self.commands = _check_commands(commands)
+        self._memory = memory
+
+    @property
+    def memory(self) -> Memory | Space | None:
+        return self._memory
+
+    def connect(self, memory: Memory | Space | None) -> None:
+        """Wire the tool to a memory, or take it off with None."""
+        self._memory = memory
+
+    def call(self, arguments: object, *, thread_id: str | None = None) -> str:
+        """Run one request and give the envelope as compact JSON."""
+        return self.answer(arguments, thread_id=thread_id).text
+
+    def answer(self, arguments: object, *, thread_id: str | None = None) -> Answer:
+        """Run one request; what the caller or the model did wrong is in the answer, never raised."""
+        given = arguments if isinstance(arguments, Mapping) else {}
+        command, path = given.get("command"), given.get("path")
+        command = command if isinstance(command, str) else "unknown"
+        path = path if isinstance(path, str) else ROOT
+        try:
+            shown = self._normal_path(path, command)
+        except _Refused:
+            shown = path
+        try:
+            return Answer(command, shown, result=self._run(arguments, thread_id))
+        except _Refused as refused:
+            return Answer(command, shown, error={"message": str(refused), "code": refused.code})
+
+    def _run(self, arguments: object, thread_id: str | None) -> Mapping[str, Any]:
+        request = _check_shape(arguments)
+        command = request["command"]
+        if command not in COMMANDS:
+            raise _Refused(f"unknown command: {command}")
+        if command not in self.commands:
+            raise _Refused(f"command not permitted: {command}; this tool permits {', '.join(self.commands)}")
+        path = self._normal_path(request["path"], command)
+        _check_contents(request)
+        try:
+            return _RUN[command](self._tree(thread_id), path, request)
+        except CommonplaceError as error:
+            raise _refusal(error) from error
+
+    def _normal_path(self, path: str, command: str) -> str:
+        """The path in its one form, or this dialect's words for why it has none."""
+        if not path and command != "list":
+            raise _Refused("path is required")
+        limits: Limits = getattr(self._memory, "limits", None) or Limits()
+        try:
+            return normalise(path, limits)
+        except InvalidPath as error:
+            if error.is_traversal:
+                raise _Refused('invalid path: ".." not allowed') from error
+            raise _Refused(f"invalid path segment: {error.segment}") from error
+        except TooLarge as error:
+            raise _Refused(f"invalid path: {error}") from error
+        except InvalidInput as error:
+            broken = next(segment for segment in re.split(r"[/\\]+", path) if _UNSTORABLE.search(segment))
+            raise _Refused(f"invalid path segment: {broken}") from error
+
+    def _tree(self, thread_id: str | None) -> Files:
+        if self._memory is None:
+            raise _Refused("Memory not connected", "ENOTMEM")
+        if isinstance(self._memory, Space):
+            return self._memory.files
+        if self._memory.needs_thread and not thread_id:
+            raise _Refused("threadId is required for perThread scope", "ENOTMEM")
+        return self._memory.tree(thread_id)
+
+    # What model APIs are told
+
+    def parameters(self) -> dict[str, Any]:
+        """The arguments as JSON Schema; only permitted commands are offered."""
+        texts = {
+            "path": "Path in the memory, such as /notes/today. For list, / or an empty path is the root.",
+            "command": "What to do.",
+            "content": "Text to append; for update, the text that takes the place of oldContent.",
+            "oldContent": "For update: the exact text to replace; every occurrence is replaced.",
+        }
+        offered = [*_REQUIRED]
+        offered += ["content"] if {"append", "update"} & set(self.commands) else []
+        offered += ["oldContent"] if "update" in self.commands else []
+        properties: dict[str, Any] = {key: {"type": "string", "description": texts[key]} for key in offered}
+        properties["command"]["enum"] = list(self.commands)
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(_REQUIRED),
+            "additionalProperties": False,
+        }
+
+    def openai_schema(self) -> dict[str, Any]:
+        """The tool as OpenAI's chat completions take it."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters()}
+        return {"type": "function", "function": function}
+
+    def anthropic_schema(self) -> dict[str, Any]:
+        """The tool as Anthropic's messages take it."""
+        return {"name": self.name, "description": self.description, "input_schema": self.parameters()}
+
+    def mcp_schema(self) -> dict[str, Any]:
+        """The tool as an MCP server lists it."""
+        title = {} if self.title is None else {"title": self.title}
+        return {"name": self.name, **title, "description": self.description, "inputSchema": self.parameters()}
+
+
+def complete_path(files: Files, typed: str, *, limit: int = 100) -> list[str]:
+    """The paths that begin with what was typed, one level further; a directory's ends with `/`."""
+    above, _, start = ("/" + typed.replace("\\", "/").lstrip("/")).rpartition("/")
+    try:
+        listed = files.list(above or ROOT)
+    except (InvalidInput, NotFound, NotADirectory):
+        return []
+    found = (item.path + ("/" if item.kind == "directory" else "") for item in listed if item.name.startswith(start))
+    return [path for path, _ in zip(found, range(limit), strict=False)]
+
+
+# Checks
+
+
+def _check_commands(commands: Collection[str]) -> tuple[str, ...]:
+    if isinstance(commands, str) or not commands:
+        raise InvalidInput(f"commands must be a list of one or more of {', '.join(COMMANDS)}")
+    for command in commands:
+        if command not in COMMANDS:
+            raise InvalidInput(f"unknown command {command!r}; use some of {', '.join(COMMANDS)}")
+    return tuple(command for command in COMMANDS if command in commands)
+
+
+def _check_shape(arguments: object) -> Mapping[str, str]:
+    if not isinstance(arguments, Mapping):
+        raise _Refused("invalid arguments")
+    is_whole = all(key in arguments for key in _REQUIRED)
+    is_known = all(key in (*_REQUIRED, *_OPTIONAL) and isinstance(arguments[key], str) for key in arguments)
+    if not is_whole or not is_known:
+        raise _Refused("invalid arguments")
+    return arguments
+
+
+def _check_contents(request: Mapping[str, str]) -> None:
+    if request["command"] == "append" and "content" not in request:
+        raise _Refused("content is required for append")
+    if request["command"] == "update" and not {"content", "oldContent"} <= request.keys():
+        raise _Refused("oldContent and content are required for update")
+    for key in _OPTIONAL:
+        try:
+            check_text(key, request.get(key, ""))
+        except InvalidInput as error:
+            raise _Refused(str(error)) from error
+
+
+def _refusal(error: CommonplaceError) -> _Refused:
+    """The tree's error in this dialect. What neither the model nor its caller can mend is raised as it is."""
+    for kind, code, message in _ERRORS:
+        if isinstance(error, kind):
+            return _Refused(message or (str(error) if code == "EINVAL" else f"{code}: {error}"), code)
+    raise error
+
+
+# The commands
+
+
+def _read(files: Files, path: str, request: Mapping[str, str]) -> Mapping[str, Any]:
+    return {"content": files.read(path)}
+
+
+def _list(files: Files, path: str, request: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        listed = files.list(path)
+    except (NotFound, NotADirectory):
+        listed = []
+    kinds = {"file": "file", "directory": "dir"}
+    return {"entries": [{"name": item.name, "kind": kinds[item.kind]} for item in listed]}
+
+
+def _append(files: Files, path: str, request: Mapping[str, str]) -> Mapping[str, Any]:
+    files.append(path, request["content"])
+    return {"status": "ok"}
+
+
+def _update(files: Files, path: str, request: Mapping[str, str]) -> Mapping[str, Any]:
+    return {"replaced": files.replace(path, request["oldContent"], request["content"])}
+
+
+def _delete(files: Files, path: str, request: Mapping[str, str]) -> Mapping[str, Any]:
+    removed = files.delete(path)
+    return {"files": removed.files, "dirs": removed.directories}
+
+
+_RUN: dict[str, Callable[[Files, str, Mapping[str, str]], Mapping[str, Any]]] = {
+    "read": _read,
+    "list": _list,
+    "append": _append,
+    "update": _update,
+    "delete": _delete,
+}

@@ -1,0 +1,285 @@
+"""The program as a shell meets it: flags, exit codes, pipes, terminals, signals, start-up."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import commonplace
+from commonplace import errors
+from commonplace.cli import main
+from commonplace.cli.failures import MEANINGS, exit_code
+from commonplace.cli.output import Output
+from commonplace.cli.parser import build
+from commonplace.cli.progress import ProgressBar
+from commonplace.cli.reference import reference
+
+from .conftest import Run
+
+PROGRAM = [sys.executable, "-m", "commonplace.cli"]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# Start-up and help
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys; from commonplace.cli import main; code = main(['--help']); "
+        "heavy = {'numpy', 'onnxruntime', 'apsw', 'commonplace.book', 'platformdirs'} & set(sys.modules); "
+        "sys.exit(code or ', '.join(sorted(heavy)) or 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_add_loads_no_model(book_file: Path) -> None:
+    script = (
+        "import sys; from commonplace.cli import main; main(['add', 'tea']); "
+        "sys.exit(', '.join({'numpy', 'onnxruntime'} & set(sys.modules)) or 0)"
+    )
+    environment = {**os.environ, "DATABASE_URL": str(book_file)}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_every_command_has_help_with_examples(run: Run) -> None:
+    for command in build()[1]:
+        shown = run(command.name, "--help")
+        assert shown.code == 0
+        assert command.summary in shown.out
+        assert f"commonplace {command.name}" in shown.out.split("examples:")[1]
+
+
+def test_every_example_in_the_help_can_be_parsed() -> None:
+    import shlex
+
+    parser, commands = build()
+    for command in commands:
+        for line in command.examples.splitlines():
+            for part in line.split("|"):
+                words = shlex.split(part.split(">")[0])
+                if words[0] == "commonplace":
+                    assert parser.parse_args(words[1:]).command == command.name
+
+
+def test_the_written_reference_is_what_the_program_says() -> None:
+    written = (ROOT / "docs" / "cli.md").read_text()
+    assert written == reference(), "run `python -m commonplace.cli.reference > docs/cli.md`"
+
+
+def test_version_is_printed(run: Run) -> None:
+    from commonplace import __version__
+
+    assert run("--version").out == f"commonplace {__version__}\n"
+
+
+# Flags and errors
+
+
+@pytest.mark.promise("cli-default-namespace")
+def test_flags_of_every_command_stand_before_or_after_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("--db", "x.db", "--namespace", "user/ana", "add", "--file", "/a", "x")
+    assert run("ls", "--db", "x.db", "--namespace", "user/ana", "--json").json[0]["path"] == "/a"
+    assert run("--json", "--db", "x.db", "ls").json == []
+    monkeypatch.setenv("COMMONPLACE_NAMESPACE", "user/ana")
+    assert run("--db", "x.db", "ls").out == "a\n"
+    monkeypatch.setenv("DATABASE_URL", "x.db")
+    assert run("ls").out == "a\n"
+    assert run("namespaces").out == "user/ana\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["serach"], "commonplace: there is no command 'serach'; did you mean search?\nTry `commonplace --help`.\n"),
+        (["search"], "commonplace: the following arguments are required: query\nTry `commonplace search --help`.\n"),
+        ([], "commonplace: the following arguments are required: COMMAND\nTry `commonplace --help`.\n"),
+        (
+            ["ls", "--namespace", "a//b"],
+            "commonplace: argument --namespace: a namespace label must not be empty or blank; write it like "
+            "user/u-123\nTry `commonplace ls --help`.\n",
+        ),
+        (
+            ["search", "x", "--as-of", "yesterday"],
+            "commonplace: argument --as-of: 'yesterday' is no time; write 2026-01-31, 2026-01-31T12:00, "
+            "2026-01-31T12:00:00Z, or 2h for two hours ago\nTry `commonplace search --help`.\n",
+        ),
+        (
+            ["add", "x", "--ttl", "soon"],
+            "commonplace: argument --ttl: 'soon' is no duration; write 90s, 30m, 12h, 7d or 2w\n"
+            "Try `commonplace add --help`.\n",
+        ),
+    ],
+)
+def test_a_wrong_call_is_told_in_a_line_and_exits_with_two(run: Run, words: list[str], said: str) -> None:
+    refused = run(*words)
+    assert (refused.code, refused.out, refused.err) == (2, "", said)
+
+
+def test_a_book_that_does_not_exist_is_not_made_by_reading(run: Run, book_file: Path) -> None:
+    missing = run("ls")
+    assert missing.code == 3
+    assert missing.err.startswith(f"commonplace: there is no book at {book_file} yet; `commonplace add 'some text'`")
+    assert not book_file.exists()
+
+
+def test_postgres_is_refused_clearly(run: Run) -> None:
+    refused = run("--db", "postgresql://localhost/x", "ls")
+    assert (refused.code, "PostgreSQL is not supported yet" in refused.err) == (6, True)
+
+
+def test_every_error_class_has_an_exit_code_and_every_code_a_meaning() -> None:
+    made = [
+        kind.__new__(kind)
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.CommonplaceError) and kind is not errors.CommonplaceError
+    ]
+    codes = {exit_code(error) for error in made}
+    assert codes == set(MEANINGS) - {0, 1, 130, 141}
+
+
+def test_a_bad_setting_names_its_variable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARCH_DEFAULT_LIMIT", "many")
+    refused = run("ls")
+    assert refused.code == 6
+    assert refused.err.startswith("commonplace: SEARCH_DEFAULT_LIMIT is 'many'; it must be a whole number")
+
+
+# Pipes, signals, terminals
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["cat /big", "export", "ls -R"])
+def test_a_closed_pipe_is_quiet(run: Run, book_file: Path, command: str, unbuffered: str) -> None:
+    for number in range(3):
+        run("add", "--file", "/big", str(number) * 200_000)
+    if command == "ls -R":
+        with commonplace.open(book_file, background=False) as book:
+            files = book.space("user", "default").files
+            for number in range(400):
+                files.write(f"/{'long' * 60}/{number}", "x")
+    environment = {**os.environ, "DATABASE_URL": str(book_file), "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(
+        [*PROGRAM, *command.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_control_c_exits_with_130_and_changes_nothing(run: Run, book_file: Path) -> None:
+    run("add", "one")
+    environment = {**os.environ, "DATABASE_URL": str(book_file)}
+    with subprocess.Popen(
+        [*PROGRAM, "import", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        # The program reads its input only once it is up, so a full pipe shows that it is past its start.
+        written = 0
+        while written < 1_000_000:
+            written += process.stdin.write("x" * 50_000 + "\n")
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "commonplace: interrupted\n"
+        process.wait()
+    assert process.returncode == 130
+    assert run("ls", "--records", "--json").json[0]["content"] == {"text": "one"}
+
+
+def on_a_terminal(book_file: Path, *words: str, **variables: str) -> str:
+    """What a command writes to a terminal, standard output and error together."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "DATABASE_URL": str(book_file), "TERM": "xterm", "COLUMNS": "80", **variables}
+    process = subprocess.Popen([*PROGRAM, *words], stdout=follower, stderr=follower, stdin=follower, env=environment)
+    os.close(follower)
+    written = b""
+    while True:
+        try:
+            part = os.read(leader, 65_536)
+        except OSError:  # how Linux tells that the last writer has closed it
+            break
+        if not part:
+            break
+        written += part
+    process.wait()
+    os.close(leader)
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_colours_and_a_pipe_does_not(run: Run, book_file: Path) -> None:
+    run("add", "tea")
+    assert "\x1b[" in on_a_terminal(book_file, "ls", "--records")
+    assert "\x1b[" not in on_a_terminal(book_file, "ls", "--records", "--no-color")
+    assert "\x1b[" not in on_a_terminal(book_file, "ls", "--records", NO_COLOR="1")
+    assert "\x1b[" not in on_a_terminal(book_file, "ls", "--records", "--json")
+    assert "\x1b[" not in run("ls", "--records").out
+
+
+def test_stored_escape_sequences_never_reach_a_terminal(run: Run, book_file: Path) -> None:
+    run("add", "--file", "/a", "safe \x1b]0;owned\x07 text")
+    assert on_a_terminal(book_file, "cat", "/a") == "safe �]0;owned� text\n"
+    assert run("cat", "/a").out == "safe \x1b]0;owned\x07 text"
+
+
+def test_progress_shows_on_a_terminal_only(run: Run, book_file: Path) -> None:
+    run("add", "tea")
+    target = str(book_file.parent / "copy.jsonl")
+    shown = on_a_terminal(book_file, "export", target)
+    assert "100%" in shown
+    assert shown.endswith(f"exported 1 state of 1 namespace to {target}\n")
+    assert run("export", target, "--force").err == ""
+
+
+def test_a_progress_bar_is_gone_when_the_work_is_done() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    with ProgressBar(stream, is_shown=True) as progress:
+        progress(5, 10, "passages")
+        progress(6, 10, "passages")  # too soon after the other to be drawn
+        progress(10, 10, "passages")
+    lines = stream.getvalue().split("\r\x1b[K")
+    assert [line[-21:].strip() for line in lines] == ["", "50%  5 of 10 passages", "0%  10 of 10 passages", ""]
+
+
+def test_tables_align_and_json_has_stable_times(capsys: pytest.CaptureFixture[str]) -> None:
+    from datetime import UTC, datetime
+
+    out = Output(is_json=False, wants_color=True)
+    out.table(("n", "name"), [["1", "a"], ["10", "bb"]], right=(0,))
+    out.json_line({"at": datetime(2026, 1, 31, 12, tzinfo=UTC)})
+    assert capsys.readouterr().out == ' n  name\n 1  a\n10  bb\n{"at":"2026-01-31T12:00:00.000000Z"}\n'
+
+
+def test_purge_on_a_terminal_wants_a_yes(run: Run, book_file: Path) -> None:
+    run("add", "--file", "/a", "one")
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "DATABASE_URL": str(book_file)}
+    for answer, code in ((b"no\n", 2), (b"yes\n", 0)):
+        os.write(leader, answer)
+        ran = subprocess.run(
+            [*PROGRAM, "purge", "/a"], stdin=follower, capture_output=True, text=True, env=environment, check=False
+        )
+        assert ran.returncode == code
+        assert "Type yes to go on" in ran.stderr
+    os.close(leader)
+    os.close(follower)
+
+
+def test_main_returns_and_never_exits() -> None:
+    assert main(["--help"]) == 0
+    assert main(["nonsense"]) == 2

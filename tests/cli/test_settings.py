@@ -1,0 +1,113 @@
+"""The environment, read once: every variable, its default, and what a wrong value is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commonplace import ConfigurationError, Limits
+from commonplace.settings import Settings, open_from_settings
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert Settings.from_environment({}) == Settings()
+    assert Settings.from_environment({"LOG_LEVEL": "", "DATABASE_URL": "  "}) == Settings()
+
+
+@pytest.mark.promise("cli-settings")
+def test_every_variable_is_read() -> None:
+    read = Settings.from_environment(
+        {
+            "DATABASE_URL": "/data/book.db",
+            "COMMONPLACE_NAMESPACE": "org/acme/alpha",
+            "COMMONPLACE_MODELS": "/models",
+            "COMMONPLACE_EMBEDDINGS_KEY": "key-1",
+            "OPENAI_API_KEY": "key-2",
+            "EMBEDDINGS_MODEL": "Xenova/all-MiniLM-L6-v2",
+            "EMBEDDINGS_POOLING": "Mean",
+            "EMBEDDINGS_NORMALIZE": "false",
+            "EMBEDDINGS_MAX_RETRIES": "0",
+            "SEARCH_DEFAULT_LIMIT": "7",
+            "SEARCH_MAX_LIMIT": "70",
+            "MAX_CONTENT_LENGTH": "500",
+            "MAX_TAGS_COUNT": "3",
+            "LOG_LEVEL": "DEBUG",
+            "NO_COLOR": "1",
+        }
+    )
+    assert read == Settings(
+        database_url="/data/book.db",
+        namespace="org/acme/alpha",
+        models_folder=Path("/models"),
+        embeddings_key="key-1",
+        openai_key="key-2",
+        embeddings_model="Xenova/all-MiniLM-L6-v2",
+        embeddings_pooling="mean",
+        embeddings_normalize=False,
+        embeddings_max_retries=0,
+        search_default_limit=7,
+        search_max_limit=70,
+        max_content_length=500,
+        max_tags_count=3,
+        log_level="debug",
+        has_colors=False,
+    )
+    assert read.limits == Limits(record_characters=500, tags=3)
+    assert read.namespace_labels == ("org", "acme", "alpha")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("COMMONPLACE_NAMESPACE", "user//x"),
+        ("EMBEDDINGS_POOLING", "max"),
+        ("EMBEDDINGS_NORMALIZE", "perhaps"),
+        ("EMBEDDINGS_MAX_RETRIES", "-1"),
+        ("SEARCH_DEFAULT_LIMIT", "0"),
+        ("SEARCH_DEFAULT_LIMIT", "ten"),
+        ("SEARCH_MAX_LIMIT", "100000"),
+        ("MAX_CONTENT_LENGTH", "1.5"),
+        ("MAX_TAGS_COUNT", "²"),
+        ("LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is {value!r}"):
+        Settings.from_environment({name: value})
+
+
+def test_a_default_limit_above_the_cap_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="SEARCH_DEFAULT_LIMIT is 50, above SEARCH_MAX_LIMIT"):
+        Settings.from_environment({"SEARCH_DEFAULT_LIMIT": "50", "SEARCH_MAX_LIMIT": "20"})
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        ("openai:text-embedding-3-small", "from-openai"),
+        ("openai:text-embedding-3-small@https://api.openai.com/v1", "from-openai"),
+        ("openai:text-embedding-3-small@https://elsewhere.example/v1", None),
+        ("openai:x@https://api.openai.com.evil.example/v1", None),
+        ("ollama:nomic", None),
+        (None, None),
+    ],
+)
+def test_the_openai_key_goes_to_openai_alone(model: str | None, key: str | None) -> None:
+    environ = {"OPENAI_API_KEY": "from-openai"}
+    assert Settings.from_environment(environ).endpoint_key(model) == key
+    assert Settings.from_environment({**environ, "COMMONPLACE_EMBEDDINGS_KEY": "own"}).endpoint_key(model) == "own"
+
+
+def test_a_key_is_never_shown() -> None:
+    environ = {"COMMONPLACE_EMBEDDINGS_KEY": "secret", "OPENAI_API_KEY": "secret"}
+    assert "secret" not in repr(Settings.from_environment(environ))
+
+
+def test_the_book_is_opened_with_the_settings_limits(tmp_path: Path) -> None:
+    settings = Settings(database_url=str(tmp_path / "b.db"), max_tags_count=1)
+    with open_from_settings(settings, background=False) as book:
+        assert book.limits.tags == 1
+    assert settings.book_file == tmp_path / "b.db"
+    assert Settings(database_url=":memory:").book_file is None
+    assert Settings(database_url="postgres://x/y").book_file is None
