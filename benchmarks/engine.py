@@ -1,4 +1,4 @@
-"""Speed and size of the engine beside bare SQLite, in one run: `python benchmarks/engine.py [--quick] [--only SECTION]`.
+"""Speed and size of the engine beside bare SQLite, in one run: `python benchmarks/engine.py [--quick] [--only …]`.
 
 Figures of one machine at one time: compare lines of the same run only. No model is loaded; vectors are made up.
 """

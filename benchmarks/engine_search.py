@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from engine_writes import bare_connection, open_book
 ONE: Namespace = ("bench", "one")
 ENTRIES_A_WRITE = 5_000
 CANDIDATES = 60
+SMALL_SIZES = (1_000, 10_000)
 SPREAD_NAMESPACES = 1_000
 LARGE_P50_SECONDS = 0.010
 SPREAD_P50_SECONDS = 0.001
@@ -46,24 +49,32 @@ def spread_namespace(number: int) -> Namespace:
 
 
 def prepare(folder: Path, *, quick: bool) -> Prepared:
+    """Fill both books at once, each in a process of its own."""
     size = 10_000 if quick else 100_000
     start = time.perf_counter()
-    texts = Texts()
     one, others = folder / "one.db", folder / "others.db"
+    filling = multiprocessing.get_context("spawn").Process(target=_fill_others, args=(others, size))
+    filling.start()
     with open_book(one) as book:
-        _fill(book.store, ONE, texts.drafts(size))
+        _fill(book.store, ONE, Texts().drafts(size))
         without = _checkpointed_bytes(one)
         _embed_all(book.store)
     with_vectors = _checkpointed_bytes(one)
-    with open_book(others) as book:
-        for small in (1_000, 10_000):
+    filling.join()
+    if filling.exitcode:
+        raise RuntimeError(f"filling {others} failed with exit code {filling.exitcode}")
+    return Prepared(size, one, others, without, with_vectors, time.perf_counter() - start)
+
+
+def _fill_others(path: Path, size: int) -> None:
+    texts = Texts(1)
+    with open_book(path) as book:
+        for small in SMALL_SIZES:
             if small < size:
                 _fill(book.store, ("bench", f"of-{small}"), texts.drafts(small))
-        share = size // SPREAD_NAMESPACES
         for number in range(SPREAD_NAMESPACES):
-            _fill(book.store, spread_namespace(number), texts.drafts(share))
+            _fill(book.store, spread_namespace(number), texts.drafts(size // SPREAD_NAMESPACES))
         _embed_all(book.store)
-    return Prepared(size, one, others, without, with_vectors, time.perf_counter() - start)
 
 
 def _fill(store: Store, namespace: Namespace, drafts: Iterator[Draft]) -> None:
@@ -100,7 +111,7 @@ def measure_search(report: Report, prepared: Prepared, *, quick: bool) -> None:
     queries = Texts(7).queries(count)
     report.add("set-up of the books for what follows", f"{prepared.seconds:.0f} s")
     with open_book(prepared.others) as book:
-        for size in (1_000, 10_000):
+        for size in SMALL_SIZES:
             if size < prepared.size:
                 _measure_namespaces(report, book, f"{size:,} entries", [("bench", f"of-{size}")], queries, None)
         namespaces = [spread_namespace(number * 37 % SPREAD_NAMESPACES) for number in range(count)]
@@ -128,6 +139,7 @@ def _measure_namespaces(
 ) -> None:
     """A query each, over the namespaces in turn, when what a process keeps in memory has been read."""
     embedder = InstantEmbedder()
+    model = embedder.identity
     vectors = [embedder.embed([query.text], purpose="query")[0] for query in queries]
     places = [namespaces[number % len(namespaces)] for number in range(len(queries))]
     for namespace in dict.fromkeys(places):
@@ -137,20 +149,10 @@ def _measure_namespaces(
     whole: list[float] = []
     filtered: list[float] = []
     for namespace, query, vector in zip(places, queries, vectors, strict=True):
-        space = book.space(*namespace)
         filter = Filter(types=(query.type,) if query.type else (), all_tags=query.tags)
-        terms = query_terms(query.text)
-
-        def by_words(
-            namespace: Namespace = namespace, terms: dict[str, float] = terms, filter: Filter = filter
-        ) -> object:
-            return book.store.search_text(namespace, terms, filter, CANDIDATES)
-
-        words.append(timed(by_words))
-        meanings.append(
-            _time(lambda n=namespace, v=vector, f=filter: book.store.search_vectors(n, embedder.identity, v, f, 60))  # type: ignore[misc]
-        )
-        took = _time(lambda s=space, q=query: s.search(q.text, type=q.type, tags=q.tags))  # type: ignore[misc]
+        words.append(timed(partial(book.store.search_text, namespace, query_terms(query.text), filter, CANDIDATES)))
+        meanings.append(timed(partial(book.store.search_vectors, namespace, model, vector, filter, CANDIDATES)))
+        took = timed(partial(book.space(*namespace).search, query.text, type=query.type, tags=query.tags))
         (filtered if query.type or query.tags else whole).append(took)
     report.add(f"{what}: keywords alone", spread(words))
     report.add(f"{what}: vectors alone", spread(meanings))
@@ -162,9 +164,6 @@ def _measure_namespaces(
         "" if goal is None else f"p50 ≤ {milliseconds(goal)}",
         None if goal is None else median <= goal,
     )
-
-
-_time: Callable[[Callable[[], object]], float] = timed
 
 
 # Opening

@@ -23,15 +23,20 @@ CLUSTERS = 400
 TYPES = ("note", "fact", "decision", "preference", "event")
 TAGS = tuple(f"project:{name}" for name in ("apollo", "borealis", "cobalt", "delta", "ember", "fjord", "garnet"))
 
+
+def _words(line: str) -> list[str]:
+    return line.split(" ")
+
+
 # The words that fill real texts, at the frequencies they have there; queries drop them, posting lists do not.
-FUNCTION_WORDS = (
+FUNCTION_WORDS = _words(
     "the of and to in a is that for it was on are as with they at be this from have or by one had not but what all "
     "were when we there can an your which their if do will each about how up out them then she many some so these"
-).split()
-_ONSETS = "b br c ch cl d dr f fl g gr h j k l m n p pl pr qu r s sh sl sp st str t th tr v w".split()
-_VOWELS = "a ai e ea i o oa ou u".split()
-_CODAS = " b ck d g l ll m n nd ng nt p r rd rk s ss st t x".split(" ")
-_ENDINGS = " s ed ing er ly ment ness tion able ful ity ist".split(" ")
+)
+_ONSETS = _words("b br c ch cl d dr f fl g gr h j k l m n p pl pr qu r s sh sl sp st str t th tr v w")
+_VOWELS = _words("a ai e ea i o oa ou u")
+_CODAS = _words(" b ck d g l ll m n nd ng nt p r rd rk s ss st t x")
+_ENDINGS = _words(" s ed ing er ly ment ness tion able ful ity ist")
 
 
 def vocabulary(count: int = WORDS) -> list[str]:
@@ -130,9 +135,7 @@ class InstantEmbedder:
         centres, noise = self._tables
         sums = np.array([zlib.crc32(text.encode()) for text in texts], np.int64)
         vectors = (
-            centres[sums % CLUSTERS]
-            + 0.7 * noise[(sums >> 7) % len(noise)]
-            + 0.5 * noise[(sums >> 19) % len(noise)]
+            centres[sums % CLUSTERS] + 0.7 * noise[(sums >> 7) % len(noise)] + 0.5 * noise[(sums >> 19) % len(noise)]
         )
         unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return unit

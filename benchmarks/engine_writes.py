@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -98,18 +99,19 @@ def measure_writes(report: Report, folder: Path, *, quick: bool) -> None:
         bare_connection(folder / "simple.db") as one_table,
     ):
         one_table.execute("CREATE TABLE simple (id INTEGER PRIMARY KEY, value TEXT)")
+        simple_row = ("INSERT INTO simple (value) VALUES (?)", ("x" * 200,))
         space = book.space("bench", "writes")
         for _ in range(rounds):
             for _ in range(singles):
                 text, write = next(given), [next(writes)]
-                ours.append(timed(lambda text=text: create(space, text)))  # type: ignore[misc]
-                same_rows.append(timed(lambda write=write: commit_rows(rows, write)))  # type: ignore[misc]
-                simple.append(timed(lambda: one_table.execute("INSERT INTO simple (value) VALUES (?)", ("x" * 200,))))
+                ours.append(timed(partial(create, space, text)))
+                same_rows.append(timed(partial(commit_rows, rows, write)))
+                simple.append(timed(partial(one_table.execute, *simple_row)))
             shares = [[next(given) for _ in range(groups)] for _ in range(WRITERS)]
             ours_together.append(_together(space, shares))
             for _ in range(groups):
                 group = [next(writes) for _ in range(WRITERS)]
-                bare_groups.append(timed(lambda group=group: commit_rows(rows, group)))  # type: ignore[misc]
+                bare_groups.append(timed(partial(commit_rows, rows, group)))
     _judge_writes(report, ours, same_rows, simple)
     many = rounds * groups * WRITERS / sum(ours_together)
     bare = WRITERS / quantile(bare_groups, 0.5)
@@ -202,7 +204,7 @@ def _write_now_and_then(path: Path, number: int, seconds: float, ready: Any, wai
         while time.monotonic() < end:
             text = texts.text()
             try:
-                found.append(timed(lambda text=text: create(space, text)))  # type: ignore[misc]
+                found.append(timed(partial(create, space, text)))
             except commonplace.CommonplaceError as error:
                 errors.append(str(error))
             time.sleep(0.05)

@@ -30,6 +30,9 @@ MAY_IMPORT = {
     "aio": FOUNDATION | {"store", "embedding", "engine", "space", "book"},
     "__init__": FOUNDATION | {"space", "book", "aio"},
     "settings": FOUNDATION | {"embedding", "book"},
+    "tools": FOUNDATION | {"store", "space", "book"},
+    "graph": FOUNDATION | {"space", "book", "tools"},
+    "adapters": FOUNDATION | {"space", "book", "tools"},
     "cli": FOUNDATION | {"store", "embedding", "engine", "space", "exchange", "book", "__init__", "settings"},
 }
 

@@ -194,7 +194,7 @@ def _comparable(value: JSON) -> Any:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _json_type(value: JSON) -> str:

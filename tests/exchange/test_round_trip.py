@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import commonplace
-from commonplace import Book, Conflict, InvalidInput, Space
+from commonplace import Book, CommonplaceError, Conflict, InvalidInput, Space
 from commonplace.exchange import Imported, export_book, import_book
 from commonplace.exchange.edits import apply_edit, edit_between
 from commonplace.store import NamespaceHead, State
@@ -350,3 +351,53 @@ def test_an_import_that_is_interrupted_leaves_its_namespace_as_it_was(
     assert target.verify() == []
     assert {one.outcome for one in imported(target, lines)} == {"imported", "identical"}
     assert exported(target) == lines
+
+
+PATHS = st.sampled_from(["/a", "/b", "/d/a", "/d/e/f", "/ü"])
+TEXTS = st.text(alphabet="ab \n漢é🎉\x01", max_size=40)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("write"), PATHS, TEXTS, st.sampled_from([None, 0.002, 60.0])),
+    st.tuples(st.just("append"), PATHS, TEXTS),
+    st.tuples(st.just("replace"), PATHS, st.sampled_from(["a", " ", "漢"]), TEXTS),
+    st.tuples(st.just("move"), PATHS | st.just("/d"), PATHS | st.just("/m")),
+    st.tuples(st.just("delete"), PATHS | st.sampled_from(["/d", "/"])),
+    st.tuples(st.just("record"), st.sampled_from(["x", "y", "z"]), st.sampled_from(["p", "q"])),
+    st.tuples(st.just("edit"), st.integers(0, 5), st.sampled_from(["x", "y", "z"])),
+    st.tuples(st.just("undo"), st.integers(1, 30)),
+    st.tuples(st.just("restore"), PATHS, st.integers(1, 6)),
+)
+
+
+def apply(space: Space, operation: tuple[Any, ...]) -> None:
+    name, *arguments = operation
+    if name == "write":
+        space.files.write(arguments[0], arguments[1], ttl_seconds=arguments[2])
+    elif name in ("append", "replace", "move", "delete"):
+        getattr(space.files, name)(*arguments)
+    elif name == "record":
+        space.records.create(type="n", content=arguments[0], source="s", confidence=1, tags=[arguments[1]])
+    elif name == "edit":
+        known = space.records.list().records
+        if known:
+            space.records.update(known[arguments[0] % len(known)].id, content=arguments[1])
+    elif name == "undo":
+        space.undo(arguments[0])
+    else:
+        space.restore("file", arguments[0], arguments[1])
+
+
+@given(st.lists(OPERATIONS, min_size=20, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_whatever_happened_in_a_namespace_comes_back_the_same(operations: list[tuple[Any, ...]]) -> None:
+    clock = Clock()
+    with (
+        commonplace.open(":memory:", background=False, clock=clock) as source,
+        commonplace.open(":memory:", background=False, clock=clock) as target,
+    ):
+        for operation in operations:
+            with contextlib.suppress(CommonplaceError):
+                apply(source.space("user", "a"), operation)
+        lines = exported(source)
+        imported(target, lines)
+        assert exported(target) == lines
+        assert target.verify() == []

@@ -1,7 +1,4 @@
-"""Graphs of agents with a memory: memory nodes, the connector that shows them, call models, agents, and a loader.
-
-The ready chat models are `commonplace.graph.chat_openai.OpenAIChat` and `commonplace.graph.chat_anthropic.AnthropicChat`.
-"""
+"""Graphs of agents with a memory: memory nodes, the connector that shows them, call models, agents, and a loader."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Agent:
         thread_id: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Answer a text, or go on from messages. The thread is `thread_id`, or `config["configurable"]["thread_id"]`."""
+        """Answer a text, or go on from messages; the thread is `thread_id` or the config's `configurable.thread_id`."""
         thread_id = _thread_id(thread_id, config)
         history = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         for turn in range(1, self.max_turns + 1):
@@ -85,7 +85,7 @@ class Agent:
 
 
 def _thread_id(thread_id: str | None, config: Mapping[str, Any] | None) -> str | None:
-    configured = (config or {}).get("configurable", {}).get("thread_id")
+    configured = ((config or {}).get("configurable") or {}).get("thread_id")
     if thread_id is not None and configured is not None and thread_id != configured:
         raise InvalidInput(f"two thread ids were given, {thread_id!r} and {configured!r}; give one")
     return configured if thread_id is None else thread_id

@@ -30,7 +30,7 @@ class Tool(Protocol):
 
 
 class CallModel:
-    """A chat model with its system prompt, tools and memory connector. The memory is in each call, never in the history."""
+    """A chat model with its system prompt, tools and memory connector; the memory is in calls, never in a history."""
 
     def __init__(
         self, model: ChatModel | None = None, *, system_prompt: str | None = None, tools: Sequence[Tool] = ()

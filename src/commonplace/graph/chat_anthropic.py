@@ -45,6 +45,8 @@ class AnthropicChat:
         self._client = client or anthropic.Anthropic(
             api_key=api_key, base_url=url, timeout=timeout_seconds, max_retries=max_retries
         )
+        if not (self._client.api_key or self._client.auth_token or self._client.credentials):
+            raise ConfigurationError("AnthropicChat has no API key; give api_key, or set ANTHROPIC_API_KEY")
 
     def __call__(self, messages: Sequence[Message], tools: Sequence[ToolSchema], /) -> Message:
         """One assistant message in OpenAI's shape."""

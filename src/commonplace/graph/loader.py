@@ -215,6 +215,8 @@ class _Loader:
         agent = self.agents[edge.source]
         if agent.call_model in self.call_models.values():
             raise InvalidInput(f"{edge.source} has a callModel already; it has one")
+        if agent.call_model.system_prompt is not None or agent.call_model.model is not self.model:
+            raise InvalidInput(f"model and systemPrompt belong in the config of {edge.target}, not of {edge.source}")
         agent.call_model = self.call_models[edge.target]
 
     def _call_model(self, node_id: str) -> CallModel:

@@ -8,11 +8,12 @@ from typing import Any
 
 from commonplace.errors import CommonplaceError, ConfigurationError, InvalidInput
 from commonplace.space.space import Space
-from commonplace.tools.claude_arguments import parse_call, tool_schema
-from commonplace.tools.claude_wording import DIRECTORY_BYTES, WordingName, wording_named
+from commonplace.tools.claude_arguments import Call, Command, parse_call, tool_schema
+from commonplace.tools.claude_wording import DIRECTORY_BYTES, WordingName, numbered, wording_named
+from commonplace.tools.memory_edits import MAX_FILE_LINES, line_count, lines_of
 from commonplace.tools.memory_error import MemoryException
-from commonplace.tools.memory_paths import DEFAULT_ROOT, MemoryRoot
-from commonplace.tools.memory_store import MemoryStore, SpaceMemoryStore
+from commonplace.tools.memory_paths import DEFAULT_ROOT, MemoryRoot, shown
+from commonplace.tools.memory_store import EditableMemoryStore, MemoryStore, SpaceMemoryStore
 
 _LEVELS = 2
 
@@ -75,9 +76,10 @@ class ClaudeMemoryTool:
         except InvalidInput as error:
             return ToolAnswer(self._wording.say("arguments", message=str(error)), is_error=True)
         for field in call.path_fields:
-            path = getattr(call, field)
+            path: str = getattr(call, field)
             try:
-                call = replace(call, **{field: self._root.check(path)})
+                checked: dict[str, Any] = {field: self._root.check(path)}
+                call = replace(call, **checked)
             except MemoryException as error:
                 return self._refusal(call, shown(path), error)
         try:
@@ -92,7 +94,7 @@ class ClaudeMemoryTool:
         said = {
             "path": path,
             "root": self.root,
-            "lines": ", ".join(map(str, error.lines)),
+            "lines": self._wording.places(error.lines),
             "count": error.count,
             "message": str(error),
         }

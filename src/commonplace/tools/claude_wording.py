@@ -14,6 +14,7 @@ WordingName = Literal["seed", "anthropic"]
 
 DIRECTORY_BYTES = 4096
 _SNIPPET_LINES = 2
+_SHOWN_PLACES = 100
 
 # What is said: in the wording `seed`, in the wording `anthropic`. A refusal is looked up as "command reason", then as
 # its reason alone; `{message}` is the store's own.
@@ -105,22 +106,33 @@ class Wording:
 
     name: WordingName
     is_hiding_dot_names: bool
+    is_repeating_lines: bool
     directory_end: str
     whole_size: str
     insert: Callable[[str, int, str], str]
 
     def say(self, case: str, /, **words: object) -> str:
         """The sentence for a case."""
-        return _TABLE[case][_COLUMNS.index(self.name)].format_map(words)
+        return self._template(case).format_map(words)
+
+    def _template(self, case: str) -> str:
+        return _TABLE[case][_COLUMNS.index(self.name)]
 
     def refuse(self, command: str, reason: str, /, **words: object) -> str:
         """The sentence for a refusal, in the command's own words where it has them."""
-        case = f"{command} {reason}"
-        return self.say(case if case in _TABLE else reason if reason in _TABLE else "other", **words)
+        case = next((case for case in (f"{command} {reason}", reason) if case in _TABLE), "other")
+        if words.get("count") is None and "{count" in self._template(case):
+            case = "other"  # a store of the user's own that does not tell the limit
+        return self.say(case, **words)
 
     def edited(self, edit: MemoryEdit) -> str:
         """What is said of a replacement."""
         return self.say("str_replace", content=edit.content, snippet=snippet(edit))
+
+    def places(self, lines: Sequence[int]) -> str:
+        """The lines in which a text stands; the SDK names a line once for each time, and so does its wording."""
+        named = lines if self.is_repeating_lines else list(dict.fromkeys(lines))
+        return ", ".join(map(str, named[:_SHOWN_PLACES])) + (", …" if len(named) > _SHOWN_PLACES else "")
 
     def row(self, entry: MemoryEntry) -> str:
         """A line of a directory's view."""
@@ -142,12 +154,23 @@ class Wording:
 
 
 _COLUMNS: tuple[WordingName, WordingName] = ("seed", "anthropic")
-_WORDINGS = {
-    wording.name: wording
-    for wording in (
-        Wording("seed", is_hiding_dot_names=False, directory_end="", whole_size=".1f", insert=insert_lines),
-        Wording("anthropic", is_hiding_dot_names=True, directory_end="/", whole_size="d", insert=insert_line_and_end),
-    )
+_WORDINGS: dict[str, Wording] = {
+    "seed": Wording(
+        "seed",
+        is_hiding_dot_names=False,
+        is_repeating_lines=False,
+        directory_end="",
+        whole_size=".1f",
+        insert=insert_lines,
+    ),
+    "anthropic": Wording(
+        "anthropic",
+        is_hiding_dot_names=True,
+        is_repeating_lines=True,
+        directory_end="/",
+        whole_size="d",
+        insert=insert_line_and_end,
+    ),
 }
 
 
@@ -155,7 +178,7 @@ def wording_named(name: str) -> Wording:
     """The wording with a name."""
     if name not in _WORDINGS:
         raise ConfigurationError(f"unknown wording {name!r}; use one of {', '.join(_WORDINGS)}")
-    return _WORDINGS[name]  # type: ignore[index]
+    return _WORDINGS[name]
 
 
 def numbered(lines: Sequence[str], first: int = 1) -> str:

@@ -11,6 +11,7 @@ from commonplace.tools.memory_error import MemoryException
 
 MAX_FILE_BYTES = 10_000_000
 MAX_FILE_LINES = 999_999
+_MAX_PLACES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,12 @@ def replace_once(text: str, old: str, new: str) -> MemoryEdit:
 
 
 def insert_lines(text: str, line: int, inserted: str) -> str:
-    """Insert after a line, 0 being the top; the file ends as it did before."""
+    """Insert after a line, 0 being the top. The file then ends as before: with a newline, or without one."""
     _check_line(text, line)
+    if not text:
+        return inserted.removesuffix("\n")
     lines = text.split("\n")
-    is_open_end = line == len(lines)  # after a last line that has no newline of its own
-    lines.insert(line, inserted if is_open_end else inserted.removesuffix("\n"))
+    lines.insert(line, inserted.removesuffix("\n"))
     return "\n".join(lines)
 
 
@@ -97,10 +99,10 @@ def _check_line(text: str, line: int) -> None:
 
 
 def _places_of(text: str, wanted: str) -> tuple[int, ...]:
-    """The line of each occurrence, overlapping ones included, as Anthropic's own tool counts them."""
+    """The line of each occurrence, overlapping ones included, as Anthropic's own tool counts them; the first many."""
     lines, line, counted = [], 1, 0
     start = text.find(wanted)
-    while start >= 0:
+    while start >= 0 and len(lines) < _MAX_PLACES:
         line += text.count("\n", counted, start)
         counted = start
         lines.append(line)

@@ -161,6 +161,13 @@ class SpaceMemoryStore:
         with _refusals():
             files._handle.write(work)
 
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it; one that exists is fine."""
+        inner = self._root.inner(path)
+        if inner != ROOT:
+            with _refusals():
+                self._files.make_directory(inner)
+
     def delete(self, path: str) -> None:
         inner = self._below_root(path, "root")
         with _refusals():

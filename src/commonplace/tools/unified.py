@@ -222,17 +222,6 @@ class UnifiedMemoryTool:
         return {"name": self.name, **title, "description": self.description, "inputSchema": self.parameters()}
 
 
-def complete_path(files: Files, typed: str, *, limit: int = 100) -> list[str]:
-    """The paths that begin with what was typed, one level further; a directory's ends with `/`."""
-    above, _, start = ("/" + typed.replace("\\", "/").lstrip("/")).rpartition("/")
-    try:
-        listed = files.list(above or ROOT)
-    except (InvalidInput, NotFound, NotADirectory):
-        return []
-    found = (item.path + ("/" if item.kind == "directory" else "") for item in listed if item.name.startswith(start))
-    return [path for path, _ in zip(found, range(limit), strict=False)]
-
-
 # Checks
 
 

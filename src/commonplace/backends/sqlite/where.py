@@ -138,12 +138,11 @@ def _test(condition: Condition) -> tuple[str, list[Any]]:
         items = cast(Sequence[JSON], operand)
         texts = [item for item in items if isinstance(item, str)]
         numbers = [item for item in items if isinstance(item, (int, float)) and not isinstance(item, bool)]
-        tests = [
+        others = [item for item in items if item is None or isinstance(item, (bool, Mapping, list, tuple))]
+        tests: list[tuple[str, Sequence[Any]]] = [
             (f"(@.type = 'text' AND @.value IN ({_marks(texts)}))", texts),
             (f"(@.type IN ('integer', 'real') AND @.value IN ({_marks(numbers)}))", numbers),
-        ]
-        tests += [
-            _equals(item, "@") for item in items if item is None or isinstance(item, (bool, Mapping, list, tuple))
+            *(_equals(item, "@") for item in others),
         ]
         return f"({' OR '.join(sql for sql, _ in tests)})", [p for _, some in tests for p in some]
     if isinstance(operand, bool):

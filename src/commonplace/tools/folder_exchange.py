@@ -1,0 +1,87 @@
+"""A Claude memory directory on disk, taken into a space and written out of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from commonplace.errors import NotFound
+from commonplace.space.space import Space
+from commonplace.tools.folder_store import FolderMemoryStore
+from commonplace.tools.memory_error import MemoryException
+from commonplace.tools.memory_store import MemoryEntry, SpaceMemoryStore
+
+
+@dataclass(frozen=True, slots=True)
+class FolderCopy:
+    """What was copied, and what was not, each as `path: reason`."""
+
+    files: int
+    directories: int
+    skipped: tuple[str, ...]
+
+
+def import_folder(folder: str | Path, space: Space, *, overwrite: bool = False) -> FolderCopy:
+    """Copy a folder of text files into a space; `/memories/x` of Claude's tool is `x` in the folder.
+
+    A file that the space has with another text is skipped, unless `overwrite`. Links, files that are not text and
+    names that no path can have are skipped as well.
+    """
+    if not Path(folder).expanduser().is_dir():
+        raise NotFound(f"{folder} is no folder; name one that holds a memory")
+    source = FolderMemoryStore(folder, "/", max_file_size=_limit_of(space))
+    return _copy(source, SpaceMemoryStore(space, "/"), overwrite)
+
+
+def export_folder(space: Space, folder: str | Path, *, overwrite: bool = False) -> FolderCopy:
+    """Write a space's files into a folder, which is made where there is none; other files in it stay.
+
+    A file that the folder has with another text is skipped, unless `overwrite`.
+    """
+    target = FolderMemoryStore(folder, "/", max_file_size=_limit_of(space))
+    return _copy(SpaceMemoryStore(space, "/"), target, overwrite)
+
+
+_Store = FolderMemoryStore | SpaceMemoryStore
+
+
+def _copy(source: _Store, target: _Store, overwrite: bool) -> FolderCopy:
+    files = directories = 0
+    skipped: list[str] = []
+    for entry in _walk(source, "/", skipped):
+        try:
+            if entry.is_directory:
+                target.make_directory(entry.path)
+                directories += 1
+            else:
+                _copy_file(source, target, entry.path, overwrite)
+                files += 1
+        except MemoryException as error:
+            skipped.append(f"{entry.path}: {error}")
+    return FolderCopy(files, directories, tuple(skipped))
+
+
+def _walk(store: _Store, path: str, skipped: list[str]) -> Iterator[MemoryEntry]:
+    if isinstance(store, FolderMemoryStore):
+        skipped += [
+            f"{path.rstrip('/')}/{name}: it is no text file with a usable name" for name in store.left_out(path)
+        ]
+    for entry in store.list(path):
+        yield entry
+        if entry.is_directory:
+            yield from _walk(store, entry.path, skipped)
+
+
+def _copy_file(source: _Store, target: _Store, path: str, overwrite: bool) -> None:
+    text = source.read(path)
+    if not target.exists(path):
+        target.create(path, text)
+    elif target.read(path) != text:
+        if not overwrite:
+            raise MemoryException("it exists already, with another text", "already_exists")
+        target.edit(path, lambda _: text)
+
+
+def _limit_of(space: Space) -> int:
+    return space.files._limits.file_bytes

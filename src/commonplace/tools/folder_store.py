@@ -1,0 +1,227 @@
+"""A memory in a plain folder on disk: text files that people and other programs can read, such as Claude's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from commonplace.errors import ConfigurationError, Unavailable
+from commonplace.tools.folder_files import (
+    entry_status,
+    list_directory,
+    open_directory,
+    read_text,
+    segments_of,
+    unnameable,
+    write_text,
+)
+from commonplace.tools.memory_edits import (
+    MAX_FILE_BYTES,
+    MemoryEdit,
+    check_size,
+    insert_lines,
+    replace_once,
+    select_lines,
+)
+from commonplace.tools.memory_error import MemoryException, Reason
+from commonplace.tools.memory_paths import DEFAULT_ROOT, MemoryRoot
+from commonplace.tools.memory_store import MemoryEntry
+
+
+class FolderMemoryStore:
+    """A folder as a memory. Several threads and processes may use it at once; each edit is one step.
+
+    The folder is made, with mode 0700, where there is none; files get 0600. Nothing outside of it is read or written:
+    symbolic links in it are refused, wherever in a path they are.
+    """
+
+    def __init__(self, folder: str | Path, root: str = DEFAULT_ROOT, max_file_size: int = MAX_FILE_BYTES) -> None:
+        if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
+            raise ConfigurationError("a folder as memory needs a POSIX system; use a space instead")
+        self._root = MemoryRoot(root)
+        self._max_bytes = max_file_size
+        self._folder = Path(folder).expanduser().absolute()
+        _make_folder(self._folder)
+
+    @property
+    def root(self) -> str:
+        return self._root.path
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    def list(self, path: str) -> list[MemoryEntry]:
+        prefix = self._root.check(path).rstrip("/")
+        with self._opened() as top, open_directory(top, self._segments(path)) as directory:
+            return [_entry(f"{prefix}/{name}", status) for name, status in list_directory(directory)]
+
+    def left_out(self, path: str) -> Sequence[str]:
+        """The names in a directory that are no part of the memory: links, special files, names that no path has."""
+        with self._opened() as top, open_directory(top, self._segments(path)) as directory:
+            return unnameable(directory)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those above it; one that exists is fine."""
+        with self._opened(to_write=True) as top, open_directory(top, self._segments(path), make=True):
+            pass
+
+    def read(self, path: str, view_range: tuple[int, int] | None = None) -> str:
+        with self._opened() as top, self._parent(top, path, "is_directory") as (directory, name):
+            return select_lines(read_text(directory, name, self._max_bytes), view_range)
+
+    def create(self, path: str, content: str) -> None:
+        check_size(path, content, self._max_bytes)
+        with self._opened(to_write=True) as top:
+            self._refuse_taken(top, path)
+            with self._parent(top, path, "already_exists", make=True) as (directory, name):
+                write_text(directory, name, content, is_new=True)
+
+    def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
+        edits: list[MemoryEdit] = []
+
+        def change(text: str) -> str:
+            edits.append(replace_once(text, old_str, new_str))
+            return edits[-1].content
+
+        self.edit(path, change)
+        return edits[-1]
+
+    def insert(self, path: str, line: int, text: str) -> None:
+        self.edit(path, lambda old: insert_lines(old, line, text))
+
+    def edit(self, path: str, change: Callable[[str], str]) -> None:
+        with self._opened(to_write=True) as top, self._parent(top, path, "is_directory") as (directory, name):
+            new = change(read_text(directory, name, self._max_bytes))
+            check_size(path, new, self._max_bytes)
+            write_text(directory, name, new, is_new=False)
+
+    def delete(self, path: str) -> None:
+        with self._opened(to_write=True) as top, self._parent(top, path, "root") as (directory, name):
+            status = entry_status(directory, name)
+            if status is None:
+                raise MemoryException(f"{path} does not exist", "not_found")
+            _remove(directory, name, status)
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        old, new = self._segments(old_path), self._segments(new_path)
+        with self._opened(to_write=True) as top:
+            if old and new != old:
+                self._refuse_taken(top, new_path)
+            with self._parent(top, old_path, "root") as (source, name):
+                if entry_status(source, name) is None:
+                    raise MemoryException(f"{old_path} does not exist", "not_found")
+                if new[: len(old)] == old:
+                    reason: Reason = "already_exists" if new == old else "into_itself"
+                    raise MemoryException(f"{old_path} cannot be moved to {new_path}", reason)
+                with self._parent(top, new_path, "already_exists", make=True) as (target, new_name):
+                    os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
+                    os.fsync(target)
+                os.fsync(source)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.metadata(path)
+        except MemoryException as error:
+            if error.reason != "not_found":
+                raise
+            return False
+        return True
+
+    def metadata(self, path: str) -> MemoryEntry:
+        if not self._segments(path):
+            return MemoryEntry(self.root, is_directory=True)
+        with self._opened() as top, self._parent(top, path, "root") as (directory, name):
+            status = entry_status(directory, name)
+            if status is None:
+                raise MemoryException(f"{path} does not exist", "not_found")
+            return _entry(self._root.check(path), status)
+
+    def clear(self) -> None:
+        with self._opened(to_write=True) as top:
+            for name, status in list_directory(top):
+                _remove(top, name, status)
+
+    def _segments(self, path: str) -> tuple[str, ...]:
+        return segments_of(self._root.inner(path))
+
+    @contextmanager
+    def _opened(self, *, to_write: bool = False) -> Iterator[int]:
+        """The folder, opened; one writer at a time, over all threads and processes."""
+        import fcntl
+
+        try:
+            top = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise Unavailable(f"the memory's folder {self._folder} cannot be opened: {error.strerror}") from error
+        try:
+            if to_write:
+                fcntl.flock(top, fcntl.LOCK_EX)
+            yield top
+        except OSError as error:
+            raise Unavailable(f"the memory's folder {self._folder} cannot be used: {error.strerror}") from error
+        finally:
+            os.close(top)
+
+    @contextmanager
+    def _parent(self, top: int, path: str, root_reason: Reason, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The directory that a path lies in, opened, and the name that it has there."""
+        segments = self._segments(path)
+        if not segments:
+            raise MemoryException(f"{path} is the root", root_reason)
+        try:
+            with open_directory(top, segments[:-1], make=make) as directory:
+                yield directory, segments[-1]
+        except MemoryException as error:
+            if error.reason == "not_a_directory" and not make:
+                raise MemoryException(f"{path} does not exist", "not_found") from error
+            raise
+
+    def _refuse_taken(self, top: int, path: str) -> None:
+        """Refuse a new path where something is or that lies below a file, before any directory is made for it."""
+        segments = self._segments(path)
+        if not segments:
+            raise MemoryException(f"{path} is the root", "already_exists")
+        for depth in range(len(segments)):
+            try:
+                with open_directory(top, segments[:depth]) as directory:
+                    is_taken = entry_status(directory, segments[depth]) is not None
+            except MemoryException as error:
+                if error.reason == "not_found":
+                    return
+                raise
+            if not is_taken:
+                return
+        raise MemoryException(f"{path} exists already", "already_exists")
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it for its owner alone, whatever the umask; what exists stays as it is."""
+    try:
+        for part in reversed([folder, *folder.parents]):
+            if not part.exists():
+                part.mkdir(mode=0o700, exist_ok=True)
+                part.chmod(0o700)
+    except OSError as error:
+        raise ConfigurationError(f"the memory's folder {folder} cannot be made: {error.strerror}") from error
+    if not folder.is_dir():
+        raise ConfigurationError(f"{folder} is a file; name a folder for the memory")
+
+
+def _remove(directory: int, name: str, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        shutil.rmtree(name, dir_fd=directory)  # walks by descriptors as well
+    else:
+        os.unlink(name, dir_fd=directory)
+    os.fsync(directory)
+
+
+def _entry(path: str, status: os.stat_result) -> MemoryEntry:
+    is_directory = stat.S_ISDIR(status.st_mode)
+    changed = datetime.fromtimestamp(status.st_mtime, UTC)
+    return MemoryEntry(path, is_directory, 0 if is_directory else status.st_size, changed)
