@@ -35,6 +35,7 @@ def open_book(
     url: str | Path | None = None,
     *,
     embedder: Embedder | str | None = None,
+    make_embedder: Callable[[str], Embedder] = create_embedder,
     limits: Limits | None = None,
     durability: Literal["full", "normal"] = "full",
     busy_seconds: float = 10.0,
@@ -44,11 +45,12 @@ def open_book(
     """Open a book, and create it where there is none.
 
     `url` is a file, `:memory:`, or left out for the user's own book. `embedder` is a model's name or an object with
-    an `embed` method; left out, the default model. `background=False` embeds only when someone searches.
+    an `embed` method; left out, the default model. `make_embedder` makes those of other models by name, for a book that
+    still holds their vectors. `background=False` embeds only when someone searches.
     """
     store = _open_store(url, durability=durability, busy_seconds=busy_seconds, clock=clock)
     chosen = create_embedder(embedder) if embedder is None or isinstance(embedder, str) else embedder
-    return Book(store, chosen, limits or Limits(), background=background)
+    return Book(store, Models(chosen, make_embedder), limits or Limits(), background=background)
 
 
 def _open_store(
@@ -78,10 +80,10 @@ def _open_store(
 class Book:
     """An open store. Close it, or use it in a `with` block."""
 
-    def __init__(self, store: Store, embedder: Embedder, limits: Limits, *, background: bool = True) -> None:
+    def __init__(self, store: Store, models: Models, limits: Limits, *, background: bool = True) -> None:
         self.store = store
         self.limits = limits
-        self._models = Models(embedder)
+        self._models = models
         self.indexer = Indexer(store, self._models, is_background=background)
         self._searcher = Searcher(store, self._models, self.indexer)
 

@@ -142,7 +142,13 @@ def open_from_settings(settings: Settings, *, background: bool) -> Book:
     """Open the book that the settings name; `background` embeds what is written while the program runs."""
     from commonplace.book import open_book
 
-    return open_book(settings.database_url, embedder=settings.embedder(), limits=settings.limits, background=background)
+    return open_book(
+        settings.database_url,
+        embedder=settings.embedder(),
+        make_embedder=settings.embedder,
+        limits=settings.limits,
+        background=background,
+    )
 
 
 class _Reader:

@@ -286,7 +286,7 @@ class Store(ABC):
         """Make a model the target; every passage without its vector becomes pending."""
 
     @abstractmethod
-    def claim(self, limit: int, lease_seconds: float) -> list[Pending]:
+    def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
         """Take pending passages to embed, newest first; others leave them alone until the lease ends."""
 
     @abstractmethod

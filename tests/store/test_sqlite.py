@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import HERE, StoreConformance, get, put
+from conformance import HERE, StoreConformance, found_keys, get, put
 
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.entry import Draft
@@ -119,6 +119,16 @@ def test_a_backup_finishes_while_others_write_without_pause(tmp_path: Path) -> N
     assert copy.verify() == []
     assert len(copy.scan(HERE, Scan()).entries) >= 60
     copy.close()
+    store.close()
+
+
+def test_an_index_that_was_rewritten_since_the_last_search_is_not_taken_for_damage(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "book.db")
+    for number in range(40):
+        put(store, f"k{number}", f"some words {number}")
+    assert len(found_keys(store, "words")) == 40
+    store.purge(HERE)
+    assert store.verify() == []
     store.close()
 
 

@@ -16,27 +16,8 @@ SECRET = "c0ffee-secret"
 OWN = ("user", "u1")
 OTHERS = (("user", "u2"), ("user",), ("user", "u1", "thread", "t2"), ("user", "u", "1"), ("memory", "M"))
 
-pieces = st.sampled_from(
-    ["..", ".", "/", "\\", "//", "%2e", "%2E%2e", "%2f", "%5c", "%00", "\x00", "\x01", "\n", "\u2024", "．", "／", "~"]
-    + [
-        "user",
-        "u1",
-        "u2",
-        "secret",
-        "thread",
-        "t2",
-        "memory",
-        "M",
-        "a",
-        "b",
-        "$",
-        " ",
-        "\ud800",
-        "\u202e",
-        "é",
-        "e\u0301",
-    ]
-)
+WORDS = "user u1 u2 secret thread t2 memory M a b $ é ~ .. . / // %2e %2E%2e %2f %5c %00 \\ \u2024 ． ／ \u202e e\u0301"
+pieces = st.sampled_from([*WORDS.split(" "), " ", "\x00", "\x01", "\n", "\ud800"])
 paths = st.one_of(st.lists(pieces, max_size=8).map("".join), st.lists(pieces, max_size=8).map("/".join), st.text())
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -54,30 +35,9 @@ wild = st.one_of(
         {}, optional={"path": paths | anything, "command": st.text() | anything, "content": anything, "extra": anything}
     ),
 )
-thread_ids = st.one_of(
-    st.sampled_from(
-        [
-            "",
-            " ",
-            "/",
-            "..",
-            ".",
-            "t1",
-            "T1",
-            "t1 ",
-            "t1/",
-            "t1/thread/t2",
-            "../t2",
-            "%2e%2e",
-            "\x00",
-            "\n",
-            "t1\x01",
-            "\ud800",
-        ]
-        + ["x" * 201, "é" * 101, "x" * 10_000, "thread", "t\u0301", "ｔ1", "t1\u200b"]
-    ),
-    st.text(max_size=12),
-)
+ODD_IDS = "/ .. . t1 T1 t1/ t1/thread/t2 ../t2 %2e%2e thread t\u0301 ｔ1 t1\u200b"
+UNUSABLE_IDS = ["", " ", "\x00", "\n", "t1\x01", "\ud800", "x" * 201, "é" * 101, "x" * 10_000]
+thread_ids = st.sampled_from([*ODD_IDS.split(" "), "t1 ", *UNUSABLE_IDS]) | st.text(max_size=12)
 
 
 def dump(book, namespace):
@@ -92,7 +52,7 @@ def world():
     with commonplace.open(":memory:", background=False, embedder=_NoEmbedder()) as book:
         for namespace in OTHERS:
             book.space(*namespace).files.write("/secret", f"{SECRET} of {'/'.join(namespace)}")
-            book.space(*namespace).files.write("/a/b", SECRET)
+            book.space(*namespace).files.write("/a/b", f"{SECRET} of {'/'.join(namespace)}")
         yield book, {namespace: dump(book, namespace) for namespace in OTHERS}
 
 
@@ -110,8 +70,6 @@ class _NoEmbedder:
 @settings(max_examples=400)
 def test_no_request_reads_or_writes_outside_of_the_tools_namespace(world, arguments):
     book, before = world
-    said_by_caller = SECRET in json.dumps(arguments)
-
     text = UnifiedMemoryTool(book.space(*OWN)).call(arguments)
 
     envelope = json.loads(text)
@@ -122,7 +80,6 @@ def test_no_request_reads_or_writes_outside_of_the_tools_namespace(world, argume
     if not envelope["ok"]:
         assert list(envelope["error"]) == ["message", "code"]
         assert envelope["error"]["code"] in ("EINVAL", "ENOENT", "EISDIR", "ENOTDIR")
-    assert said_by_caller or SECRET not in text or envelope["command"] == "read"
     assert f"{SECRET} of" not in text
     assert {namespace: dump(book, namespace) for namespace in OTHERS} == before
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from commonplace.cli.context import Context
 from commonplace.cli.output import counted, shown_bytes, shown_time
-from commonplace.errors import Unavailable
 
 if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.checks import Namespace
     from commonplace.cli.parser import Commands
-    from commonplace.embedding import Embedder
-    from commonplace.store import Progress
 
 GROUP = "Care"
 PAGE = 1_000
-LONGEST_WAIT_SECONDS = 70
 
 
 def register(commands: Commands) -> None:
@@ -142,7 +137,7 @@ def make_index(context: Context) -> int:
         else:
             embedder = context.settings.embedder(arguments.model)
             try:
-                _embed_all(context, book, embedder, progress)
+                book.reindex(embedder, progress=progress)
             except KeyboardInterrupt:
                 context.out.note("stopped; what is embedded stays, and the same command goes on from there")
                 raise
@@ -153,21 +148,3 @@ def make_index(context: Context) -> int:
     else:
         context.out.line(done)
     return 0
-
-
-def _embed_all(context: Context, book: Book, embedder: Embedder, progress: Progress) -> None:
-    """Embed everything; passages that another run has claimed are waited for until its claim must have ended."""
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-    is_told = False
-    while True:
-        book.reindex(embedder, progress=progress)
-        pending = book.store.indexing().pending
-        if not pending:
-            return
-        left = counted(pending, "passage")
-        if time.monotonic() > deadline:
-            raise Unavailable(f"{left} are being embedded by another program; run the same command again later")
-        if not is_told:
-            context.out.note(f"waiting for {left} that another run has claimed, for up to {LONGEST_WAIT_SECONDS} s")
-            is_told = True
-        time.sleep(1)

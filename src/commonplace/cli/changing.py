@@ -12,7 +12,6 @@ from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
-    from commonplace.entry import Revision
 
 GROUP = "Change and take back"
 
@@ -97,8 +96,7 @@ def remove(context: Context) -> int:
             if kind == "thread":
                 commit = space.threads.delete(key)
             else:
-                space.records.delete(key)
-                commit = _last_commit(space.history(kind, key))
+                commit = space.records.delete(key)
     _tell(context, {"deleted": key}, f"deleted {what}", commit)
     return 0
 
@@ -106,9 +104,8 @@ def remove(context: Context) -> int:
 def move(context: Context) -> int:
     old, new = context.arguments.old, context.arguments.new
     with context.space() as space:
-        count = space.files.move(old, new)
-        commit = _last_commit(guess(space, new)[1])
-    _tell(context, {"moved": count, "from": old, "to": new}, f"moved {old} to {new}", commit)
+        moved = space.files.move(old, new)
+    _tell(context, {"moved": moved.entries, "from": old, "to": new}, f"moved {old} to {new}", moved.commit)
     return 0
 
 
@@ -128,10 +125,6 @@ def undo_commit(context: Context) -> int:
         commit = space.undo(undone)
     _tell(context, {"undone": undone}, f"took back commit {undone}", commit)
     return 0
-
-
-def _last_commit(revisions: list[Revision]) -> int:
-    return revisions[-1].commit
 
 
 def _tell(context: Context, fields: dict[str, Any], sentence: str, commit: int | None) -> None:

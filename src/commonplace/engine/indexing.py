@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 from commonplace.checks import Namespace
 from commonplace.embedding import Embedder
 from commonplace.engine.models import Models
 from commonplace.errors import CommonplaceError
-from commonplace.store import Indexing, Progress, Store
+from commonplace.store import Indexing, Pending, Progress, Store
 
 BATCH = 8
 LEASE_SECONDS = 60.0
@@ -60,7 +61,7 @@ class Indexer:
         try:
             while state.pending and time.monotonic() < deadline:
                 with self._work:
-                    if not self._embed_some(namespace):
+                    if not self._embed(self._store.pending(namespace, BATCH)):
                         break
                 state = self._store.indexing(namespace)
         finally:
@@ -69,13 +70,13 @@ class Indexer:
         return self._store.indexing(namespace)
 
     def run(self, progress: Progress | None = None) -> None:
-        """Embed all that is pending, here and now."""
+        """Embed all that is pending, here and now, even what another program has leased and may have left behind."""
         total = self._store.indexing().pending
         while pending := self._store.indexing().pending:
             if progress is not None:
                 progress(max(0, total - pending), max(total, pending), "passages")
             with self._work:
-                if not self._embed_some(None):
+                if not self._embed(self._store.claim(BATCH, LEASE_SECONDS, even_leased=True)):
                     return
         if progress is not None:
             progress(total, total, "passages")
@@ -84,15 +85,11 @@ class Indexer:
         """Make a model the one to embed with; the old vectors serve until all is done."""
         self._store.aim(embedder.identity, embedder.dimensions)
 
-    def _embed_some(self, namespace: Namespace | None) -> bool:
-        """Embed one batch; False when nothing was left to take."""
-        embedder = self._target()
-        if namespace is None:
-            claimed = self._store.claim(BATCH, LEASE_SECONDS)
-        else:
-            claimed = self._store.pending(namespace, BATCH)
+    def _embed(self, claimed: Sequence[Pending]) -> bool:
+        """Embed one batch; False when it is empty."""
         if not claimed:
             return False
+        embedder = self._target()
         vectors = embedder.embed([passage.text for passage in claimed], purpose="passage")
         self._store.index(
             embedder.identity,
@@ -116,7 +113,7 @@ class Indexer:
                     while self._urgent and not self._is_closed:
                         time.sleep(0.005)
                     with self._work:
-                        if self._is_closed or not self._embed_some(None):
+                        if self._is_closed or not self._embed(self._store.claim(BATCH, LEASE_SECONDS)):
                             break
             except CommonplaceError:
                 # Searches meet the same error and tell of it; here it only means to wait.

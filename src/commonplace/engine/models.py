@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
-from commonplace.embedding import Embedder, create_embedder
+from commonplace.embedding import Embedder
 from commonplace.errors import CommonplaceError, ConfigurationError
 
 
 class Models:
     """The embedder that the caller chose, and those of models that a book still holds vectors of."""
 
-    def __init__(self, chosen: Embedder) -> None:
+    def __init__(self, chosen: Embedder, make: Callable[[str], Embedder]) -> None:
         self.chosen = chosen
+        self._make = make
         self._made: dict[str, Embedder] = {}
         self._mutex = threading.Lock()
 
@@ -27,22 +29,18 @@ class Models:
             return self.chosen
         with self._mutex:
             if identity not in self._made:
-                self._made[identity] = _make(identity, self.chosen.identity)
+                self._made[identity] = self._make_by_identity(identity)
             return self._made[identity]
 
-
-def _make(identity: str, chosen: str) -> Embedder:
-    try:
-        embedder = create_embedder(identity.partition("@")[0])
-    except CommonplaceError as error:
-        raise ConfigurationError(_mismatch(identity, chosen)) from error
-    if embedder.identity != identity:
-        raise ConfigurationError(_mismatch(identity, chosen))
-    return embedder
-
-
-def _mismatch(identity: str, chosen: str) -> str:
-    return (
-        f"this book's vectors are of the model {identity}, and this program was started with {chosen}; "
-        "run `commonplace reindex` to embed it anew, or start with the book's model"
-    )
+    def _make_by_identity(self, identity: str) -> Embedder:
+        for name in (identity, identity.partition("@")[0]):  # an endpoint's address is behind an @ too
+            try:
+                embedder = self._make(name)
+            except CommonplaceError:
+                continue
+            if embedder.identity == identity:
+                return embedder
+        raise ConfigurationError(
+            f"this book's vectors are of the model {identity}, and this program was started with "
+            f"{self.chosen.identity}; run `commonplace reindex` to embed it anew, or start with the book's model"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from commonplace.entry import Draft, Entry
+from commonplace.entry import SEPARATOR, Draft, Entry
 from commonplace.errors import Conflict, NotFound
 from commonplace.store import Transaction
 
@@ -67,7 +67,11 @@ def _check_unchanged(transaction: Transaction, commit: int, begun: dict[int, Ent
     for state in begun.values():
         present = transaction.get(state.kind, state.key)
         if present is None or (present.id, present.revision) != (state.id, state.revision):
-            raise Conflict(f"commit {commit} cannot be undone: {state.kind} {state.key!r} was changed since")
+            raise Conflict(f"commit {commit} cannot be undone: {_name(state)} was changed since")
     for state in ended.values():
         if (state.kind, state.key) not in places and transaction.get(state.kind, state.key) is not None:
-            raise Conflict(f"commit {commit} cannot be undone: {state.kind} {state.key!r} exists again")
+            raise Conflict(f"commit {commit} cannot be undone: {_name(state)} exists again")
+
+
+def _name(state: Entry) -> str:
+    return f"{state.kind} {state.key.replace(SEPARATOR, '/')}"

@@ -112,28 +112,31 @@ def tree_text(space: Space, max_chars: int) -> str:
     """The directories and files, as many whole levels as fit; a last line says how many entries were left out."""
     children: dict[str, list[FileInfo]] = {}
     total = _count(space)
-    length = len(f"{_HEADING}\n{ROOT}")
-    shown = 0
+    length, listed = len(f"{_HEADING}\n{ROOT}"), 0
+    fitting = fitting_count = 0
     level, depth = [ROOT], 0
     while level:
-        listed = {path: _list(space.files, path) for path in level}
-        added = [item for items in listed.values() for item in items]
-        longer = length + sum(len(f"\n{_INDENT * depth}[D] {item.name}") for item in added)
-        if longer + len(_left_out(total - shown - len(added))) > max_chars:
+        below = {path: _list(space.files, path) for path in level}
+        items = [item for items in below.values() for item in items]
+        length += sum(len(f"\n{_INDENT * depth}{_line(item)}") for item in items)
+        if length > max_chars:
             break
-        children |= listed
-        length, shown, depth = longer, shown + len(added), depth + 1
-        level = [item.path for item in added if item.kind == "directory"]
-    if not children:
-        return _first_lines(space.files.list(ROOT), total, max_chars)
-    return _fit("\n".join([_HEADING, ROOT, *_lines(children, ROOT, 0)]), _left_out(total - shown), max_chars)
+        children |= below
+        listed, depth = listed + len(items), depth + 1
+        # The whole tree may fit where a part of it and the line for the rest does not.
+        if length + len(_left_out(total - listed)) <= max_chars:
+            fitting, fitting_count = depth, listed
+        level = [item.path for item in items if item.kind == "directory"]
+    if not fitting:
+        return _first_lines(_list(space.files, ROOT), total, max_chars)
+    return "\n".join([_HEADING, ROOT, *_lines(children, ROOT, fitting)]) + _left_out(total - fitting_count)
 
 
-def _lines(children: Mapping[str, Sequence[FileInfo]], path: str, depth: int) -> list[str]:
+def _lines(children: Mapping[str, Sequence[FileInfo]], path: str, levels: int, indent: str = "") -> list[str]:
     lines = []
-    for item in children.get(path, ()):
-        lines.append(_INDENT * depth + _line(item))
-        lines += _lines(children, item.path, depth + 1)
+    for item in children.get(path, ()) if levels else ():
+        lines.append(indent + _line(item))
+        lines += _lines(children, item.path, levels - 1, indent + _INDENT)
     return lines
 
 

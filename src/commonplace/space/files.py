@@ -56,6 +56,14 @@ class Removed:
     commit: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How many files and directories went along, and the commit that `Space.undo` takes back."""
+
+    entries: int
+    commit: int | None
+
+
 class Files:
     """The files of one namespace."""
 
@@ -216,8 +224,8 @@ class Files:
         (files, directories), commit = self._handle.write(work)
         return Removed(files, directories, commit)
 
-    def move(self, old: str, new: str) -> int:
-        """Give a file or a directory another path; how many entries went along."""
+    def move(self, old: str, new: str) -> Moved:
+        """Give a file, or a directory with everything in it, another path; one change, to be undone whole."""
         old, new = self._file_path(old), self._file_path(new)
         if (new + "/").startswith(old + "/"):
             raise InvalidInput(f"{old} cannot be moved into itself ({new})")
@@ -238,7 +246,7 @@ class Files:
                     moved += transaction.move_range(kind, _below(old), _below(new), heading_of)
             return moved
 
-        return self._handle.write(work)[0]
+        return Moved(*self._handle.write(work))
 
     # Rules
 

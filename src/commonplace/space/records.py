@@ -137,16 +137,16 @@ class Records:
 
         return record_of(self._handle.write(work)[0])
 
-    def delete(self, id: str) -> Record:
-        """Delete a record; `restore` brings it back."""
+    def delete(self, id: str) -> int:
+        """Delete a record; the commit, which `Space.undo` takes back."""
 
-        def work(transaction: Transaction) -> Entry:
-            entry = transaction.delete(RECORD, _check_id(id))
-            if entry is None:
+        def work(transaction: Transaction) -> None:
+            if transaction.delete(RECORD, _check_id(id)) is None:
                 raise NotFound(f"Memory {id} not found")
-            return entry
 
-        return record_of(self._handle.write(work)[0])
+        _, commit = self._handle.write(work)
+        assert commit is not None
+        return commit
 
     def list(
         self,

@@ -84,12 +84,15 @@ def unnameable(directory: int) -> list[str]:
 def read_text(directory: int, name: str, max_bytes: int) -> str:
     """The text of a file."""
     descriptor = _open(name, _FILE_FLAGS, directory)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         _refuse_special(name, status)
         if stat.S_ISDIR(status.st_mode):
             raise MemoryException(f"{name} is a directory", "is_directory")
-        content = file.read(max_bytes + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > max_bytes:
         raise MemoryException(f"{name} has more than {max_bytes:,} bytes", "too_large", count=max_bytes)
     try:

@@ -158,13 +158,13 @@ class FolderMemoryStore:
         try:
             top = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise Unavailable(f"the memory's folder {self._folder} cannot be opened: {error.strerror}") from error
+            raise Unavailable(f"the memory's folder cannot be opened: {error.strerror}") from error
         try:
             if to_write:
                 fcntl.flock(top, fcntl.LOCK_EX)
             yield top
         except OSError as error:
-            raise Unavailable(f"the memory's folder {self._folder} cannot be used: {error.strerror}") from error
+            raise Unavailable(f"the memory's folder cannot be used: {error.strerror}") from error
         finally:
             os.close(top)
 

@@ -332,12 +332,12 @@ class SQLiteStore(Store):
         self._run(lambda group: vectors.aim(self._writing, model, dimensions))
         self._drop_retired()
 
-    def claim(self, limit: int, lease_seconds: float) -> list[Pending]:
+    def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
         with self._reading() as connection:
             if not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
                 return []
         claimed: list[Pending] = self._run(
-            lambda group: vectors.claim(self._writing, limit, lease_seconds, self._clock())
+            lambda group: vectors.claim(self._writing, limit, lease_seconds, self._clock(), even_leased=even_leased)
         )
         return claimed
 

@@ -68,10 +68,11 @@ def aim(connection: Connection, model: str, dimensions: int) -> None:
     _promote_when_done(connection)
 
 
-def claim(connection: Connection, limit: int, lease_seconds: float, now: int) -> list[Pending]:
+def claim(connection: Connection, limit: int, lease_seconds: float, now: int, *, even_leased: bool) -> list[Pending]:
     """Lease the newest passages: what was written last is what the next search most likely asks for."""
     chosen = connection.execute(
-        "SELECT chunk, attempts FROM pending WHERE ready_at <= ? ORDER BY chunk DESC LIMIT ?", (now, limit)
+        "SELECT chunk, attempts FROM pending WHERE ready_at <= ? OR ? ORDER BY chunk DESC LIMIT ?",
+        (now, even_leased, limit),
     ).fetchall()
     for chunk, attempts in chosen:
         seconds = min(lease_seconds * 2**attempts, LONGEST_LEASE_SECONDS)
