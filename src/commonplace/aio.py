@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from commonplace import book as sync
 from commonplace.checks import Namespace
+from commonplace.limits import Limits
 from commonplace.space.files import FileInfo, Files
 from commonplace.space.records import Records
 from commonplace.space.space import Space
@@ -126,6 +127,10 @@ class AsyncSpace:
     @property
     def namespace(self) -> Namespace:
         return self._wrapped.namespace
+
+    @property
+    def limits(self) -> Limits:
+        return self._wrapped.limits
 
     @cached_property
     def files(self) -> AsyncFiles:

@@ -132,7 +132,8 @@ TABLE = [
     (
         "view of a directory",
         {"command": "view", "path": "/memories"},
-        "Here're the files and directories up to 2 levels deep in /memories:\n4.0K\t/memories\n4.0K\t/memories/.hidden\n"
+        "Here're the files and directories up to 2 levels deep in /memories:\n4.0K\t/memories\n"
+        "4.0K\t/memories/.hidden\n"
         "0B\t/memories/.hidden/x\n4.0K\t/memories/a\n4.0K\t/memories/a/b\n6B\t/memories/a/six\n11B\t/memories/notes.txt",
         "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items:\n4K\t/memories\n"
         "4K\t/memories/a/\n4K\t/memories/a/b/\n6B\t/memories/a/six\n11B\t/memories/notes.txt",
@@ -142,7 +143,8 @@ TABLE = [
         {"command": "view", "path": "/memories/a//"},
         "Here're the files and directories up to 2 levels deep in /memories/a:\n4.0K\t/memories/a\n"
         "4.0K\t/memories/a/b\n4B\t/memories/a/b/deep.txt\n6B\t/memories/a/six",
-        "Here're the files and directories up to 2 levels deep in /memories/a, excluding hidden items:\n4K\t/memories/a\n"
+        "Here're the files and directories up to 2 levels deep in /memories/a, excluding hidden items:\n"
+        "4K\t/memories/a\n"
         "4K\t/memories/a/b/\n4B\t/memories/a/b/deep.txt\n6B\t/memories/a/six",
     ),
     (
@@ -205,7 +207,8 @@ TABLE = [
         "str_replace, several",
         {"command": "str_replace", "path": NOTES, "old_str": "one", "new_str": ""},
         "!No replacement was performed. Multiple occurrences of old_str in lines: 1, 3",
-        "!No replacement was performed. Multiple occurrences of old_str `one` in lines: 1, 3. Please ensure it is unique",
+        "!No replacement was performed. Multiple occurrences of old_str `one` in lines: 1, 3. "
+        "Please ensure it is unique",
     ),
     (
         "str_replace of an empty text",

@@ -116,11 +116,15 @@ def tree_text(space: Space, max_chars: int) -> str:
     fitting = fitting_count = 0
     level, depth = [ROOT], 0
     while level:
-        below = {path: _list(space.files, path) for path in level}
-        items = [item for items in below.values() for item in items]
-        length += sum(len(f"\n{_INDENT * depth}{_line(item)}") for item in items)
+        below: dict[str, list[FileInfo]] = {}
+        for path in level:
+            below[path] = _list(space.files, path)
+            length += sum(len(f"\n{_INDENT * depth}{_line(item)}") for item in below[path])
+            if length > max_chars:
+                break  # a level that does not fit is not listed to its end
         if length > max_chars:
             break
+        items = [item for listing in below.values() for item in listing]
         children |= below
         listed, depth = listed + len(items), depth + 1
         # The whole tree may fit where a part of it and the line for the rest does not.

@@ -22,7 +22,7 @@ _MAX_DECODINGS = 10
 
 def normalise(path: object, limits: Limits) -> str:
     """Return the path in its one form, `/notes/today`: a leading `/`, none at the end, none doubled, in NFC."""
-    text = check_text("path", path, max_bytes=4 * limits.path_bytes)
+    text = _check_characters(path, limits)
     text = unicodedata.normalize("NFC", re.sub(r"[/\\]+", "/", text)).strip("/")
     if not text:
         return ROOT
@@ -35,6 +35,19 @@ def normalise(path: object, limits: Limits) -> str:
     if len(segments) > limits.path_segments:
         raise TooLarge(f"path has {len(segments)} segments; at most {limits.path_segments} are allowed")
     return normal
+
+
+def _check_characters(path: object, limits: Limits) -> str:
+    try:
+        return check_text("path", path, max_bytes=4 * limits.path_bytes)
+    except TooLarge:
+        raise
+    except InvalidInput as error:
+        if not isinstance(path, str):
+            raise
+        bad = re.compile("[\x00\ud800-\udfff]")
+        segment = next(part for part in re.split(r"[/\\]", path) if bad.search(part))
+        raise InvalidPath(str(error), segment) from error
 
 
 def _check_segment(segment: str) -> None:

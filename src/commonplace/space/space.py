@@ -46,6 +46,10 @@ class Space:
     def namespace(self) -> Namespace:
         return self._handle.namespace
 
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
     @cached_property
     def files(self) -> Files:
         return Files(self._handle, self._limits)

@@ -1,0 +1,244 @@
+"""Records through the library: the same content is the same record, whoever saves it and however it is written."""
+
+from __future__ import annotations
+
+import json
+import threading
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonplace import InvalidInput, NotFound, Space, TooLarge
+from commonplace.space.records import canonical, content_hash
+
+
+def save(space: Space, content: Any = "text", **fields: Any) -> Any:
+    return space.records.create(**{"type": "note", "source": "s", "confidence": 0.5, "content": content, **fields})
+
+
+@pytest.mark.promise("records-upsert-merges")
+def test_saving_the_same_again_merges_tags_and_keeps_the_larger_confidence(space: Space, clock: Any) -> None:
+    first = save(space, {"b": [1, {"d": 2, "c": 3}], "a": "ü"}, tags=["x", "y"], confidence=0.9)
+    clock.advance(60)
+    second = save(space, {"a": "ü", "b": [1.0, {"c": 3, "d": 2}]}, tags=["z", "y"], confidence=0.4)
+    assert second.id == first.id
+    assert (second.tags, second.confidence, second.hash) == (("x", "y", "z"), 0.9, first.hash)
+    assert second.created_at == first.created_at
+    assert (second.updated_at - first.updated_at).total_seconds() == 60
+    assert save(space, {"a": "ü", "b": [1, {"c": 3, "d": 2}]}, confidence=1).confidence == 1.0
+    assert [record.id for record in space.records.list().records] == [first.id]
+    assert space.records.get(first.id).content == {"a": "ü", "b": [1, {"c": 3, "d": 2}]}
+
+
+@pytest.mark.promise("records-identity")
+@pytest.mark.parametrize(
+    "change",
+    [{"type": "todo"}, {"source": "t"}, {"content": ["b", "a"]}, {"content": {"a": ["a", "b"]}}, {"content": "a,b"},
+     {"type": "notes", "source": ""}],
+)  # fmt: skip
+def test_another_type_source_content_or_order_is_another_record(space: Space, change: dict[str, Any]) -> None:
+    first = save(space, ["a", "b"])
+    if change.get("source") == "":
+        change = {"type": "note s", "source": " "}
+        with pytest.raises(InvalidInput):
+            save(space, ["a", "b"], **change)
+        return
+    assert save(space, **{"content": ["a", "b"], **change}).id != first.id
+
+
+@pytest.mark.promise("records-identity")
+def test_the_hash_is_sha_256_over_canonical_json(space: Space) -> None:
+    record = save(space, {"z": 1.0, "a": [True, None, "ü", 1.5, -0.0, 1e3]})
+    text = '{"content":{"a":[true,null,"ü",1.5,0,1000],"z":1},"source":"s","type":"note"}'
+    assert record.hash == sha256(text.encode()).hexdigest()
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False, allow_infinity=False),
+              st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(json_values)
+def test_canonical_json_does_not_depend_on_key_order_and_reads_back_equal(value: Any) -> None:
+    def turned(item: Any) -> Any:
+        if isinstance(item, dict):
+            return {key: turned(item[key]) for key in reversed(list(item))}
+        return [turned(one) for one in item] if isinstance(item, list) else item
+
+    assert canonical(value) == canonical(turned(value))
+    assert json.loads(canonical(value)) == value
+    assert content_hash("t", "s", value) == content_hash("t", "s", json.loads(json.dumps(value)))
+    assert " " not in canonical(value).replace(" ", "", 0) or any(" " in text for text in [json.dumps(value)])
+
+
+@pytest.mark.promise("records-upsert-atomic")
+def test_threads_that_save_the_same_record_leave_one_with_all_tags(space: Space) -> None:
+    def run(number: int) -> None:
+        for step in range(5):
+            save(space, {"same": True}, tags=[f"t{number}", f"s{step}"], confidence=number / 10)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (record,) = space.records.list().records
+    assert set(record.tags) == {f"t{number}" for number in range(8)} | {f"s{step}" for step in range(5)}
+    assert (record.confidence, record.revision) == (0.7, 40)
+
+
+@pytest.mark.promise("records-messages")
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"type": ""}, "type is required and must be a non-empty string"),
+        ({"type": "  "}, "type is required and must be a non-empty string"),
+        ({"type": None}, "type is required and must be a non-empty string"),
+        ({"content": None}, "content is required"),
+        ({"source": ""}, "source is required and must be a non-empty string"),
+        ({"source": 5}, "source is required and must be a non-empty string"),
+        ({"confidence": None}, "confidence is required and must be a number between 0 and 1"),
+        ({"confidence": 1.01}, "confidence is required and must be a number between 0 and 1"),
+        ({"confidence": -0.01}, "confidence is required and must be a number between 0 and 1"),
+        ({"confidence": float("nan")}, "confidence is required and must be a number between 0 and 1"),
+        ({"confidence": True}, "confidence is required and must be a number between 0 and 1"),
+        ({"tags": [f"t{n}" for n in range(21)]}, "tags array cannot have more than 20 items"),
+        ({"tags": ["a b"]}, 'invalid tag: "a b"'),
+        ({"tags": ["ok", "Ü"]}, 'invalid tag: "Ü"'),
+        ({"tags": [""]}, 'invalid tag: ""'),
+        ({"tags": ["x" * 101]}, f'invalid tag: "{"x" * 101}"'),
+        ({"tags": [5]}, 'invalid tag: "5"'),
+        ({"content": "x" * 9_999}, "content is too large (max 10000 characters)"),
+    ],
+)
+def test_what_is_wrong_is_told_in_the_contracts_words(space: Space, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        save(space, **fields)
+    assert str(error.value) == message
+    assert space.records.list().records == ()
+
+
+@pytest.mark.parametrize("content", [float("inf"), {1: 2}, {"a": b"x"}, {"a": object()}, "\x00", "\ud800", {"a\x00": 1}])
+def test_content_that_json_cannot_hold_is_refused(space: Space, content: Any) -> None:
+    with pytest.raises(InvalidInput):
+        save(space, content)
+
+
+def test_a_number_of_many_digits_is_refused_or_kept(space: Space) -> None:
+    try:
+        record = save(space, {"n": 10**5_000})
+    except InvalidInput:
+        return
+    assert space.records.get(record.id).content == {"n": 10**5_000}
+
+
+@pytest.mark.promise("records-tags")
+def test_tags_are_trimmed_lowered_and_kept_once(space: Space) -> None:
+    record = save(space, tags=[" Project:X ", "project:x", "A_b-1"])
+    assert record.tags == ("project:x", "a_b-1")
+    assert len(save(space, tags=[f"t{number}" for number in range(20)]).tags) == 22  # the limit bounds a call
+
+
+@pytest.mark.promise("records-content-limit")
+def test_the_content_limit_counts_characters_of_canonical_json(space: Space) -> None:
+    assert save(space, "ü" * 9_998).content == "ü" * 9_998
+    with pytest.raises(TooLarge):
+        save(space, "ü" * 9_999)
+
+
+@pytest.mark.promise("records-list")
+def test_a_list_is_the_newest_first_by_type_and_all_or_any_tags(space: Space, clock: Any) -> None:
+    ids = []
+    for number, (kind, tags) in enumerate([("note", ["a"]), ("todo", ["a", "b"]), ("note", ["b"]), ("note", ["a", "b"])]):
+        clock.advance()
+        ids.append(save(space, number, type=kind, tags=tags).id)
+
+    def listed(**options: Any) -> list[int]:
+        return [ids.index(record.id) for record in space.records.list(**options).records]
+
+    assert listed() == [3, 2, 1, 0]
+    assert listed(type="note") == [3, 2, 0]
+    assert listed(tags=["a", "b"]) == [3, 1]
+    assert listed(tags=["A ", "b"], match="any") == [3, 2, 1, 0]
+    assert listed(type="note", tags=["a"], filter={"confidence": {"$gte": 0.5}}) == [3, 0]
+    assert listed(type="none") == []
+    page = space.records.list(limit=3)
+    assert [ids.index(record.id) for record in page.records] == [3, 2, 1]
+    assert listed(cursor=page.cursor) == [0]
+
+
+@pytest.mark.promise("records-edit-in-place")
+def test_an_update_edits_in_place_what_is_given(space: Space, clock: Any) -> None:
+    record = save(space, {"a": 1}, tags=["x"], confidence=0.3)
+    clock.advance()
+    changed = space.records.update(record.id, content={"a": 2})
+    assert (changed.id, changed.content, changed.tags, changed.confidence) == (record.id, {"a": 2}, ("x",), 0.3)
+    assert (changed.created_at, changed.revision) == (record.created_at, 2)
+    assert changed.hash != record.hash
+    assert space.records.update(record.id, tags=[], confidence=0.1, type="todo").tags == ()
+    assert save(space, {"a": 1}).id != record.id
+    with pytest.raises(NotFound, match=r"^Memory missing not found$"):
+        space.records.update("missing", content=1)
+    with pytest.raises(InvalidInput):
+        space.records.update(record.id, confidence=2)
+    assert space.records.get(record.id).confidence == 0.1
+
+
+@pytest.mark.promise("records-edit-joins")
+@pytest.mark.parametrize("edited", ["older", "newer"])
+def test_an_update_that_makes_two_records_equal_joins_them_under_the_older_id(space: Space, clock: Any, edited: str) -> None:
+    older = save(space, "one", tags=["x"], confidence=0.9)
+    clock.advance()
+    newer = save(space, "two", tags=["y"], confidence=0.2)
+    clock.advance()
+    joined = space.records.update(*(older.id,) if edited == "older" else (newer.id,),
+                                  content="two" if edited == "older" else "one")  # fmt: skip
+    assert joined.id == older.id
+    assert (set(joined.tags), joined.confidence, joined.created_at) == ({"x", "y"}, 0.9, older.created_at)
+    assert joined.content == ("two" if edited == "older" else "one")
+    assert [record.id for record in space.records.list().records] == [older.id]
+    with pytest.raises(NotFound):
+        space.records.get(newer.id)
+    assert space.stats().entries == {"record": 1}
+    space.undo(3)
+    assert {record.id: record.content for record in space.records.list().records} == {older.id: "one", newer.id: "two"}
+
+
+def test_a_deleted_record_comes_back_with_restore(space: Space) -> None:
+    record = save(space, "text", tags=["x"])
+    assert space.records.delete(record.id) == record
+    with pytest.raises(NotFound, match=f"Memory {record.id} not found"):
+        space.records.get(record.id)
+    with pytest.raises(NotFound):
+        space.records.delete(record.id)
+    space.restore("record", record.id, 1)
+    back = space.records.get(record.id)
+    assert (back.id, back.content, back.tags, back.revision) == (record.id, "text", ("x",), 3)
+    assert save(space, "text").id == record.id
+
+
+def test_a_record_may_end_by_itself_and_be_saved_anew(space: Space, clock: Any) -> None:
+    record = save(space, "fleeting", ttl_seconds=10)
+    save(space, "fleeting", tags=["t"])
+    assert space.records.get(record.id).expires_at == record.expires_at
+    clock.advance(10)
+    with pytest.raises(NotFound):
+        space.records.get(record.id)
+    assert save(space, "fleeting").id != record.id
+
+
+def test_undo_of_a_save_that_changed_only_the_end_takes_it_back(space: Space, clock: Any) -> None:
+    record = save(space, "text")
+    save(space, "text", ttl_seconds=10)
+    space.undo(2)
+    assert space.records.get(record.id).expires_at is None
+    save(space, "text")
+    space.undo(4)
+    clock.advance(100)
+    assert space.records.get(record.id).content == "text"

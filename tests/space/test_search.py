@@ -1,0 +1,326 @@
+"""Search through the library: finds by words and by meaning, what was written last included; never what is gone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import commonplace
+from commonplace import InvalidInput, Space, TooLarge, Unavailable
+from commonplace.space.times import moment
+
+
+def keys(space: Space, query: str, **options: Any) -> list[str]:
+    return [hit.key for hit in space.search(query, **options)]
+
+
+def by_words(space: Space, query: str, **options: Any) -> list[str]:
+    return [hit.key for hit in space.search(query, **options) if "keyword" in hit.parts]
+
+
+@pytest.mark.promise("engine-identifiers-findable")
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("call getUserById(id) first", "getUserById"),
+        ("call getUserById(id) first", "user by id"),
+        ("call getUserById(id) first", "get_user_by_id"),
+        ("fails with ERR_2048 at night", "ERR_2048"),
+        ("fails with ERR_2048 at night", "err 2048"),
+        ("set max_retry_count to 5", "max_retry_count"),
+        ("set max_retry_count to 5", "retry"),
+        ("see src/commonplace/store.py:12", "store.py"),
+        ("costs 1,250,000 euro", "1250000"),
+        ("on 2026-01-31 at noon", "2026-01-31"),
+        ("the café in Zürich", "cafe zurich"),
+        ("the cafe in Zurich", "CAFÉ ZÜRICH"),
+        ("straße", "STRASSE"),
+        ("東京都に住んでいます", "東京"),
+        ("東京都に住んでいます", "住んで"),
+        ("그는 서울에 살아요", "서울"),
+        ("Он живёт в Москве", "москве"),
+        ("ในกรุงเทพ", "กรุงเทพ"),
+        ("ship it \U0001f680", "\U0001f680"),
+        ("mail alice@example.com", "alice@example.com"),
+        ("they were running tests", "run test"),
+        ("C++ and C#", "c++"),
+        ("it is what it is", "what is it"),
+    ],
+)
+def test_a_text_is_found_by_its_words_in_any_script_and_spelling(space: Space, text: str, query: str) -> None:
+    space.files.write("/target", text)
+    for number in range(3):
+        space.files.write(f"/other{number}", "Nothing alike stands here, only filler words.")
+    assert by_words(space, query)[0] == "/target"
+
+
+@pytest.mark.promise("engine-any-query-is-safe")
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(query=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=60))
+@example('"')
+@example("NEAR(a b, 5)")
+@example("terms:words AND OR NOT")
+@example("*")
+@example("words*")
+@example("^words")
+@example("a\"b'c; DROP TABLE entry; --")
+@example("{}[]()|&!~^$#@%+-=<>,.?/\\")
+@example("words " * 10_000)
+@example("w" * 99_999)
+@example("".join(f"word{number} " for number in range(8_000)))
+def test_any_query_is_answered(space: Space, query: str) -> None:
+    space.files.write("/f", "some words")
+    if not query.strip():
+        with pytest.raises(InvalidInput):
+            space.search(query)
+        return
+    for hit in space.search(query):
+        assert 0 <= hit.score <= 1
+
+
+@pytest.mark.parametrize("query", ["", "  ", "\n", None, 5, "a\x00b", "\ud800"])
+def test_a_query_that_asks_nothing_is_refused(space: Space, query: Any) -> None:
+    with pytest.raises(InvalidInput):
+        space.search(query)
+
+
+def test_an_endless_query_is_refused_at_once_and_an_endless_word_is_stored(space: Space) -> None:
+    with pytest.raises(TooLarge):
+        space.search("x" * 1_000_000)
+    begin = time.monotonic()
+    space.files.write("/f", "y" * 1_000_000 + " needle")
+    assert by_words(space, "needle") == ["/f"]
+    assert by_words(space, "y" * 90_000) == ["/f"]
+    assert time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1_001])
+def test_a_limit_or_offset_out_of_bounds_is_refused(space: Space, limit: int) -> None:
+    with pytest.raises(InvalidInput, match="limit"):
+        space.search("x", limit=limit)
+    with pytest.raises(InvalidInput, match="offset"):
+        space.search("x", offset=-1)
+
+
+@pytest.mark.promise("engine-search-sees-writes")
+def test_the_next_search_after_a_write_sees_it_by_words_and_by_meaning(space: Space) -> None:
+    for number in range(10):
+        space.files.write(f"/f{number}", f"unique{number} thing")
+        (first, *_) = space.search(f"unique{number}")
+        assert first.key == f"/f{number}"
+        assert set(first.parts) == {"keyword", "meaning"}
+    space.files.write("/f3", "altogether different")
+    assert "/f3" not in by_words(space, "unique3")
+    assert keys(space, "altogether different")[0] == "/f3"
+
+
+@pytest.mark.promise("engine-deleted-never-found")
+def test_a_deleted_file_never_appears_in_search(space: Space) -> None:
+    for number in range(20):
+        space.files.write(f"/f{number}", f"zebra {number}")
+    assert len(keys(space, "zebra", limit=50)) == 20
+    for number in range(0, 20, 2):
+        space.files.delete(f"/f{number}")
+    assert sorted(keys(space, "zebra", limit=50)) == sorted(f"/f{number}" for number in range(1, 20, 2))
+    space.files.move("/f1", "/moved")
+    assert "/f1" not in keys(space, "zebra", limit=50)
+    assert "/moved" in keys(space, "zebra", limit=50)
+    space.files.delete("/")
+    assert keys(space, "zebra") == []
+
+
+def test_a_page_is_full_and_pages_follow_one_another(space: Space) -> None:
+    for number in range(30):
+        space.files.write(f"/f{number}", "zebra " * (number % 5 + 1))
+    everything = keys(space, "zebra", limit=30)
+    assert sorted(everything) == sorted(f"/f{number}" for number in range(30))
+    assert [key for start in range(0, 30, 7) for key in keys(space, "zebra", limit=7, offset=start)] == everything
+    assert keys(space, "zebra", limit=5, offset=30) == []
+
+
+def test_scores_fall_and_tell_their_parts(space: Space) -> None:
+    space.files.write("/same", "blue green deployment")
+    space.files.write("/part", "green grass and a lot of other things to read about")
+    space.files.write("/none", "unrelated")
+    hits = space.search("blue green deployment")
+    assert [hit.key for hit in hits][:2] == ["/same", "/part"]
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert hits[0].score > 0.9
+    for hit in hits:
+        assert 0 <= hit.score <= 1
+        assert all(0 <= part <= 1 for part in hit.parts.values())
+        assert set(hit.parts) <= {"keyword", "meaning"}
+    assert hits[0].snippet
+    assert space.search("blue green deployment").hits == hits.hits
+
+
+def test_kinds_types_tags_fields_and_times_narrow_a_search(space: Space, clock: Any) -> None:
+    start = clock.now
+    space.files.write("/f", "zebra in a file")
+    clock.advance(10)
+    note = space.records.create(
+        type="note", content={"text": "zebra note", "size": 3}, source="s", confidence=0.5, tags=["a", "b"]
+    )
+    clock.advance(10)
+    todo = space.records.create(type="todo", content={"text": "zebra todo"}, source="s", confidence=0.9, tags=["b"])
+    found = {"/f": "f", note.id: "n", todo.id: "t"}
+
+    def narrowed(**options: Any) -> str:
+        return "".join(sorted(found[key] for key in keys(space, "zebra", **options)))
+
+    assert narrowed() == "fnt"
+    assert narrowed(kinds=["file"]) == "f"
+    assert narrowed(kinds=["record"]) == "nt"
+    assert narrowed(type="note") == "n"
+    assert narrowed(tags=["b"]) == "nt"
+    assert narrowed(tags=["a", "B "]) == "n"
+    assert narrowed(tags=["a", "b"], match="any") == "nt"
+    assert narrowed(filter={"size": {"$gt": 2}}) == "n"
+    assert narrowed(filter={"confidence": {"$gte": 0.9}}) == "t"
+    assert narrowed(filter={"size": {"$ne": 3}}) == "ft"
+    assert narrowed(after=moment(start + 5_000_000)) == "nt"
+    assert narrowed(before=moment(start + 15_000_000)) == "fn"
+    assert narrowed(after=moment(start + 5_000_000).isoformat(), before=moment(start + 15_000_000)) == "n"
+    with pytest.raises(InvalidInput):
+        space.search("zebra", kinds=["nonsense"])
+    with pytest.raises(InvalidInput):
+        space.search("zebra", filter={"a": {"$near": 1}})
+
+
+def test_a_filter_that_few_pass_still_fills_the_page(space: Space) -> None:
+    for number in range(150):
+        space.files.write(f"/f{number}", "zebra zebra")
+    for number in range(5):
+        space.records.create(type="note", content=f"one zebra among many words {number}", source="s", confidence=1)
+    assert len(keys(space, "zebra", kinds=["record"], limit=5)) == 5
+
+
+@pytest.mark.promise("engine-long-texts")
+def test_a_long_text_is_found_by_a_passage_anywhere_in_it_and_once(space: Space) -> None:
+    filler = "Nothing of interest happens in this sentence of the report. " * 80
+    space.files.write("/long", filler + "The zebra sleeps at noon. " + filler + "A yak wakes up. " + filler)
+    space.files.write("/short", "No animals here.")
+    for query, words in (("zebra sleeps", "zebra"), ("yak wakes", "yak")):
+        hits = space.search(query)
+        assert [hit.key for hit in hits].count("/long") == 1
+        assert hits[0].key == "/long"
+        assert words in hits[0].entry.text[hits[0].start : hits[0].end]
+        assert words in hits[0].snippet
+    space.files.append("/long", "At the very end a quokka.")
+    assert "quokka" in space.search("quokka")[0].snippet
+
+
+@pytest.mark.promise("engine-as-of-search")
+def test_a_search_of_the_past_finds_what_was_there_then(space: Space, clock: Any) -> None:
+    space.files.write("/kept", "zebra kept")
+    space.files.write("/edited", "zebra before")
+    space.files.write("/deleted", "zebra deleted")
+    space.files.write("/expiring", "zebra expiring", ttl_seconds=5)
+    space.search("zebra")
+    then = moment(clock.advance(1))
+    clock.advance(10)
+    space.files.write("/edited", "yak after")
+    space.files.delete("/deleted")
+    space.files.write("/new", "zebra new")
+    space.files.move("/kept", "/renamed")
+    found = {hit.key: hit.entry.value for hit in space.search("zebra", as_of=then) if "keyword" in hit.parts}
+    assert found == {
+        "/kept": "zebra kept", "/edited": "zebra before", "/deleted": "zebra deleted", "/expiring": "zebra expiring"
+    }  # fmt: skip
+    assert all("meaning" in hit.parts for hit in space.search("zebra", as_of=then))
+    assert set(by_words(space, "zebra")) == {"/renamed", "/new"}
+    assert by_words(space, "yak", as_of=then) == []
+    assert keys(space, "zebra", as_of=moment(1)) == []
+
+
+@pytest.mark.promise("engine-keywords-without-model")
+def test_without_a_model_keywords_answer_and_a_notice_says_so(space: Space, embedder: Any) -> None:
+    space.files.write("/f", "zebra")
+    embedder.error = Unavailable("the model cannot be loaded; install it")
+    result = space.search("zebra")
+    assert [hit.key for hit in result] == ["/f"]
+    assert set(result[0].parts) == {"keyword"}
+    assert any("keywords only" in notice and "install it" in notice for notice in result.notices)
+    embedder.error = None
+    result = space.search("zebra")
+    assert set(result[0].parts) == {"keyword", "meaning"}
+    assert result.notices == ()
+
+
+@pytest.mark.promise("engine-model-change")
+def test_a_new_model_takes_over_while_the_old_vectors_serve(book: commonplace.Book, embedder: Any) -> None:
+    from conftest import WordEmbedder
+
+    space = book.space("user", "u1")
+    for number in range(30):
+        space.files.write(f"/f{number}", f"zebra {number}")
+    space.search("zebra")
+    before = len(embedder.embedded)
+    newer = WordEmbedder("words@2", 32)
+    seen: list[int] = []
+
+    def stop_halfway(done: int, total: int | None, word: str) -> None:
+        seen.append(done)
+        if done >= 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        book.reindex(newer, progress=stop_halfway)
+    halfway = len(newer.embedded)
+    assert 0 < halfway < 30
+    result = space.search("zebra", limit=30)
+    assert {frozenset(hit.parts) for hit in result} == {frozenset({"keyword", "meaning"})}
+    assert any("words@2" in notice for notice in result.notices)
+    assert book.stats().model == "words@1"
+    book.reindex(newer)
+    assert book.stats().model == "words@2"
+    assert len(newer.embedded) <= 30 + 8  # the half that was done is not done again, but for one batch in hand
+    result = space.search("zebra", limit=30)
+    assert {frozenset(hit.parts) for hit in result} == {frozenset({"keyword", "meaning"})}
+    assert result.notices == ()
+    assert len(embedder.embedded) == before
+    assert book.stats().vectors == 30
+    assert book.verify() == []
+
+
+def test_a_book_of_another_model_answers_by_keywords_and_says_what_to_do(open_book: Any) -> None:
+    from conftest import WordEmbedder
+
+    first = open_book()
+    first.space("user", "u1").files.write("/f", "zebra")
+    first.space("user", "u1").search("zebra")
+    first.close()
+    second = open_book(embedder=WordEmbedder("other@1", 16))
+    result = second.space("user", "u1").search("zebra")
+    assert [hit.key for hit in result] == ["/f"]
+    assert any("reindex" in notice for notice in result.notices)
+    second.reindex()
+    result = second.space("user", "u1").search("zebra")
+    assert set(result[0].parts) == {"keyword", "meaning"}
+    assert result.notices == ()
+
+
+def test_the_background_indexer_embeds_without_being_asked(open_book: Any, embedder: Any) -> None:
+    book = open_book(background=True, clock=None)
+    for number in range(20):
+        book.space("user", f"u{number}").files.write("/f", f"text {number}")
+    deadline = time.monotonic() + 10
+    while book.stats().pending and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert book.stats().pending == 0
+    assert book.stats().vectors == 20
+
+
+def test_two_books_on_one_file_find_what_the_other_wrote(open_book: Any) -> None:
+    one, two = open_book(), open_book()
+    for number in range(5):
+        one.space("user", "u1").files.write(f"/one{number}", f"zebra {number}")
+        found = two.space("user", "u1").search("zebra", limit=20)
+        assert len(found) == number + 1
+        assert all("meaning" in hit.parts for hit in found)
+    two.space("user", "u1").files.delete("/one2")
+    assert "/one2" not in keys(one.space("user", "u1"), "zebra", limit=20)

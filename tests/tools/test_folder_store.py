@@ -1,0 +1,265 @@
+"""A memory in a plain folder: private, whole after every write, never outside of itself; taken in and written out."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from anthropic.tools import BetaLocalFilesystemMemoryTool
+
+from commonplace.errors import ConfigurationError, NotFound, Unavailable
+from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, MemoryException, export_folder, import_folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "memories"
+
+
+@pytest.fixture
+def store(folder: Path) -> FolderMemoryStore:
+    return FolderMemoryStore(folder)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.promise("claude-folder-private")
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
+def test_files_and_directories_are_for_their_owner_alone_whatever_the_umask(folder, umask):
+    before = os.umask(umask)
+    try:
+        store = FolderMemoryStore(folder)
+        store.create("/memories/a/b", "one")
+        store.create("/memories/c", "one")
+        store.replace("/memories/c", "one", "two")
+        store.rename("/memories/c", "/memories/d/e")
+    finally:
+        os.umask(before)
+
+    assert [mode(path) for path in (folder.parent, folder, folder / "a", folder / "d")] == [0o700] * 4
+    assert [mode(path) for path in (folder / "a" / "b", folder / "d" / "e")] == [0o600] * 2
+
+
+@pytest.mark.promise("claude-folder-atomic")
+def test_a_reader_sees_the_old_text_or_the_new_one(store):
+    texts = ["a" * 300_000, "b" * 300_000]
+    store.create("/memories/f", texts[0])
+    is_done = threading.Event()
+    seen: set[str] = set()
+
+    def read() -> None:
+        while not is_done.is_set():
+            seen.add(store.read("/memories/f"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(40):
+        store.edit("/memories/f", lambda _, number=number: texts[number % 2])
+    is_done.set()
+    reader.join()
+
+    assert seen <= set(texts)
+    assert [entry.name for entry in store.list("/memories")] == ["f"]
+
+
+@pytest.mark.promise("claude-folder-atomic")
+def test_a_write_that_fails_leaves_the_old_text_and_no_remains(store, folder, monkeypatch):
+    store.create("/memories/f", "old")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(Unavailable, match="No space left"):
+        store.replace("/memories/f", "old", "new")
+    answer = ClaudeMemoryTool(store).call({"command": "create", "path": "/memories/g", "content": ""})
+    assert answer.is_error
+    assert answer.text == "Error: the memory's folder cannot be used: No space left on device"
+
+    assert store.read("/memories/f") == "old"
+    assert os.listdir(folder) == ["f"]
+
+
+@pytest.mark.promise("claude-folder-symlinks")
+def test_links_are_neither_listed_nor_followed_nor_replaced(store, folder, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    store.create("/memories/mine", "mine")
+    (folder / "to-file").symlink_to(outside / "secret")
+    (folder / "to-folder").symlink_to(outside)
+    (folder / "to-inside").symlink_to(folder / "mine")
+    (folder / "dangling").symlink_to(outside / "new")
+    tool = ClaudeMemoryTool(store)
+
+    assert [entry.name for entry in store.list("/memories")] == ["mine"]
+    for name in ("to-file", "to-folder", "to-folder/secret", "to-folder/new/x", "to-inside", "dangling"):
+        path = f"/memories/{name}"
+        for arguments in (
+            {"command": "view", "path": path},
+            {"command": "create", "path": path, "file_text": "written"},
+            {"command": "str_replace", "path": path, "old_str": "secret", "new_str": "written"},
+            {"command": "insert", "path": path, "insert_line": 0, "insert_text": "written"},
+            {"command": "delete", "path": path},
+            {"command": "rename", "old_path": path, "new_path": "/memories/stolen"},
+            {"command": "rename", "old_path": "/memories/mine", "new_path": path},
+        ):
+            answer = tool.call(arguments)
+            assert answer.is_error
+            assert answer.text.endswith("would escape /memories directory via symlink"), arguments
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret": "secret"}
+    assert store.read("/memories/mine") == "mine"
+
+
+@pytest.mark.promise("claude-folder-symlinks")
+def test_deleting_a_directory_does_not_follow_the_links_in_it(store, folder, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    store.create("/memories/d/x", "")
+    (folder / "d" / "link").symlink_to(tmp_path)
+
+    store.delete("/memories/d")
+
+    assert (tmp_path / "secret").read_text() == "secret"
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.promise("claude-folder-symlinks")
+def test_a_directory_that_is_swapped_for_a_link_meanwhile_leads_nowhere(store, folder, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("secret")
+    store.create("/memories/d/f", "mine")
+    is_done = threading.Event()
+
+    def swap() -> None:
+        while not is_done.is_set():
+            os.rename(folder / "d", tmp_path / "aside")
+            os.symlink(outside, folder / "d")
+            os.unlink(folder / "d")
+            os.rename(tmp_path / "aside", folder / "d")
+
+    attacker = threading.Thread(target=swap)
+    attacker.start()
+    try:
+        answers: set[str] = set()
+        for number in range(400):
+            for call in (lambda: store.read("/memories/d/f"), lambda: store.insert("/memories/d/f", 0, "x")):
+                try:
+                    answers.add(str(call())[-4:])
+                except MemoryException as error:
+                    answers.add(error.reason)
+            try:
+                store.create(f"/memories/d/{number}", "")
+            except MemoryException as error:
+                answers.add(error.reason)
+            except Unavailable:
+                continue
+    finally:
+        is_done.set()
+        attacker.join()
+
+    assert answers <= {"mine", "None", "not_found", "symlink", "not_a_directory"}
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"f": "secret"}
+
+
+@pytest.mark.promise("claude-folder-special")
+def test_what_is_no_text_file_is_refused_and_nobody_waits_for_a_pipe(store, folder):
+    os.mkfifo(folder / "pipe")
+    (folder / "binary").write_bytes(b"\xff\xfe")
+    (folder / "huge").write_bytes(b"x" * 10_000_001)
+    tool = ClaudeMemoryTool(store)
+
+    for name, text in (
+        ("pipe", "Error: The path /memories/pipe is no text file"),
+        ("binary", "Error: The path /memories/binary is no text file"),
+        ("huge", "Error: File /memories/huge exceeds maximum size of 10,000,000 bytes."),
+    ):
+        assert tool.call({"command": "view", "path": f"/memories/{name}"}).text == text
+    assert [entry.name for entry in store.list("/memories")] == ["binary", "huge"]
+    assert list(store.left_out("/memories")) == ["pipe"]
+
+
+@pytest.mark.promise("claude-folder-special")
+def test_names_that_no_path_can_have_are_left_out(store, folder):
+    for name in (b"back\\slash", b"line\nbreak", b"\xff", b"cafe\xcc\x81", b"fine"):
+        (Path(os.fsdecode(os.fsencode(folder) + b"/" + name))).write_text("x")
+
+    assert [entry.name for entry in store.list("/memories")] == ["fine"]
+    assert len(store.left_out("/memories")) == 4
+    with pytest.raises(MemoryException, match="must not begin"):
+        store.create("/memories/.commonplace-unfinished-x", "")
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="is a file"):
+        FolderMemoryStore(tmp_path / "file")
+    with pytest.raises(ConfigurationError, match="cannot be made"):
+        FolderMemoryStore(tmp_path / "file" / "below")
+
+
+def test_a_folder_that_went_away_is_unavailable(store, folder):
+    folder.rmdir()
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        store.list("/memories")
+
+
+@pytest.mark.promise("claude-folder-exchange")
+def test_a_claude_memory_directory_is_taken_into_a_space_and_written_out_again(space, tmp_path):
+    theirs = BetaLocalFilesystemMemoryTool(str(tmp_path))
+    for path, text in (("/memories/a/b.md", "one\n"), ("/memories/ü", "zwei"), ("/memories/.hidden/x", "")):
+        theirs.call({"command": "create", "path": path, "file_text": text})
+    (tmp_path / "memories" / "empty").mkdir()
+    (tmp_path / "memories" / "link").symlink_to("/etc")
+    (tmp_path / "memories" / "binary").write_bytes(b"\xff")
+
+    taken = import_folder(tmp_path / "memories", space)
+
+    assert (taken.files, taken.directories) == (3, 3)
+    assert taken.skipped == (
+        "/link: it is no text file with a usable name",
+        "/binary: binary is not UTF-8 text",
+    )
+    os.unlink(tmp_path / "memories" / "binary")
+    view = {"command": "view", "path": "/memories"}
+    assert (
+        ClaudeMemoryTool(space, wording="anthropic").call(view).text
+        == str(theirs.call(view)).replace("\n4K\t/memories/link/", "").split("\n12K")[0]
+    )
+
+    written = export_folder(space, tmp_path / "copy" / "memories")
+
+    assert (written.files, written.directories, written.skipped) == (3, 3, ())
+    os.unlink(tmp_path / "memories" / "link")
+    again = BetaLocalFilesystemMemoryTool(str(tmp_path / "copy"))
+    assert again.call(view) == theirs.call(view)
+    assert mode(tmp_path / "copy" / "memories" / "a" / "b.md") == 0o600
+
+
+@pytest.mark.promise("claude-folder-exchange")
+def test_what_is_there_already_is_overwritten_only_when_asked(space, tmp_path):
+    space.files.write("/a", "old")
+    space.files.write("/same", "same")
+    FolderMemoryStore(tmp_path, "/").create("/a", "new")
+    FolderMemoryStore(tmp_path, "/").create("/same", "same")
+
+    assert import_folder(tmp_path, space).skipped == ("/a: it exists already, with another text",)
+    assert space.files.read("/a") == "old"
+    assert export_folder(space, tmp_path).skipped == ("/a: it exists already, with another text",)
+    assert (tmp_path / "a").read_text() == "new"
+    assert export_folder(space, tmp_path, overwrite=True).skipped == ()
+    assert (tmp_path / "a").read_text() == "old"
+    space.files.replace("/a", "old", "newer")
+    assert import_folder(tmp_path, space, overwrite=True).skipped == ()
+    assert space.files.read("/a") == "old"
+
+
+def test_a_folder_that_is_not_there_is_not_imported(space, tmp_path):
+    with pytest.raises(NotFound, match="is no folder"):
+        import_folder(tmp_path / "gone", space)
+    assert not (tmp_path / "gone").exists()
