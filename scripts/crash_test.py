@@ -1,7 +1,7 @@
 """Kill a writer at many points and look what is left: nothing acknowledged may be lost, nothing may be half-written.
 
-A child writes a fixed stream of changes and acknowledges each on its standard output once it is durable. It is killed by
-SIGKILL: at the K-th write, sync or truncation of a file, for many K, where strace can do that, and at random times as
+A child writes a fixed stream of changes and acknowledges each on its standard output once it is durable. It is killed
+by SIGKILL: at the K-th write, sync or truncation of a file, for many K, where strace can do that, and at random times as
 well. Then the book is opened again and compared with the stream, its indexes are checked, and it is written to.
 """
 
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,10 +122,8 @@ class Trial:
         if kill_after is not None:
             time.sleep(kill_after)
         else:
-            try:
+            with suppress(subprocess.TimeoutExpired):  # one that never comes so far is killed here and now
                 child.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                pass  # the stream ended or never came so far: kill it here and now
         if child.poll() is None or kill_after is not None:
             _kill_group(child)
         output = child.communicate()[0]

@@ -34,7 +34,9 @@ def answers(book: commonplace.Book, *labels: str) -> list[Any]:
 def test_the_writes_of_others_change_neither_scores_nor_order(book: commonplace.Book) -> None:
     mine = book.space("user", "u1")
     for number in range(12):
-        mine.files.write(f"/notes/{number}", f"{'deployment ' * (number % 4 + 1)} of the green house {number} " * (number + 1))
+        mine.files.write(
+            f"/notes/{number}", f"{'deployment ' * (number % 4 + 1)} of the green house {number} " * (number + 1)
+        )
     mine.records.create(type="note", content={"text": QUERY}, source="s", confidence=0.5)
     mine.files.write("/code", "def getUserById(): pass")
     before = answers(book, "user", "u1")
@@ -85,7 +87,9 @@ def test_no_read_of_one_namespace_returns_anything_of_another(names: list[tuple[
             ]
             told = repr(seen).replace("\\n", "'")
             assert own in told
-            assert not [secret for secret in foreign if secret.rstrip("'") + "'" in told or secret.rstrip("'") + '"' in told]
+            assert not [
+                secret for secret in foreign if secret.rstrip("'") + "'" in told or secret.rstrip("'") + '"' in told
+            ]
             for entry in store.scan(name, Scan(limit=100)).entries:
                 assert entry.namespace == name
             assert set(store.load(name, list(ids.values()))) == {ids[name]}
@@ -128,7 +132,9 @@ def test_a_label_that_could_reach_another_namespace_is_refused(book: commonplace
 def everything_in(path: Path) -> bytes:
     """Every byte beside the book, and every compressed piece in its rows unpacked."""
     raw = b"".join(
-        file.read_bytes() for file in sorted(path.parent.iterdir()) if file.is_file() and file.name.startswith(path.name)
+        file.read_bytes()
+        for file in sorted(path.parent.iterdir())
+        if file.is_file() and file.name.startswith(path.name)
     )
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     unpacked = []
@@ -225,7 +231,11 @@ def test_purging_old_history_erases_the_former_texts_only(open_book: Any, tmp_pa
     middle = commonplace.space.times.moment(clock.now - 5_000_000)  # type: ignore[attr-defined]
     assert space.purge(history_before=middle) == 1
     held = everything_in(tmp_path / "book.db")
-    assert [bool(re.search(word, held)) for word in (b"qqzxwordone", b"qqzxwordtwo", b"qqzxwordthree")] == [False, True, True]
+    assert [bool(re.search(word, held)) for word in (b"qqzxwordone", b"qqzxwordtwo", b"qqzxwordthree")] == [
+        False,
+        True,
+        True,
+    ]
     assert space.files.read("/n", as_of=middle) == "second qqzxwordtwo"
 
 

@@ -68,7 +68,8 @@ with commonplace.open(path, background=False) as book:
     space = book.space("user", "shared")
     for step in range(25):
         space.files.append("/log", f"{number}-{step}")
-        space.records.create(type="n", content={"b": 1, "a": [2]}, source="s", confidence=number / 10, tags=[f"p{number}"])
+        tags, confidence = [f"p{number}"], number / 10
+        space.records.create(type="n", content={"b": 1, "a": [2]}, source="s", confidence=confidence, tags=tags)
         space.files.write(f"/own/{number}", str(step))
 """,
         path,
@@ -78,7 +79,9 @@ with commonplace.open(path, background=False) as book:
         lines = space.files.read("/log").split("\n")
         assert sorted(lines) == sorted(f"{number}-{step}" for number in range(PROCESSES) for step in range(25))
         for number in range(PROCESSES):  # each process's own lines in its own order
-            assert [line for line in lines if line.startswith(f"{number}-")] == [f"{number}-{step}" for step in range(25)]
+            assert [line for line in lines if line.startswith(f"{number}-")] == [
+                f"{number}-{step}" for step in range(25)
+            ]
         (record,) = space.records.list().records
         assert set(record.tags) == {f"p{number}" for number in range(PROCESSES)}
         assert record.confidence == 0.7

@@ -44,8 +44,8 @@ def test_a_legal_path_has_one_form(path: str, normal: str) -> None:
     "path",
     ["..", "/..", "/a/../b", "/a/..", "../a", "/./a", "/a/.", ".", "\\..\\a", "/a\\..\\b", "/%2e%2e/a", "/%2E%2e%2fa",
      "/a/%2e", "/%252e%252e/a", "/%25252e%25252e%25252fx", "/..%2fa", "/%2e%2e%5ca", "/a%2f..%2fb", "/．．/a", "/‥/a",
-     "/․․/a", "/ .. /a", "/a/..\u00a0", "/%c2%a0..", "/\x00", "/a\x00b", "/%00", "/a%0ab", "/a\nb", "/\x7f", "/\u2028", "/\x85",
-     "/\ud800", "/ ", "/%20", "/a/ /b", "/．．／a", "/..／b", "/%EF%BC%8E%EF%BC%8E"],
+     "/․․/a", "/ .. /a", "/a/..\u00a0", "/%c2%a0..", "/\x00", "/a\x00b", "/%00", "/a%0ab", "/a\nb", "/\x7f", "/\u2028",
+     "/\x85",      "/\ud800", "/ ", "/%20", "/a/ /b", "/．．／a", "/..／b", "/%EF%BC%8E%EF%BC%8E"],
 )  # fmt: skip
 def test_a_way_up_is_refused_in_every_encoding(space: Space, path: str) -> None:
     if path == "/%20":
@@ -76,7 +76,9 @@ slashes = st.sampled_from(["/", "\\", "//", "%2f", "%5C", "%2F"])
 def ways_up(draw: Any) -> str:
     segment = draw(dots)
     for _ in range(draw(st.integers(0, 4))):
-        segment = quote(segment, safe="") if draw(st.booleans()) else "".join(f"%{byte:02x}" for byte in segment.encode())
+        segment = (
+            quote(segment, safe="") if draw(st.booleans()) else "".join(f"%{byte:02x}" for byte in segment.encode())
+        )
     for _ in range(draw(st.integers(0, 2))):
         segment = draw(st.sampled_from([segment, f" {segment}", f"{segment} "]))
     before = draw(st.sampled_from(["", "/", "/a/", "a\\", "/a%2f"]))
@@ -115,7 +117,8 @@ def test_any_text_is_refused_or_becomes_a_path_without_a_way_up(path: str) -> No
 
 def test_a_path_is_bounded_in_bytes_segments_and_names(space: Space) -> None:
     space.files.write("/" + "/".join("x" * 50 for _ in range(20)), "fits")
-    for path in ("/" + "/".join("x" for _ in range(21)), "/" + "x" * 256, "/" + "/".join(["y" * 200] * 6), "/" + "ü" * 128,
+    for path in ("/" + "/".join("x" for _ in range(21)), "/" + "x" * 256,
+                 "/" + "/".join(["y" * 200] * 6), "/" + "ü" * 128,
                  "x" * 10_000_000):  # fmt: skip
         with pytest.raises(InvalidInput):
             space.files.write(path, "x")

@@ -48,9 +48,7 @@ def pages(store: Store, scan: Scan, namespace: Namespace = HERE) -> list[Entry]:
     found: list[Entry] = []
     cursor = scan.after
     while True:
-        page = store.scan(
-            namespace, Scan(scan.filter, scan.order, scan.descending, scan.limit, cursor, scan.as_of)
-        )
+        page = store.scan(namespace, Scan(scan.filter, scan.order, scan.descending, scan.limit, cursor, scan.as_of))
         assert len(page.entries) <= scan.limit
         found += page.entries
         cursor = page.cursor
@@ -118,7 +116,24 @@ class StoreConformance:
 
     @pytest.mark.parametrize(
         "value",
-        [None, True, False, 0, -1, 2**63 - 1, -(2**63), 2**70, 1.0, 1e-300, "", "a\nb", [], {}, [[[]]], {"a": {"b": 1}}],
+        [
+            None,
+            True,
+            False,
+            0,
+            -1,
+            2**63 - 1,
+            -(2**63),
+            2**70,
+            1.0,
+            1e-300,
+            "",
+            "a\nb",
+            [],
+            {},
+            [[[]]],
+            {"a": {"b": 1}},
+        ],
     )
     def test_every_json_value_comes_back_the_same(self, store: Store, value: Any) -> None:
         put(store, "k", value)
@@ -449,12 +464,10 @@ class StoreConformance:
     def test_a_cursor_that_no_page_gave_is_refused(self, store: Store, cursor: str) -> None:
         put(store, "a")
         for order in ("key", "created"):
-            try:
+            if (cursor, order) == ("WzEsMl0", "created"):
+                continue  # [1, 2] is a place in the order of creation
+            with pytest.raises(InvalidInput, match="cursor"):
                 store.scan(HERE, Scan(after=cursor, order=order))  # type: ignore[arg-type]
-            except InvalidInput as error:
-                assert "cursor" in str(error)
-            else:  # [1, 2] is a place in the order of creation
-                assert (cursor, order) == ("WzEsMl0", "created")
 
     def test_a_cursor_of_another_order_is_refused(self, store: Store) -> None:
         put(store, "a")
@@ -565,7 +578,8 @@ class StoreConformance:
         def look(transaction: Transaction) -> list[list[Entry]]:
             assert commit is not None
             return [transaction.begun(1), transaction.begun(commit), transaction.ended(commit),
-                    transaction.begun(moved.commit), transaction.ended(moved.commit), transaction.begun(99)]  # fmt: skip
+                    transaction.begun(moved.commit), transaction.ended(moved.commit),
+                    transaction.begun(99)]  # fmt: skip
 
         begun_1, begun, ended, begun_by_move, ended_by_move, nothing = store.write(HERE, look)[0]
         assert begun_1 == ended == [one]
@@ -742,7 +756,14 @@ class StoreConformance:
         assert [entry.key for entry in store.load(HERE, [c.entry_id for c in candidates]).values()] == ["rare"]
         assert len(store.search_text(HERE, query_terms("deploy"), Filter(), 401)) == 401
 
-    @pytest.mark.parametrize("where", [{"a": {"$in": list(range(5_000))}}, {"a": [1] * 5_000}, {"a": {"$eq": {str(n): n for n in range(3_000)}}}])  # fmt: skip
+    @pytest.mark.parametrize(
+        "where",
+        [
+            {"a": {"$in": list(range(5_000))}},
+            {"a": [1] * 5_000},
+            {"a": {"$eq": {str(number): number for number in range(3_000)}}},
+        ],
+    )
     def test_a_filter_too_large_to_decide_is_refused_as_wrong_input_or_answered(
         self, store: Store, where: Mapping[str, object]
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given, settings
@@ -43,7 +44,7 @@ def histories(draw: Any) -> list[str]:
 @given(histories(), st.booleans())
 def test_every_former_text_comes_back_through_its_chain(history: list[str], is_deleted: bool) -> None:
     chain: list[deltas.Stored] = [
-        deltas.encode(old, new, allow_splice=number % 7 != 6) for number, (old, new) in enumerate(zip(history, history[1:]))
+        deltas.encode(old, new, allow_splice=number % 7 != 6) for number, (old, new) in enumerate(pairwise(history))
     ]
     newest: str | None = history[-1]
     if is_deleted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,16 +135,16 @@ def test_an_index_that_was_rewritten_since_the_last_search_is_not_taken_for_dama
 
 def test_the_history_of_a_thousand_appends_stays_small(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "book.db", durability="normal")
+
+    def append_some(transaction: Any, text: str, step: int) -> str:
+        for number in range(50):
+            text += f"{step}-{number}: a line of notes about the day, seventy letters or so in all.\n"
+            transaction.put(Draft("file", "notes", text))
+        return text
+
     text = ""
     for step in range(20):
-        def work(transaction: Any, step: int = step) -> str:
-            now = text
-            for number in range(50):
-                now += f"{step}-{number}: a line of notes about the day, seventy letters or so in all.\n"
-                transaction.put(Draft("file", "notes", now))
-            return now
-
-        text = store.write(HERE, work)[0]
+        text = store.write(HERE, partial(append_some, text=text, step=step))[0]
     assert len(text) > 60_000
     assert len(store.history(HERE, "file", "notes")) == 1_000
     assert store.stats().bytes < 5_000_000  # the goal is 50 MB for 10,000

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from conftest import Clock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,6 +17,7 @@ from commonplace.errors import Conflict, NotFound
 from commonplace.filters import Filter
 from commonplace.language.tokens import query_terms
 from commonplace.store import Scan, Transaction
+from conftest import Clock
 
 NAMESPACES = (("user", "u1"), ("user", "u10"))
 KINDS = ("file", "record")
@@ -158,7 +158,9 @@ class StoreMachine(RuleBasedStateMachine):
         """Run a change in the store and, by what the feed's own parts say of it, in the model."""
         model = self.models[namespace]
         before = model.live(self.clock())
-        was_swept = any(row.end is None and _has_expired(row.entry, self.clock()) for row in model.rows if not row.is_purged)
+        was_swept = any(
+            row.end is None and _has_expired(row.entry, self.clock()) for row in model.rows if not row.is_purged
+        )
         try:
             result, commit = self.store.write(namespace, work, actor="tester")
         except (Conflict, NotFound):
@@ -178,7 +180,9 @@ class StoreMachine(RuleBasedStateMachine):
         now = self.clock()
         known = model.live(now).get((entry.kind, entry.key))
         if known is None:
-            used = [row.entry.revision for row in model.rows if row.place == (entry.kind, entry.key) and not row.is_purged]
+            used = [
+                row.entry.revision for row in model.rows if row.place == (entry.kind, entry.key) and not row.is_purged
+            ]
             assert entry.revision == (max(used) + 2 if used else 1)
             assert entry.id not in self.ids
             self.ids.add(entry.id)
@@ -333,13 +337,19 @@ class StoreMachine(RuleBasedStateMachine):
             touched = {place for place in touched if place in became or not _has_expired(was[place], now)}
             if all(present.get(place) == became.get(place) for place in touched):
                 expected = {place: _content(entry) for place, entry in present.items() if place not in touched}
-                back = {place: _content(was[place]) for place in touched if place in was and not _has_expired(was[place], now)}
+                back = {
+                    place: _content(was[place])
+                    for place in touched
+                    if place in was and not _has_expired(was[place], now)
+                }
                 expected |= back
         try:
             self.store.write(namespace, lambda transaction: undo(transaction, commit))
         except (Conflict, NotFound):
             self.check_live(namespace, present)
-            identities = [(place[0], content[4]) for place, content in (expected or {}).items() if content and content[4]]
+            identities = [
+                (place[0], content[4]) for place, content in (expected or {}).items() if content and content[4]
+            ]
             is_taken = len(identities) != len(set(identities))
             is_simple = commit not in model.complex_commits
             assert expected is None or is_taken or not is_simple or not (begun or touched), "it could be undone"
@@ -454,7 +464,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert {candidate.entry_id for candidate in found} == expected
         tagged = self.store.search_text(namespace, query_terms(word), Filter(all_tags=("t1",)), 100)
         assert {candidate.entry_id for candidate in tagged} == {
-            row.entry.id for row in live if row.entry.id in expected and "t1" in row.entry.attributes.get("tags", ())  # type: ignore[operator]
+            row.entry.id
+            for row in live
+            if row.entry.id in expected and "t1" in row.entry.attributes.get("tags", ())  # type: ignore[operator]
         }
 
     @rule(namespace=st.sampled_from(NAMESPACES), limit=st.integers(1, 6))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from commonplace.language.comparing import common_prefix
+
 Edit: TypeAlias = list[int | str]
 """How many characters are kept from the beginning, how many from the end, and the text between them."""
 
 
 def edit_between(newer: str, older: str) -> Edit | None:
     """What makes `older` from `newer`; None where they share nothing."""
-    head = _shared(newer, older)
+    head = common_prefix(newer, older)
     left_newer, left_older = newer[head:], older[head:]
-    tail = _shared(left_newer[::-1], left_older[::-1]) if left_older else 0
+    tail = common_prefix(left_newer[::-1], left_older[::-1]) if left_older else 0
     return [head, tail, older[head : len(older) - tail]] if head or tail or not older else None
 
 
@@ -26,17 +28,3 @@ def apply_edit(newer: str, edit: object) -> str:
     if head < 0 or tail < 0 or head + tail > len(newer):
         raise ValueError(f"{head} + {tail} characters are not in a text of {len(newer)}")
     return newer[:head] + middle + newer[len(newer) - tail :]
-
-
-def _shared(left: str, right: str) -> int:
-    """How many characters both begin with, by halving: comparing slices is quick."""
-    low, high = 0, min(len(left), len(right))
-    if left[:high] == right[:high]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, Literal
 
 from commonplace.checks import Namespace
-from commonplace.entry import Draft, Entry
+from commonplace.engine.undo import draft_of
+from commonplace.entry import Entry
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.exchange.lines import Line, check_header, read_head, read_state
 from commonplace.space.keys import DIRECTORY, FILE
@@ -189,23 +190,8 @@ class _Merge:
                 self.kept += 1
                 self.differing += known is None or (known.value, known.attributes) != (entry.value, entry.attributes)
                 continue
-            transaction.put(_draft(entry))
+            transaction.put(replace(draft_of(entry), updated_at=entry.updated_at))
             self.added += 1
-
-
-def _draft(entry: Entry) -> Draft:
-    return Draft(
-        entry.kind,
-        entry.key,
-        entry.value,
-        text=entry.text,
-        heading=entry.heading,
-        attributes=entry.attributes,
-        identity=entry.identity,
-        expires_at=entry.expires_at,
-        created_at=entry.created_at,
-        updated_at=entry.updated_at,
-    )
 
 
 def _is_in_the_way(transaction: Transaction, entry: Entry) -> bool:

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from commonplace.language.comparing import common_prefix
+
 Stored: TypeAlias = int | str | bytes
 
 MAX_DELTAS = 32
@@ -71,17 +73,3 @@ def decode_last(newest: str | None, chain: Iterable[Stored]) -> str:
 
 def _unpack(stored: str | bytes) -> str:
     return stored if isinstance(stored, str) else zlib.decompress(stored[1:]).decode()
-
-
-def common_prefix(left: str, right: str) -> int:
-    """How many characters two texts begin with in common; by halving, since comparing slices is quick."""
-    low, high = 0, min(len(left), len(right))
-    if left[:high] == right[:high]:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -9,12 +9,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from commonplace.backends.sqlite import deltas, keywords
+from commonplace.backends.sqlite import keywords
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow
 from commonplace.backends.sqlite.rows import labels
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.language.chunks import Span, resume
+from commonplace.language.comparing import common_prefix
 from commonplace.language.passages import Passage, passage, passages
 
 HEADING = -1
@@ -51,7 +52,7 @@ class EntryIndex:
                 " WHERE entry = ? AND ended_commit IS NULL AND number >= 0 ORDER BY number",
                 (after.id,),
             ).fetchall()
-            shared = deltas.common_prefix(before.text, after.text)
+            shared = common_prefix(before.text, after.text)
             kept, restart = resume([Span(start, stop) for _, _, start, stop in chunks], shared)
             self.end_chunks([(chunk, length) for chunk, length, _, _ in chunks[len(kept) :]])
             added = enumerate(passages(after.text, restart), len(kept))

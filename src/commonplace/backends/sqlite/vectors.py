@@ -70,8 +70,10 @@ def aim(connection: Connection, model: str, dimensions: int) -> None:
 
 def claim(connection: Connection, limit: int, lease_seconds: float, now: int, *, even_leased: bool) -> list[Pending]:
     """Lease the newest passages: what was written last is what the next search most likely asks for."""
+    # A namespace that another write of this very group begins has no row yet: its passages wait for the next turn.
     chosen = connection.execute(
-        "SELECT chunk, attempts FROM pending WHERE ready_at <= ? OR ? ORDER BY chunk DESC LIMIT ?",
+        "SELECT chunk, attempts FROM pending WHERE (ready_at <= ? OR ?)"
+        " AND EXISTS (SELECT 1 FROM namespace AS n WHERE n.id = pending.namespace) ORDER BY chunk DESC LIMIT ?",
         (now, even_leased, limit),
     ).fetchall()
     for chunk, attempts in chosen:
