@@ -27,7 +27,7 @@ lint: $(VENV)/.installed ## style and types
 	$(BIN)/mypy
 
 crash-test: install ## kill a writer at many points; nothing acknowledged may be lost
-	$(BIN)/python scripts/crash_test.py
+	$(BIN)/python scripts/crash_test.py $(CRASH_TEST_ARGS)
 
 bench-engine: install ## speed and size of the engine, beside bare SQLite
 	$(BIN)/python benchmarks/engine.py

@@ -1,6 +1,5 @@
 """Memories written through the library and the command line, and found again by meaning. Run it with `make demo`."""
 
-# ruff: noqa: T201
 import shlex
 import subprocess
 import sys

@@ -8,7 +8,6 @@ The model here is a script, so that the example needs no key. A real one takes i
     model = AnthropicChat("claude-sonnet-4-5", api_key=…)               # pip install 'commonplace[anthropic]'
 """
 
-# ruff: noqa: T201
 import json
 from typing import Any
 

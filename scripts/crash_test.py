@@ -1,8 +1,8 @@
 """Kill a writer at many points and look what is left: nothing acknowledged may be lost, nothing may be half-written.
 
 A child writes a fixed stream of changes and acknowledges each on its standard output once it is durable. It is killed
-by SIGKILL: at the K-th write, sync or truncation of a file, for many K, where strace can do that, and at random times as
-well. Then the book is opened again and compared with the stream, its indexes are checked, and it is written to.
+by SIGKILL: at the K-th write, sync or truncation of a file, for many K, where strace can do that, and at random times.
+Then the book is opened again and compared with the stream, its indexes are checked, and it is written to.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from commonplace.errors import (
 )
 
 if TYPE_CHECKING:
+    from commonplace import aio as aio
     from commonplace.book import Book
     from commonplace.book import open_book as open
     from commonplace.limits import Limits
@@ -60,11 +61,17 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'commonplace' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "aio":
+        return import_module("commonplace.aio")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'commonplace' has no attribute {name!r}")
     module, attribute = _LAZY[name]
     value = getattr(import_module(module), attribute)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__", "aio"]

@@ -177,7 +177,7 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
 
 def verify(connection: Connection, progress: Progress | None) -> list[str]:
     """Damage in the file, and every disagreement between the rows and what is derived from them."""
-    # FTS5 checks by the segments it remembers from the last search here; a search makes it look whether these still are.
+    # FTS5 checks by the segments it remembers from the last search here; a search makes it look at them anew.
     connection.execute("SELECT rowid FROM keywords WHERE keywords MATCH 'x'").fetchall()
     problems = [
         f"file: {message}"
