@@ -22,13 +22,13 @@ EVERYTHING_MEGABYTES = 240
 BIG_MEGABYTES = 3.0
 NOT_OURS = ("pip", "setuptools", "wheel")
 WHY = {
-    "onnxruntime": "runs the embedding model; one shared library is nearly all of it",
-    "numpy": "the vectors in memory, and what onnxruntime takes and gives; brings OpenBLAS",
+    "onnxruntime": "runs the embedding model; two shared libraries of about 30 MB",
+    "numpy": "the vectors in memory, and what onnxruntime takes and gives; 28 MB are OpenBLAS's libraries",
     "apsw": "SQLite itself, the same version everywhere, with FTS5",
     "protobuf": "onnxruntime requires it",
     "mcp": "the MCP protocol, asked for with --with",
     "pydantic_core": "mcp requires it",
-    "cryptography": "mcp requires it, for tokens",
+    "cryptography": "mcp requires it",
     "model": "the default embedding model, fetched once into the user's cache folder",
 }
 

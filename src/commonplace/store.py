@@ -279,7 +279,12 @@ class Store(ABC):
         """The states that were valid at a time and are not any more."""
 
     @abstractmethod
-    def indexing(self, namespace: Namespace | None = None) -> Indexing: ...
+    def models(self) -> tuple[str | None, str | None]:
+        """The identities of the serving and of the target model."""
+
+    @abstractmethod
+    def indexing(self, namespace: Namespace | None = None) -> Indexing:
+        """How far the vectors of a namespace are, or those of the whole store."""
 
     @abstractmethod
     def aim(self, model: str, dimensions: int) -> None:

@@ -309,9 +309,6 @@ def test_a_large_tree_is_walked_in_pages_and_listed_by_its_top(space: Space) -> 
 # Undo and restore keep the tree a tree
 
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="undo and restore do not apply the rules of the tree")
-
-
 def assert_is_a_tree(space: Space) -> None:
     infos = list(space.files.walk())
     paths = [info.path for info in infos]
@@ -321,7 +318,6 @@ def assert_is_a_tree(space: Space) -> None:
     assert orphans == [], f"without a directory: {orphans}"
 
 
-@NOT_YET
 def test_undo_of_a_files_first_write_leaves_no_orphans(space: Space) -> None:
     space.files.write("/notes/a", "one")
     space.files.write("/notes/b", "two")
@@ -334,7 +330,6 @@ def test_undo_of_a_files_first_write_leaves_no_orphans(space: Space) -> None:
     assert_is_a_tree(space)
 
 
-@NOT_YET
 def test_undo_of_a_deletion_makes_the_directory_again_or_is_refused(space: Space) -> None:
     space.files.write("/a/b", "x")
     removed = space.files.delete("/a/b")
@@ -349,7 +344,6 @@ def test_undo_of_a_deletion_makes_the_directory_again_or_is_refused(space: Space
     assert_is_a_tree(space)
 
 
-@NOT_YET
 def test_undo_of_a_deletion_where_a_file_stands_now_is_refused(space: Space) -> None:
     space.files.write("/a/b", "x")
     removed = space.files.delete("/a")
@@ -360,7 +354,6 @@ def test_undo_of_a_deletion_where_a_file_stands_now_is_refused(space: Space) -> 
     assert tree(space) == ["/a"]
 
 
-@NOT_YET
 def test_restore_of_a_file_where_a_directory_stands_now_is_refused(space: Space) -> None:
     space.files.write("/a", "x")
     space.files.delete("/a")
@@ -370,7 +363,6 @@ def test_restore_of_a_file_where_a_directory_stands_now_is_refused(space: Space)
     assert tree(space) == ["/a/", "/a/b"]
 
 
-@NOT_YET
 def test_restore_of_a_directory_makes_those_above_it(space: Space) -> None:
     space.files.make_directory("/a/b")
     space.files.delete("/a")
@@ -378,7 +370,6 @@ def test_restore_of_a_directory_makes_those_above_it(space: Space) -> None:
     assert tree(space) == ["/a/", "/a/b/"]
 
 
-@NOT_YET
 def test_restore_of_what_has_expired_brings_it_back(space: Space, clock: Any) -> None:
     space.files.write("/f", "text", ttl_seconds=5)
     clock.advance(10)

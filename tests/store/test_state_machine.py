@@ -344,7 +344,7 @@ class StoreMachine(RuleBasedStateMachine):
                 }
                 expected |= back
         try:
-            self.store.write(namespace, lambda transaction: undo(transaction, commit))
+            self.store.write(namespace, lambda transaction: undo(transaction, commit, lambda state: False))
         except (Conflict, NotFound):
             self.check_live(namespace, present)
             identities = [

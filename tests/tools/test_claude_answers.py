@@ -297,8 +297,8 @@ TABLE = [
     (
         "rename into itself",
         {"command": "rename", "old_path": "/memories/a", "new_path": "/memories/a/c/d"},
-        "!Error: Cannot rename /memories/a to /memories/a/c/d: a directory cannot be moved into itself",
-        "!Cannot rename /memories/a to /memories/a/c/d: a directory cannot be moved into itself",
+        "!Error: Cannot rename /memories/a to /memories/a/c/d: it cannot be moved into itself",
+        "!Cannot rename /memories/a to /memories/a/c/d: it cannot be moved into itself",
     ),
     (
         "rename below a file",

@@ -25,6 +25,10 @@ LINES = ["", "one", "two", "x", "xx", "tab\there", "ünï", "\r", "`{braces}` %s
 CRASHED = "the SDK raises something else than its ToolError"
 
 
+def tidy(path: object) -> str:
+    return re.sub("/+", "/", str(path)).rstrip("/")
+
+
 class Pair:
     """The SDK's tool on a folder and ours beside it; `call` gives the answers of both, made comparable."""
 
@@ -48,19 +52,16 @@ class Pair:
         return ours, theirs
 
     def _ask_sdk(self, arguments: Arguments) -> ToolAnswer:
+        # Difference: paths are answered in their one form, without slashes doubled or at the end.
+        tidied = {name: tidy(value) if name.endswith("path") else value for name, value in arguments.items()}
         try:
-            return ToolAnswer(self._comparable(arguments, str(self.sdk.call(arguments))))
+            return ToolAnswer(self._comparable(str(self.sdk.call(tidied))))
         except ToolError as error:
-            return ToolAnswer(self._comparable(arguments, str(error)), is_error=True)
+            return ToolAnswer(str(error), is_error=True)
         except OSError:
             return ToolAnswer(CRASHED, is_error=True)
 
-    def _comparable(self, arguments: Arguments, text: str) -> str:
-        # Difference: paths are answered in their one form, without slashes doubled or at the end.
-        for field in ("path", "old_path", "new_path"):
-            given = arguments.get(field)
-            if isinstance(given, str):
-                text = text.replace(given, re.sub("/+", "/", given).rstrip("/"))
+    def _comparable(self, text: str) -> str:
         if text.startswith("Here're the files"):
             # Difference: a directory counts 4096 bytes, whatever the file system says.
             text = re.sub(r"^[\d.]+[BKMG]\t(\S.*/)$", r"4K\t\1", text, flags=re.MULTILINE)

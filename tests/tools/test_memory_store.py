@@ -108,6 +108,8 @@ def test_a_refusal_has_a_reason(store):
     assert refusal(store.rename, "/memories/gone", "/memories/gone") == ("not_found", None)
     assert refusal(store.rename, "/memories/d", "/memories/d/e") == ("into_itself", None)
     assert refusal(store.rename, "/memories/gone", "/memories/gone/e") == ("not_found", None)
+    assert refusal(store.rename, "/memories/d", "/memories/d/x") == ("already_exists", None)
+    assert refusal(store.rename, "/memories/f", "/memories/f/e") == ("into_itself", None)
     assert refusal(store.rename, "/memories/d", "/memories/f/e") == ("not_a_directory", None)
     assert refusal(store.read, "/memories/../x") == ("escape", None)
     assert refusal(store.read, "/memoriesX") == ("outside", None)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from commonplace.checks import Namespace
 from commonplace.embedding import Embedder
-from commonplace.engine.models import Models
+from commonplace.engine.models import Models, embed
 from commonplace.errors import CommonplaceError
 from commonplace.store import Indexing, Pending, Progress, Store
 
@@ -90,7 +90,7 @@ class Indexer:
         if not claimed:
             return False
         embedder = self._target()
-        vectors = embedder.embed([passage.text for passage in claimed], purpose="passage")
+        vectors = embed(embedder, [passage.text for passage in claimed], "passage")
         self._store.index(
             embedder.identity,
             [(passage.chunk_id, vector) for passage, vector in zip(claimed, vectors, strict=True)],
@@ -98,7 +98,7 @@ class Indexer:
         return True
 
     def _target(self) -> Embedder:
-        target = self._store.indexing().target
+        _, target = self._store.models()
         if target is None:
             self.aim(self._models.chosen)
             return self._models.chosen

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from commonplace.embedding import Embedder
-from commonplace.errors import CommonplaceError, ConfigurationError
+from commonplace.embedding import Embedder, Purpose
+from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def embed(embedder: Embedder, texts: Sequence[str], purpose: Purpose) -> NDArray[np.float32]:
+    """The vectors of texts; whatever goes wrong in an embedder of the user's own is Unavailable."""
+    try:
+        return embedder.embed(texts, purpose=purpose)
+    except CommonplaceError:
+        raise
+    except Exception as error:
+        raise Unavailable(f"the embedder {embedder.identity} failed: {type(error).__name__}: {error}") from error
 
 
 class Models:

@@ -6,6 +6,7 @@ says so.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from commonplace.checks import Namespace, check_text
 from commonplace.embedding import Embedder, calibrate
 from commonplace.engine.indexing import Indexer
-from commonplace.engine.models import Models
+from commonplace.engine.models import Models, embed
 from commonplace.entry import Entry, Hit
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import Filter
@@ -101,22 +102,23 @@ class Searcher:
 
     def search(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult:
         notices: dict[str, None] = {}
-        meaning = self._meaning(namespaces, notices)
+        meaning = self._meaning(notices)
         vector = None if meaning is None else self._query_vector(meaning, request.query, notices)
         terms = dict(list(query_terms(request.query).items())[:MAX_QUERY_TERMS])
         found: list[Hit] = []
+        deadline = time.monotonic() + LAG_SECONDS
         for namespace in namespaces:
             if vector is not None:
-                self._hurry(namespace, notices)
+                self._hurry(namespace, max(0.0, deadline - time.monotonic()), notices)
             found += self._search_one(namespace, request, terms, vector)
         found.sort(key=lambda hit: (-hit.score, -hit.entry.updated_at, -hit.entry.id))
         return SearchResult(tuple(found[request.offset : request.offset + request.limit]), tuple(notices))
 
     # The query's meaning
 
-    def _meaning(self, namespaces: Sequence[Namespace], notices: dict[str, None]) -> Embedder | None:
+    def _meaning(self, notices: dict[str, None]) -> Embedder | None:
         """The embedder whose vectors serve; a book without vectors yet will be served by the chosen one."""
-        serving = self._store.indexing().serving
+        serving, _ = self._store.models()
         try:
             return self._models.chosen if serving is None else self._models.for_identity(serving)
         except CommonplaceError as error:
@@ -132,12 +134,12 @@ class Searcher:
             return None
 
     def _embed_query_anew(self, model: str, query: str) -> NDArray[float32]:
-        vectors = self._models.for_identity(model).embed([query], purpose="query")
+        vectors = embed(self._models.for_identity(model), [query], "query")
         return vectors.reshape(-1)
 
-    def _hurry(self, namespace: Namespace, notices: dict[str, None]) -> None:
+    def _hurry(self, namespace: Namespace, seconds: float, notices: dict[str, None]) -> None:
         try:
-            state = self._indexer.hurry(namespace, LAG_SECONDS)
+            state = self._indexer.hurry(namespace, seconds)
         except CommonplaceError as error:
             notices[f"new passages are found by keywords only: {error}"] = None
             return

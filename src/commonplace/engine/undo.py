@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from commonplace.entry import SEPARATOR, Draft, Entry
@@ -24,14 +25,18 @@ def draft_of(state: Entry) -> Draft:
     )
 
 
-def undo(transaction: Transaction, commit: int) -> int:
-    """Take back a commit of this namespace; how many entries that changed."""
+def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], bool]) -> list[Entry]:
+    """Take back a commit of this namespace; the states that this brought back.
+
+    What the commit made goes, unless it `is_needed` by something else since.
+    """
     begun, ended = _difference(transaction, commit)
     if not begun and not ended:
         raise NotFound(f"there is no commit {commit} to undo here; `changes` lists the commits that can be undone")
     _check_unchanged(transaction, commit, begun, ended)
-    for entry_id, state in begun.items():
-        if entry_id not in ended:
+    made = [state for entry_id, state in begun.items() if entry_id not in ended]
+    for state in sorted(made, key=lambda state: state.key, reverse=True):  # what lies in a directory before it
+        if not is_needed(state):
             transaction.delete(state.kind, state.key)
     for entry_id, state in begun.items():
         if entry_id in ended:
@@ -44,7 +49,7 @@ def undo(transaction: Transaction, commit: int) -> int:
     for entry_id, former in ended.items():
         if entry_id not in begun:
             transaction.put(draft_of(former))
-    return len(begun.keys() | ended.keys())
+    return list(ended.values())
 
 
 def _difference(transaction: Transaction, commit: int) -> tuple[dict[int, Entry], dict[int, Entry]]:

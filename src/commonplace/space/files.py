@@ -215,8 +215,7 @@ class Files:
         def work(transaction: Transaction) -> tuple[int, int]:
             counts = {FILE: 0, DIRECTORY: 0}
             for kind in (FILE, DIRECTORY):
-                if _has_below(transaction, kind, path):
-                    counts[kind] += transaction.delete_range(kind, _below(path))
+                counts[kind] += transaction.delete_range(kind, _below(path))
                 if path != ROOT and transaction.delete(kind, key_of(path)) is not None:
                     counts[kind] += 1
             return counts[FILE], counts[DIRECTORY]
@@ -241,9 +240,8 @@ class Files:
                 transaction.move(kind, key_of(old), key_of(new), self._heading(kind, new))
             moved = len(found)
             for kind in (FILE, DIRECTORY):
-                if _has_below(transaction, kind, old):
-                    heading_of = partial(self._heading_of_key, kind)
-                    moved += transaction.move_range(kind, _below(old), _below(new), heading_of)
+                heading_of = partial(self._heading_of_key, kind)
+                moved += transaction.move_range(kind, _below(old), _below(new), heading_of)
             return moved
 
         return Moved(*self._handle.write(work))
@@ -253,6 +251,20 @@ class Files:
     def make_parents(self, transaction: Transaction, path: str) -> None:
         """Inside a transaction: make the directories above a path, or refuse where one is a file."""
         self._make_directories(transaction, parents(normalise(path, self._limits)))
+
+    def has_below(self, transaction: Transaction, path: str) -> bool:
+        """Inside a transaction: whether anything lies in a directory."""
+        filter = Filter(kinds=(FILE, DIRECTORY), key_prefix=_below(path))
+        return bool(transaction.scan(Scan(filter, limit=1)).entries)
+
+    def settle(self, transaction: Transaction, kind: str, path: str) -> None:
+        """Inside a transaction: make room for what was just put at a path, or refuse where it cannot be."""
+        self.make_parents(transaction, path)
+        other = DIRECTORY if kind == FILE else FILE
+        if transaction.get(other, key_of(path)) is not None:
+            raise AlreadyExists(f"{path} is a {other} by now; move or delete it first")
+        if kind == FILE and self.has_below(transaction, path):
+            raise AlreadyExists(f"{path} is a directory by now; move or delete it first")
 
     def _file_path(self, path: str) -> str:
         path = normalise(path, self._limits)
@@ -305,10 +317,6 @@ class Files:
 
 def _below(path: str) -> str:
     return key_of(path.rstrip("/") + "/")
-
-
-def _has_below(transaction: Transaction, kind: str, path: str) -> bool:
-    return bool(transaction.scan(Scan(Filter(kinds=(kind,), key_prefix=_below(path)), limit=1)).entries)
 
 
 def _line_count(text: str) -> int:

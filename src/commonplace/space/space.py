@@ -12,7 +12,7 @@ from commonplace.checks import Namespace
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
 from commonplace.engine.undo import draft_of, undo
 from commonplace.entry import SEPARATOR, Change, Entry, Revision
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.limits import Limits
 from commonplace.space.files import Files
@@ -27,7 +27,7 @@ from commonplace.space.keys import (
     name_of_entry,
     name_of_key,
 )
-from commonplace.space.paths import key_of, normalise
+from commonplace.space.paths import key_of, normalise, path_of
 from commonplace.space.records import Records
 from commonplace.space.threads import Threads
 from commonplace.space.times import microseconds
@@ -123,19 +123,38 @@ class Space:
             state = transaction.state(*place, revision)
             if state is None:
                 raise NotFound(f"{kind} {key} has no state with revision {revision}; its history lists those it has")
-            if kind == FILE:
-                self.files.make_parents(transaction, key)
-            transaction.put(draft_of(state))
+            draft = draft_of(state)
+            if state.expires_at is not None and state.expires_at <= transaction.time:
+                draft = replace(draft, expires_at=None)
+            transaction.put(draft)
+            self._check_tree(transaction, [state])
 
         _, commit = self._handle.write(work)
         assert commit is not None
         return commit
 
     def undo(self, commit: int) -> int:
-        """Take back a whole commit as a new one, or raise Conflict and change nothing; the new commit."""
-        _, undone = self._handle.write(lambda transaction: undo(transaction, commit))
-        assert undone is not None
+        """Take back a whole commit as a new one, or raise Conflict and change nothing; the new commit.
+
+        A directory that the commit made stays where something else was put into it since.
+        """
+
+        def work(transaction: Transaction) -> None:
+            def is_needed(state: Entry) -> bool:
+                return state.kind == DIRECTORY and self.files.has_below(transaction, path_of(state.key))
+
+            self._check_tree(transaction, undo(transaction, commit, is_needed))
+
+        _, undone = self._handle.write(work)
+        if undone is None:
+            raise Conflict(f"commit {commit} cannot be undone: all that it made is needed by now")
         return undone
+
+    def _check_tree(self, transaction: Transaction, brought_back: Sequence[Entry]) -> None:
+        """Give files and directories that came back the directories above them, or refuse where others stand."""
+        for state in brought_back:
+            if state.kind in (FILE, DIRECTORY):
+                self.files.settle(transaction, state.kind, path_of(state.key))
 
     def changes(self, after: int = 0, limit: int = 1_000) -> list[Change]:
         """What was changed after a commit, in order; pass the last commit seen to go on."""

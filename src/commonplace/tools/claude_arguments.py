@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from commonplace.checks import check_text
 from commonplace.errors import InvalidInput, TooLarge
@@ -57,16 +57,15 @@ def parse_call(arguments: Mapping[str, object]) -> Call:
     if not isinstance(command, str) or command not in COMMANDS:
         named = shown(command) if isinstance(command, str) else repr(type(command).__name__)
         raise InvalidInput(f"Unknown command: {named}; use one of {', '.join(COMMANDS)}")
-    known = cast(Command, command)
-    return Call(known, **_fields(known, given))
+    return Call(command, **_fields(command, given))
 
 
-def _fields(command: Command, given: Mapping[object, object]) -> dict[str, Any]:
+def _fields(command: Command, given: Mapping[str, object]) -> dict[str, Any]:
     required, optional = _FIELDS[command]
     fields: dict[str, Any] = {}
     for name, value in given.items():
-        field = _OTHER_NAMES.get(name, name) if isinstance(name, str) else name
-        if not isinstance(field, str) or field not in required + optional:
+        field = _OTHER_NAMES.get(name, name)
+        if field not in required + optional:
             takes = ", ".join([*required, *optional])
             raise InvalidInput(f"{command} does not take {shown(str(name))}; it takes {takes}")
         if field in fields:

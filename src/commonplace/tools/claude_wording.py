@@ -94,8 +94,8 @@ _TABLE: dict[str, tuple[str, str]] = {
     "rename root": ("Error: Cannot rename the {root} directory itself", "Cannot rename the {root} directory itself"),
     "rename already_exists": ("Error: The destination {path} already exists", "The destination {path} already exists"),
     "rename into_itself": (
-        "Error: Cannot rename {old_path} to {new_path}: a directory cannot be moved into itself",
-        "Cannot rename {old_path} to {new_path}: a directory cannot be moved into itself",
+        "Error: Cannot rename {old_path} to {new_path}: it cannot be moved into itself",
+        "Cannot rename {old_path} to {new_path}: it cannot be moved into itself",
     ),
 }
 

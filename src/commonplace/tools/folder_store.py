@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -77,10 +77,13 @@ class FolderMemoryStore:
 
     def create(self, path: str, content: str) -> None:
         check_size(path, content, self._max_bytes)
-        with self._opened(to_write=True) as top:
-            self._refuse_taken(top, path)
-            with self._parent(top, path, "already_exists", make=True) as (directory, name):
-                write_text(directory, name, content, is_new=True)
+        with (
+            self._opened(to_write=True) as top,
+            self._parent(top, path, "already_exists", make=True) as (directory, name),
+        ):
+            if entry_status(directory, name) is not None:
+                raise MemoryException(f"{path} exists already", "already_exists")
+            write_text(directory, name, content, is_new=True)
 
     def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
         edits: list[MemoryEdit] = []
@@ -110,15 +113,16 @@ class FolderMemoryStore:
 
     def rename(self, old_path: str, new_path: str) -> None:
         old, new = self._segments(old_path), self._segments(new_path)
+        if not old:
+            raise MemoryException(f"{old_path} is the root", "root")
         with self._opened(to_write=True) as top:
-            if old and new != old:
-                self._refuse_taken(top, new_path)
+            if _is_taken(top, new):
+                raise MemoryException(f"{new_path} exists already", "already_exists")
             with self._parent(top, old_path, "root") as (source, name):
                 if entry_status(source, name) is None:
                     raise MemoryException(f"{old_path} does not exist", "not_found")
                 if new[: len(old)] == old:
-                    reason: Reason = "already_exists" if new == old else "into_itself"
-                    raise MemoryException(f"{old_path} cannot be moved to {new_path}", reason)
+                    raise MemoryException(f"{old_path} cannot be moved into itself", "into_itself")
                 with self._parent(top, new_path, "already_exists", make=True) as (target, new_name):
                     os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
                     os.fsync(target)
@@ -174,30 +178,26 @@ class FolderMemoryStore:
         segments = self._segments(path)
         if not segments:
             raise MemoryException(f"{path} is the root", root_reason)
-        try:
-            with open_directory(top, segments[:-1], make=make) as directory:
-                yield directory, segments[-1]
-        except MemoryException as error:
-            if error.reason == "not_a_directory" and not make:
-                raise MemoryException(f"{path} does not exist", "not_found") from error
-            raise
-
-    def _refuse_taken(self, top: int, path: str) -> None:
-        """Refuse a new path where something is or that lies below a file, before any directory is made for it."""
-        segments = self._segments(path)
-        if not segments:
-            raise MemoryException(f"{path} is the root", "already_exists")
-        for depth in range(len(segments)):
+        with ExitStack() as opened:
             try:
-                with open_directory(top, segments[:depth]) as directory:
-                    is_taken = entry_status(directory, segments[depth]) is not None
+                directory = opened.enter_context(open_directory(top, segments[:-1], make=make))
             except MemoryException as error:
-                if error.reason == "not_found":
-                    return
+                if error.reason == "not_a_directory" and not make:
+                    raise MemoryException(f"{path} does not exist", "not_found") from error
                 raise
-            if not is_taken:
-                return
-        raise MemoryException(f"{path} exists already", "already_exists")
+            yield directory, segments[-1]
+
+
+def _is_taken(top: int, segments: Sequence[str]) -> bool:
+    if not segments:
+        return True
+    try:
+        with open_directory(top, segments[:-1]) as directory:
+            return entry_status(directory, segments[-1]) is not None
+    except MemoryException as error:
+        if error.reason not in ("not_found", "not_a_directory"):
+            raise
+        return False
 
 
 def _make_folder(folder: Path) -> None:

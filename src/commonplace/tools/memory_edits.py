@@ -100,7 +100,8 @@ def _check_line(text: str, line: int) -> None:
 
 def _places_of(text: str, wanted: str) -> tuple[int, ...]:
     """The line of each occurrence, overlapping ones included, as Anthropic's own tool counts them; the first many."""
-    lines, line, counted = [], 1, 0
+    lines: list[int] = []
+    line, counted = 1, 0
     start = text.find(wanted)
     while start >= 0 and len(lines) < _MAX_PLACES:
         line += text.count("\n", counted, start)

@@ -178,12 +178,11 @@ class SpaceMemoryStore:
     def rename(self, old_path: str, new_path: str) -> None:
         old, new = self._below_root(old_path, "root"), self._below_root(new_path, "already_exists")
         with _refusals():
-            if new.startswith(old + "/"):
+            if (new + "/").startswith(old + "/"):
+                if self._files.exists(new):
+                    raise MemoryException(f"{new_path} exists already", "already_exists")
                 self._files.stat(old)
                 raise MemoryException(f"{old_path} cannot be moved into itself", "into_itself")
-            if new == old:
-                self._files.stat(old)
-                raise MemoryException(f"{new_path} exists already", "already_exists")
             self._files.move(old, new)
 
     def exists(self, path: str) -> bool:

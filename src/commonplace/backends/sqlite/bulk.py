@@ -22,9 +22,7 @@ _KEEP_FORMER = """
     )
     SELECT
         id, namespace, kind, key, identity, is_json, attributes, revision, commit_number, valid_from, begun_by,
-        created_at, updated_at, expires_at, actor, :commit,
-        iif(expires_at <= :time, expires_at, :time), iif(expires_at <= :time, 'expired', :ended_by),
-        iif(expires_at <= :time, NULL, :actor), heading, {text}, {value}
+        created_at, updated_at, expires_at, actor, :commit, :time, :ended_by, :actor, heading, {text}, {value}
     FROM entry WHERE namespace = :namespace AND kind = :kind AND key >= :prefix AND key < :stop
 """
 
@@ -57,17 +55,15 @@ _IN_RANGE = "namespace = :namespace AND kind = :kind AND key >= :prefix AND key 
 
 
 def delete_range(connection: Connection, index: EntryIndex, keys: Range) -> int:
-    """End every state in the range; how many there were that had not expired before."""
-    found = connection.execute(
-        f"SELECT id, attributes, coalesce(expires_at <= :time, 0) FROM entry WHERE {_IN_RANGE}", keys.parameters()
-    ).fetchall()
+    """End every state in the range; how many there were."""
+    found = connection.execute(f"SELECT id, attributes FROM entry WHERE {_IN_RANGE}", keys.parameters()).fetchall()
     connection.execute(_KEEP_FORMER.format(text="text", value="value"), keys.parameters(ended_by="deleted"))
-    for entry_id, attributes, _ in found:
+    for entry_id, attributes in found:
         index.remove_labels(entry_id, labels(json.loads(attributes), INDEXED_ATTRIBUTES))
-    for ids in _steps([entry_id for entry_id, _, _ in found]):
+    for ids in _steps([entry_id for entry_id, _ in found]):
         index.end_chunks(index.chunks_of(ids))
     connection.execute(f"DELETE FROM entry WHERE {_IN_RANGE}", keys.parameters())
-    return sum(not is_expired for _, _, is_expired in found)
+    return len(found)
 
 
 def move_range(

@@ -323,6 +323,10 @@ class SQLiteStore(Store):
             place = self._namespace_id(connection, namespace)
             return reading.states_ended_after(connection, namespace, place, as_of, filter)
 
+    def models(self) -> tuple[str | None, str | None]:
+        with self._reading() as connection:
+            return vectors.models(connection)
+
     def indexing(self, namespace: Namespace | None = None) -> Indexing:
         with self._reading() as connection:
             place = None if namespace is None else self._namespace_id(connection, namespace)

@@ -16,6 +16,7 @@ from commonplace.backends.sqlite.rows import COLUMNS, columns, dump, entry_of
 from commonplace.checks import Namespace, check_key
 from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
+from commonplace.filters import Filter
 from commonplace.store import Child, Page, Scan, Transaction
 
 SWEEP_LIMIT = 500
@@ -189,11 +190,23 @@ class SQLiteTransaction(Transaction):
         return moved
 
     def delete_range(self, kind: str, prefix: str) -> int:
+        if not self._has_range(kind, prefix):
+            return 0
         return bulk.delete_range(self._connection, self._index, self._range(kind, prefix))
 
     def move_range(self, kind: str, prefix: str, new_prefix: str, heading_of: Callable[[str], str | None]) -> int:
         check_key(new_prefix)
+        if not self._has_range(kind, prefix):
+            return 0
+        if self._has_range(kind, new_prefix):
+            raise Conflict(f"there are {kind} entries with the new prefix already")
         return bulk.move_range(self._connection, self._index, self._range(kind, prefix), new_prefix, heading_of)
+
+    def _has_range(self, kind: str, prefix: str) -> bool:
+        """Whether live entries have a prefix; those that have expired are ended first, however many."""
+        while self._sweep() == SWEEP_LIMIT:
+            continue
+        return bool(self.scan(Scan(Filter(kinds=(kind,), key_prefix=prefix), limit=1)).entries)
 
     def _range(self, kind: str, prefix: str) -> bulk.Range:
         return bulk.Range(self._row.id, kind, check_key(prefix), self._commit, self._time, self._actor)
@@ -224,15 +237,17 @@ class SQLiteTransaction(Transaction):
             return None, row[6] + AFTER_LOSS
         return row, row[6] + 1
 
-    def _sweep(self) -> None:
-        """End what has expired, so that history and the feed tell of it."""
+    def _sweep(self) -> int:
+        """End what has expired, so that history and the feed tell of it; how many, up to a limit."""
         if not self._row.id:
-            return
-        for row in self._connection.execute(
+            return 0
+        expired = self._connection.execute(
             f"SELECT {_LIVE} FROM entry AS e WHERE namespace = ? AND expires_at <= ? LIMIT {SWEEP_LIMIT}",
             (self._row.id, self._time),
-        ).fetchall():
+        ).fetchall()
+        for row in expired:
             self._end(row, ended_by="expired", valid_to=max(row[11], row[8]))
+        return len(expired)
 
     def _end(self, row: Sequence[Any], *, ended_by: str, valid_to: int) -> Entry:
         self._keep_former(row, None, None, ended_by=ended_by, valid_to=valid_to)

@@ -20,16 +20,20 @@ RETIRED_A_STEP = 2_000
 LONGEST_LEASE_SECONDS = 3_600
 
 
-def indexing(connection: Connection, namespace_id: int | None) -> Indexing:
+def models(connection: Connection) -> tuple[str | None, str | None]:
     roles = dict(connection.execute("SELECT role, identity FROM model WHERE role <> 'retired'").fetchall())
+    serving = roles.get("serving")
+    return serving, roles.get("target", serving)
+
+
+def indexing(connection: Connection, namespace_id: int | None) -> Indexing:
     if namespace_id is None:
         waiting = connection.execute("SELECT count(*) FROM pending").fetchall()[0][0]
     else:
         waiting = connection.execute("SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)).fetchall()[0][
             0
         ]
-    serving = roles.get("serving")
-    return Indexing(serving, roles.get("target", serving), waiting)
+    return Indexing(*models(connection), waiting)
 
 
 def aim(connection: Connection, model: str, dimensions: int) -> None:

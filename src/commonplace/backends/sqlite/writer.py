@@ -77,7 +77,11 @@ class Writer(Generic[G]):
             if leads:
                 self._leader = me
         if not leads:
-            job.wake.wait()
+            try:
+                job.wake.wait()
+            except BaseException:
+                self._withdraw(job)
+                raise
             leads = job.to_lead
         if leads:
             self._leader = me
@@ -106,8 +110,7 @@ class Writer(Generic[G]):
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         shared = self._begin()
-        while self._jobs and len(group) < MAX_GROUP:
-            job = self._jobs.popleft()
+        while len(group) < MAX_GROUP and (job := self._next_job()) is not None:
             group.append(job)
             if not self._run_job(job, shared):
                 shared = self._run_again(group)
@@ -141,8 +144,8 @@ class Writer(Generic[G]):
         """Nothing of the group was written: everyone in it is told so, the leader's own job at least."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-        if not group and self._jobs:
-            group.append(self._jobs.popleft())
+        if not group and (job := self._next_job()) is not None:
+            group.append(job)
         for job in group:
             if isinstance(error, apsw.Error):
                 job.error = translate(error, self._path)
@@ -152,6 +155,18 @@ class Writer(Generic[G]):
                 job.error = Unavailable("the write was interrupted; nothing was changed, try again")
             if job.error is not error:
                 job.error.__cause__ = error
+
+    def _next_job(self) -> Job[G] | None:
+        with self._mutex:
+            return self._jobs.popleft() if self._jobs else None
+
+    def _withdraw(self, job: Job[G]) -> None:
+        """Take back a job whose thread was interrupted while it waited; another leads if it was to."""
+        with self._mutex:
+            if job in self._jobs:
+                self._jobs.remove(job)
+        if job.to_lead:
+            self._hand_over()
 
     def _hand_over(self) -> None:
         with self._mutex:
