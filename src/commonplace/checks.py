@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -18,6 +19,7 @@ MAX_LABEL_BYTES = 200
 MAX_KEY_BYTES = 2_048
 MAX_INTEGER_BITS = 10_000
 INT64 = range(-(2**63), 2**63)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def check_text(name: str, text: object, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
@@ -42,9 +44,8 @@ def check_text(name: str, text: object, *, max_bytes: int = MAX_TEXT_BYTES) -> s
 def check_line(name: str, text: object, *, max_bytes: int) -> str:
     """Return a short text without control characters, such as a label, a key or a tag."""
     line = check_text(name, text, max_bytes=max_bytes)
-    for character in line:
-        if character < " " or "\x7f" <= character <= "\x9f" or character in "\u2028\u2029":
-            raise InvalidInput(f"{name} contains the control character {character!r}; remove it")
+    if found := _CONTROL.search(line):
+        raise InvalidInput(f"{name} contains the control character {found[0]!r}; remove it")
     return line
 
 

@@ -278,5 +278,6 @@ def _score_passages(state: Entry, terms: Mapping[str, float], counts: TermCounts
 def _hit(entry: Entry, fused: Fused, span: Span, query: str) -> Hit:
     parts = {name: part for name, part in (("keyword", fused.keyword), ("meaning", fused.meaning)) if part is not None}
     shown = span if span.end else None
-    shown_text = snippet(entry.text, query, span=shown)
+    # Without a share by words none of them is in the text: there is nothing to look for.
+    shown_text = snippet(entry.text, query if fused.keyword else "", span=shown)
     return Hit(entry.kind, entry.key, entry, fused.score, parts, shown_text, span.start, span.end)

@@ -49,7 +49,14 @@ def frequency_level(frequency: int) -> int:
 
 
 def length_step(length: int) -> int:
+    return _STEP_OF[length] if length < len(_STEP_OF) else _work_out_step(length)
+
+
+def _work_out_step(length: int) -> int:
     return min(LENGTH_STEPS - 1, round(_STEPS_A_DOUBLING * math.log2(max(1, length))))
+
+
+_STEP_OF = tuple(map(_work_out_step, range(1_024)))
 
 
 STEP_LENGTH = tuple(2.0 ** (step / _STEPS_A_DOUBLING) for step in range(LENGTH_STEPS))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from commonplace.language.characters import may_cut, place_to_cut
 from commonplace.language.chunks import Span
-from commonplace.language.tokens import SPACELESS_SCRIPTS, index_terms, query_terms
+from commonplace.language.tokens import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms, query_terms
 
 ELLIPSIS = "…"
 _LONGEST_CHARACTER = 32  # no cut is moved further than this to keep accents together
@@ -59,11 +60,21 @@ def _best_match(passage: str, weights: Mapping[str, float], room: int) -> Span:
 
 
 def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
+    wanted = frozenset(weights)
+    if not wanted:
+        return
     for place in _PLACE.finditer(passage):
+        start, end = place.span()
         # One character more: in a script without spaces a pair may begin here and end in the next place.
-        terms = weights.keys() & index_terms(passage[place.start() : place.end() + 1]).keys()
-        if terms:
-            yield _Match(place.start(), place.end(), frozenset(terms))
+        word = passage[start : end + 1]
+        terms = _remembered_terms(word) if end - start <= LONGEST_TERM else frozenset(index_terms(word))
+        if not wanted.isdisjoint(terms):
+            yield _Match(start, end, wanted & terms)
+
+
+@lru_cache(maxsize=1 << 15)
+def _remembered_terms(word: str) -> frozenset[str]:
+    return frozenset(index_terms(word))
 
 
 def _window(passage: str, match: Span, room: int) -> Span:

@@ -76,7 +76,7 @@ def index_terms(text: str) -> dict[str, int]:
     """Each term of a stored text with how often it occurs."""
     frequencies: dict[str, int] = {}
     for word, count in Counter(_WORD.findall(fold(text))).items():
-        for term in _terms(word).stored:
+        for term in _terms(word)[0]:
             frequencies[term] = frequencies.get(term, 0) + count
     return frequencies
 

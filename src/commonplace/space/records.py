@@ -23,6 +23,7 @@ from commonplace.store import Scan, Transaction
 
 _TAG = re.compile(r"[a-z0-9:_-]{1,100}")
 _UNSET: Any = object()
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class _Fields:
 
 def canonical(content: JSON) -> str:
     """JSON with sorted keys, no spaces, non-ASCII as it is, and whole numbers without a fraction."""
-    return json.dumps(_whole_numbers(content), ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
+    return _CANONICAL.encode(_whole_numbers(content))
 
 
 def content_hash(type: str, source: str, content: JSON) -> str:

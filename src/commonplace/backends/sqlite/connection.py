@@ -40,6 +40,8 @@ def connect(path: str, *, busy_seconds: float, durability: Durability) -> Connec
         connection = apsw.Connection(path)
         try:
             connection.set_busy_timeout(int(busy_seconds * 1000))
+            # Otherwise some statements are planned anew for every value bound to them: 5-30 µs each time, not 1-3.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             for pragma in (
                 "temp_store = MEMORY",
                 "cache_size = -16000",

@@ -24,7 +24,7 @@ from commonplace.store import TermCounts
 # FTS5's ascii tokenizer splits at ASCII punctuation: it goes to the private-use area, where nothing is split.
 _PUNCTUATION = {code: 0xE100 + code for code in range(0x21, 0x7F) if not chr(code).isalnum()}
 _AFTER_NAMESPACE = "\ue000"
-_LEVEL_MARKS = {1: "", 2: "\ue002"}
+_LEVEL_MARKS = {2: "\ue002"}
 _MANY = "\ue003"
 
 
@@ -48,12 +48,10 @@ def chunk_of(row: int) -> int:
 def tokens(namespace_id: int, terms: Mapping[str, int]) -> str:
     """The terms of a passage as FTS5 is given them."""
     prefix = f"{namespace_id}{_AFTER_NAMESPACE}"
-    return " ".join(
-        [
-            f"{prefix}{term if term.isalnum() else term.translate(_PUNCTUATION)}{_LEVEL_MARKS.get(count, _MANY)}"
-            for term, count in terms.items()
-        ]
-    )
+    marked = [term if count == 1 else term + _LEVEL_MARKS.get(count, _MANY) for term, count in terms.items()]
+    if not "".join(terms).isalnum():
+        marked = [term.translate(_PUNCTUATION) for term in marked]
+    return prefix + f" {prefix}".join(marked) if marked else ""
 
 
 def rank(
@@ -79,21 +77,18 @@ def rank(
     for containing, idf, levels in sorted(tables, key=lambda table: table[0]):
         if not containing:
             continue
-        if is_open and keep is not None and len(scores) >= keep:
+        # No score is above what the terms so far can give: only when that is more than the rest, it needs a look.
+        if is_open and keep is not None and len(scores) >= keep and ceiling - bound > bound:
             is_open = nlargest(keep, scores.values())[-1] < bound
         bound -= idf
         for frequency, rows in levels:
             steps = [bm25.contribution(idf, frequency, length, average) for length in STEP_LENGTH]
             for row in rows if is_open else scores.keys() & rows:
                 scores[row] = scores.get(row, 0.0) + steps[row % LENGTH_STEPS]
-    best = scores.items() if keep is None else nlargest(keep, scores.items(), key=_by_score)
-    ranked = sorted(best, key=lambda item: (-item[1], -item[0]))
-    shares = [(chunk_of(row), min(1.0, score / ceiling)) for row, score in ranked if score]
+    floor = nlargest(keep, scores.values())[-1] if keep is not None and len(scores) > keep else 0.0
+    ranked = sorted([(score, row) for row, score in scores.items() if score and score >= floor], reverse=True)[:keep]
+    shares = [(chunk_of(row), min(1.0, score / ceiling)) for score, row in ranked]
     return shares, {chunk_of(row): min(1.0, scores[row] / ceiling) for row in known if scores[row]}
-
-
-def _by_score(item: tuple[int, float]) -> tuple[float, int]:
-    return item[1], item[0]
 
 
 def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) -> TermCounts:

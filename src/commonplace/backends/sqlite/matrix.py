@@ -17,8 +17,8 @@ RESCORED = 400
 """How many of the nearest codes are scored exactly, at least; more where more hits are wanted or rows are many."""
 
 Floats = NDArray[np.float32]
-Fetch = Callable[[Sequence[int]], dict[int, bytes]]
-"""Reads stored vectors by their sequence numbers."""
+Fetch = Callable[[Sequence[int]], Sequence[tuple[int, bytes]]]
+"""Reads stored vectors by their sequence numbers, in that order; those that are gone are left out."""
 
 
 def pack(vector: Floats) -> bytes:
@@ -81,14 +81,14 @@ class Matrix:
             vectors = self._vectors[: self.size] if allowed is None else self._vectors[rows]
             scores = vectors @ query
         else:
-            rows = self._nearest_codes(query, rows, max(RESCORED, 4 * wanted, self.size // 400))
-            stored = fetch([int(sequence) for sequence in self.sequences[rows]])
-            present = np.array([int(sequence) in stored for sequence in self.sequences[rows]], dtype=bool)
-            rows = rows[present]
+            rows = self._nearest_codes(query, rows, max(RESCORED, 2 * wanted, self.size // 400))
+            stored = fetch(self.sequences[rows].tolist())
+            if len(stored) < len(rows):
+                rows = rows[np.isin(self.sequences[rows], [sequence for sequence, _ in stored])]
             wanted = min(wanted, len(rows))
             if not wanted:
                 return []
-            scores = unpack([stored[int(sequence)] for sequence in self.sequences[rows]], self.dimensions) @ query
+            scores = unpack([value for _, value in stored], self.dimensions) @ query
         best = np.argpartition(-scores, wanted - 1)[:wanted]
         best = best[np.lexsort((-self.chunks[rows[best]], -scores[best]))]
         return list(zip(self.chunks[rows[best]].tolist(), scores[best].tolist(), strict=True))
@@ -100,7 +100,13 @@ class Matrix:
         is_all = len(rows) == self.size
         for words, word in zip(self._codes, _codes(query[np.newaxis]), strict=True):
             distances += np.bitwise_count((words[: self.size] if is_all else words[rows]) ^ word[0])
-        return rows[np.argpartition(distances, count - 1)[:count]]
+        # Distances are few whole numbers: counting them is quicker than a partition and keeps the rows in their order,
+        # in which neighbours are on one page of the file. Equal texts are ties, and there may be any number of them.
+        furthest = np.searchsorted(np.cumsum(np.bincount(distances)), count)
+        chosen = np.flatnonzero(distances <= furthest)
+        if len(chosen) > 2 * count:
+            chosen = np.sort(np.argpartition(distances, count - 1)[:count])
+        return rows[chosen]
 
 
 def _codes(vectors: Floats) -> list[NDArray[np.uint64]]:

@@ -22,8 +22,11 @@ def columns(alias: str) -> str:
     return ", ".join(f"{alias}.{name}" for name in COLUMNS.split(", "))
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=dict)
+
+
 def dump(value: JSON) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=dict)
+    return _ENCODER.encode(value)
 
 
 def entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:

@@ -25,6 +25,9 @@ Ranked = Sequence[tuple[int, float]]
 Rank = Callable[[int | None, Sequence[int] | None], Ranked]
 """Ranks chunks: at least the best so many (None: all), and where given only among these."""
 
+WIDEST = 16
+"""Where fewer than 1 in so many of the wanted entries were found, those that pass the filter are read instead."""
+
 STALE_SHARE = 10
 """A matrix is read anew when more than 1 in so many of its rows may have ended."""
 
@@ -50,7 +53,7 @@ def search_text(
 
     def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
         rows = [keywords.rowid(chunk, length) for chunk, length, *_ in known]
-        ranked, of_known = keywords.rank(connection, counts, terms, keep, rows)
+        ranked, of_known = keywords.rank(connection, counts, terms, keep if allowed is None else None, rows)
         scores.update(of_known)
         if allowed is None:
             return ranked
@@ -83,7 +86,18 @@ def _best(connection: Connection, namespace_id: int, rank: Rank, page: Page) -> 
     found = _select(connection, namespace_id, ranked, page)
     if len(found) >= page.limit or len(ranked) < keep:
         return found
-    return _select(connection, namespace_id, rank(None, _allowed(connection, namespace_id, page)), page)
+    if len(found) * WIDEST >= page.limit:  # as many as it takes, by the share that passed, and half as many again
+        keep = keep * page.limit * 3 // (len(found) * 2)
+        ranked = rank(keep, None)
+        found = _select(connection, namespace_id, ranked, page)
+        if len(found) >= page.limit or len(ranked) < keep:
+            return found
+    allowed = _allowed(connection, namespace_id, page)
+    ranked = rank(keep, allowed)
+    found = _select(connection, namespace_id, ranked, page)
+    if len(found) >= page.limit or len(ranked) < keep:
+        return found
+    return _select(connection, namespace_id, rank(None, allowed), page)
 
 
 def _conditions(namespace_id: int, page: Page, *, driving_labels: bool = False) -> Where:
@@ -153,14 +167,12 @@ class VectorCache:
         with lock:
             _catch_up(connection, matrix, namespace_id, model_id)
 
-            def fetch(sequences: Sequence[int]) -> dict[int, bytes]:
-                return dict(
-                    connection.execute(
-                        "SELECT v.sequence, v.value FROM json_each(?) AS j CROSS JOIN vector AS v"
-                        " WHERE v.namespace = ? AND v.model = ? AND v.former = 0 AND v.sequence = j.value",
-                        (json.dumps(sequences), namespace_id, model_id),
-                    ).fetchall()
-                )
+            def fetch(sequences: Sequence[int]) -> list[tuple[int, bytes]]:
+                return connection.execute(
+                    "SELECT v.sequence, v.value FROM json_each(?) AS j CROSS JOIN vector AS v"
+                    " WHERE v.namespace = ? AND v.model = ? AND v.former = 0 AND v.sequence = j.value",
+                    (json.dumps(sequences), namespace_id, model_id),
+                ).fetchall()
 
             def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
                 chosen = None if allowed is None else np.asarray(allowed, np.int64)
