@@ -16,7 +16,7 @@ from commonplace.space.working import WorkingMemories
 MIRRORS = [
     (Book, aio.AsyncBook, {"store", "limits", "indexer"}),
     (Space, aio.AsyncSpace, set()),
-    (Files, aio.AsyncFiles, {"make_parents"}),
+    (Files, aio.AsyncFiles, {"make_parents", "has_below", "settle"}),
     (Records, aio.AsyncRecords, {"clean_tags"}),
     (Threads, aio.AsyncThreads, {"default_resource"}),
     (WorkingMemories, aio.AsyncWorkingMemories, set()),

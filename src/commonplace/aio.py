@@ -55,6 +55,7 @@ class AsyncFiles:
     list = _awaited(Files.list)
     write = _awaited(Files.write)
     append = _awaited(Files.append)
+    edit = _awaited(Files.edit)
     replace = _awaited(Files.replace)
     insert = _awaited(Files.insert)
     make_directory = _awaited(Files.make_directory)

@@ -123,9 +123,7 @@ def test_other_dimensions_than_expected_are_refused(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
-def test_a_failure_that_passes_is_retried_with_growing_jittered_waits(
-    endpoint: Endpoint, status: int
-) -> None:
+def test_a_failure_that_passes_is_retried_with_growing_jittered_waits(endpoint: Endpoint, status: int) -> None:
     endpoint.script = [send(status, b"busy")] * 3
     assert endpoint.embedder().embed(["x"], purpose="query").shape == (1, 3)
     assert len(endpoint.waits) == 3
@@ -184,9 +182,7 @@ def test_an_endpoint_that_is_not_there_is_unavailable() -> None:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
         with pytest.raises(Unavailable, match="Connection refused"):
-            create_embedder(f"openai:m@{url}", endpoint=EndpointOptions(max_retries=0)).embed(
-                ["x"], purpose="query"
-            )
+            create_embedder(f"openai:m@{url}", endpoint=EndpointOptions(max_retries=0)).embed(["x"], purpose="query")
 
 
 @pytest.mark.parametrize(

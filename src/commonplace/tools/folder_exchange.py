@@ -84,4 +84,4 @@ def _copy_file(source: _Store, target: _Store, path: str, overwrite: bool) -> No
 
 
 def _limit_of(space: Space) -> int:
-    return space.files._limits.file_bytes
+    return space.limits.file_bytes

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from commonplace.errors import (
     AlreadyExists,
@@ -21,7 +21,6 @@ from commonplace.limits import Limits
 from commonplace.space.files import FileInfo
 from commonplace.space.paths import ROOT
 from commonplace.space.space import Space
-from commonplace.store import Transaction
 from commonplace.tools.memory_edits import (
     MAX_FILE_BYTES,
     MemoryEdit,
@@ -112,7 +111,7 @@ class SpaceMemoryStore:
 
     def __init__(self, space: Space, root: str = DEFAULT_ROOT) -> None:
         self._files = space.files
-        self._limits: Limits = space.files._limits
+        self._limits = space.limits
         self._root = MemoryRoot(root, self._limits)
 
     @property
@@ -148,18 +147,14 @@ class SpaceMemoryStore:
 
     def edit(self, path: str, change: Callable[[str], str]) -> None:
         inner = self._below_root(path, "is_directory")
-        files = self._files
 
-        def work(transaction: Transaction) -> None:
-            entry = files._existing_file(transaction, inner)
-            old = cast(str, entry.value)
+        def checked(old: str) -> str:
             new = change(old)
             self._check_size(path, new)
-            if new != old:
-                files._put(transaction, inner, new, expires_at=entry.expires_at)
+            return new
 
         with _refusals():
-            files._handle.write(work)
+            self._files.edit(inner, checked)
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; one that exists is fine."""
