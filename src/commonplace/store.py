@@ -166,8 +166,11 @@ class Transaction(ABC):
         """The live entry with this second, unique name."""
 
     @abstractmethod
-    def put(self, draft: Draft) -> Entry:
-        """Insert, or replace the live state of the same kind and key, keeping the former one in history."""
+    def put(self, draft: Draft, *, is_fresh: bool = False) -> Entry:
+        """Insert, or replace the live state of the same kind and key, keeping the former one in history.
+
+        `is_fresh` promises that the key was made for this entry and never used: nothing has to be looked up.
+        """
 
     @abstractmethod
     def delete(self, kind: str, key: str) -> Entry | None:

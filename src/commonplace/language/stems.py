@@ -101,8 +101,10 @@ def _mark_consonant_y(word: str) -> str:
 
 
 def _regions(word: str) -> tuple[int, int]:
-    first = next((len(start) for start in _EARLY if word.startswith(start)), 0)
-    if not first:
+    first = 0
+    if word.startswith(_EARLY):
+        first = next(len(start) for start in _EARLY if word.startswith(start))
+    else:
         found = _REGION.search(word)
         first = found.end() if found else len(word)
     found = _REGION.search(word, first)

@@ -111,7 +111,7 @@ def _work_out_terms(word: str) -> Terms:
     return Terms((whole, *parts), ((whole, 1.0), *((part, PART_WEIGHT) for part in parts)))
 
 
-_remembered_terms = lru_cache(maxsize=1 << 15)(_work_out_terms)
+_remembered_terms = lru_cache(maxsize=1 << 16)(_work_out_terms)
 
 
 def _one(word: str) -> Terms:

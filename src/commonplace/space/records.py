@@ -69,15 +69,15 @@ class Records:
         """Save a record; the same type, source and content again gives it all tags and the larger confidence."""
         checked = self._check(type, content, source, confidence)
         clean_tags = self.clean_tags(tags)
-        identity = content_hash(type, source, content)
-        draft = self._draft(str(uuid.uuid4()), checked, clean_tags, identity)
+        identity = checked.hash
+        draft = self._draft(str(uuid.uuid4()), checked, clean_tags)
         _ = draft.passages  # worked out here, so that other writers need not wait for it
 
         def work(transaction: Transaction) -> Entry:
             ends = expiry(transaction.time, ttl_seconds)
             known = transaction.find(RECORD, identity)
             if known is None:
-                return transaction.put(_with_expiry(draft, ends))
+                return transaction.put(_with_expiry(draft, ends), is_fresh=True)
             return transaction.put(self._merged(known, clean_tags, float(confidence), ends))
 
         return record_of(self._handle.write(work)[0])
@@ -107,34 +107,24 @@ class Records:
             if entry is None:
                 raise NotFound(f"Memory {id} not found")
             old = record_of(entry)
-            fields = _Fields(
+            fields = self._check(
                 old.type if type is _UNSET else type,
                 old.content if content is _UNSET else content,
                 old.source if source is _UNSET else source,
                 old.confidence if confidence is _UNSET else confidence,
             )
-            checked = self._check(fields.type, fields.content, fields.source, fields.confidence)
             new_tags = old.tags if tags is _UNSET else self.clean_tags(tags)
             ends = entry.expires_at if ttl_seconds is _UNSET else expiry(transaction.time, ttl_seconds)
-            identity = content_hash(fields.type, fields.source, fields.content)
-            other = transaction.find(RECORD, identity)
+            other = transaction.find(RECORD, fields.hash)
             if other is not None and other.key != key:
                 older, newer = sorted((other, entry), key=lambda one: (one.created_at, one.id))
                 transaction.delete(RECORD, newer.key)
-                merged = tuple(dict.fromkeys((*record_of(other).tags, *new_tags)))
-                best = max(record_of(other).confidence, checked.confidence)
-                return transaction.put(
-                    _with_expiry(
-                        self._draft(
-                            older.key,
-                            _Fields(fields.type, fields.content, fields.source, best),
-                            merged,
-                            identity,
-                        ),
-                        ends,
-                    )
-                )
-            return transaction.put(_with_expiry(self._draft(key, checked, new_tags, identity), ends))
+                key_kept = older.key
+                new_tags = tuple(dict.fromkeys((*record_of(other).tags, *new_tags)))
+                fields = replace(fields, confidence=max(record_of(other).confidence, fields.confidence))
+            else:
+                key_kept = key
+            return transaction.put(_with_expiry(self._draft(key_kept, fields, new_tags), ends))
 
         return record_of(self._handle.write(work)[0])
 
@@ -198,11 +188,13 @@ class Records:
         if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0 <= confidence <= 1:
             raise InvalidInput("confidence is required and must be a number between 0 and 1")
         limit = self._limits.record_characters
-        if len(canonical(content)) > limit:
+        written = canonical(content)
+        if len(written) > limit:
             raise TooLarge(f"content is too large (max {limit} characters)")
-        return _Fields(cast(str, type), content, cast(str, source), float(confidence))
+        type, source = cast(str, type), cast(str, source)
+        return _Fields(type, content, source, float(confidence), _hash(type, source, written))
 
-    def _draft(self, id: str, fields: _Fields, tags: tuple[str, ...], identity: str) -> Draft:
+    def _draft(self, id: str, fields: _Fields, tags: tuple[str, ...]) -> Draft:
         attributes: dict[str, JSON] = {
             "type": fields.type,
             "source": fields.source,
@@ -216,14 +208,14 @@ class Records:
             text="\n".join(_leaves(fields.content)),
             heading=" ".join((fields.type, *tags)),
             attributes=attributes,
-            identity=identity,
+            identity=fields.hash,
         )
 
     def _merged(self, known: Entry, tags: tuple[str, ...], confidence: float, ends: int | None) -> Draft:
         old = record_of(known)
         union = tuple(dict.fromkeys((*old.tags, *tags)))
-        fields = _Fields(old.type, old.content, old.source, max(old.confidence, confidence))
-        return _with_expiry(self._draft(known.key, fields, union, old.hash), ends if ends else known.expires_at)
+        fields = _Fields(old.type, old.content, old.source, max(old.confidence, confidence), old.hash)
+        return _with_expiry(self._draft(known.key, fields, union), ends if ends else known.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +224,7 @@ class _Fields:
     content: JSON
     source: str
     confidence: float
+    hash: str
 
 
 def canonical(content: JSON) -> str:
@@ -241,7 +234,12 @@ def canonical(content: JSON) -> str:
 
 def content_hash(type: str, source: str, content: JSON) -> str:
     """The identity of a record: SHA-256 over the canonical JSON of what makes it what it is."""
-    return sha256(canonical({"type": type, "source": source, "content": content}).encode()).hexdigest()
+    return _hash(type, source, canonical(content))
+
+
+def _hash(type: str, source: str, canonical_content: str) -> str:
+    written = f'{{"content":{canonical_content},"source":{canonical(source)},"type":{canonical(type)}}}'
+    return sha256(written.encode()).hexdigest()
 
 
 def _whole_numbers(value: JSON) -> JSON:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.checks import Namespace
+
+Counter = Literal["namespace", "entry", "chunk", "vector"]
+COUNTERS: tuple[Counter, ...] = ("namespace", "entry", "chunk", "vector")
 
 
 @dataclass(slots=True)
@@ -21,30 +25,41 @@ class NamespaceRow:
     is_new: bool = False
     is_changed: bool = False
 
+    def copy(self) -> NamespaceRow:
+        return NamespaceRow(
+            self.id,
+            self.commit_number,
+            self.commit_time,
+            self.chunk_count,
+            self.term_total,
+            self.chunks_ended,
+            self.is_new,
+            self.is_changed,
+        )
+
 
 @dataclass(slots=True)
 class Group:
     """What the jobs of one commit share: the counters, read once and written once."""
 
-    counters: dict[str, int]
-    stored_counters: dict[str, int]
+    counters: dict[Counter, int]
+    stored_counters: tuple[int, ...]
     namespaces: dict[Namespace, NamespaceRow] = field(default_factory=dict)
-    swept: set[Namespace] = field(default_factory=set)
 
-    def next_id(self, name: str) -> int:
+    def next_id(self, name: Counter) -> int:
         self.counters[name] += 1
         return self.counters[name]
 
 
 def begin_group(connection: Connection) -> Group:
-    counters = dict(connection.execute("SELECT name, value FROM counter").fetchall())
-    return Group(counters, dict(counters))
+    stored = connection.execute("SELECT namespace, entry, chunk, vector FROM counter").fetchall()[0]
+    return Group(dict(zip(COUNTERS, stored, strict=True)), stored)
 
 
 def flush_group(connection: Connection, group: Group) -> None:
-    for name, value in group.counters.items():
-        if value != group.stored_counters[name]:
-            connection.execute("UPDATE counter SET value = ? WHERE name = ?", (value, name))
+    counters = tuple(group.counters.values())
+    if counters != group.stored_counters:
+        connection.execute("UPDATE counter SET namespace = ?, entry = ?, chunk = ?, vector = ?", counters)
     for namespace, row in group.namespaces.items():
         if row.is_new:
             connection.execute(

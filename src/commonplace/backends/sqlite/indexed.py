@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from commonplace.backends.sqlite import keywords
@@ -35,8 +36,10 @@ class EntryIndex:
 
     def add(self, entry: Entry, text_passages: Sequence[Passage]) -> None:
         self._add_labels(entry.id, labels(entry.attributes, INDEXED_ATTRIBUTES))
-        self._add_chunks(entry.commit, [(entry.id, *numbered) for numbered in enumerate(text_passages)])
-        self.add_headings(entry.commit, [(entry.id, entry.heading)])
+        added = [(entry.id, *numbered) for numbered in enumerate(text_passages)]
+        if entry.heading:
+            added.append((entry.id, HEADING, _heading(entry.heading)))
+        self._add_chunks(entry.commit, added)
 
     def change(self, before: Entry, after: Entry) -> None:
         """From one state to the next; passages before the first difference of the texts stay as they are."""
@@ -79,12 +82,7 @@ class EntryIndex:
         ).fetchall()
 
     def add_headings(self, commit: int, headings: Sequence[tuple[int, str | None]]) -> None:
-        added = []
-        for entry_id, heading in headings:
-            if heading:
-                found = passage(heading, 0, len(heading))
-                added.append((entry_id, HEADING, Passage(0, 0, found.length, found.terms)))
-        self._add_chunks(commit, added)
+        self._add_chunks(commit, [(entry_id, HEADING, _heading(heading)) for entry_id, heading in headings if heading])
 
     def end_chunks(self, ended: Sequence[tuple[int, int]]) -> None:
         """Take passages, given by id and length, out of the live index; `as_of` still finds them."""
@@ -134,5 +132,15 @@ class EntryIndex:
     def _insert(self, table: str, width: int, rows: Sequence[Sequence[Any]]) -> None:
         for start in range(0, len(rows), ROWS_A_STATEMENT):
             some = rows[start : start + ROWS_A_STATEMENT]
-            marks = ", ".join([f"({', '.join('?' * width)})"] * len(some))
-            self._connection.execute(f"INSERT INTO {table} VALUES {marks}", [value for row in some for value in row])
+            self._connection.execute(_insertion(table, width, len(some)), [value for row in some for value in row])
+
+
+@cache
+def _insertion(table: str, width: int, rows: int) -> str:
+    marks = ", ".join([f"({', '.join('?' * width)})"] * rows)
+    return f"INSERT INTO {table} VALUES {marks}"
+
+
+def _heading(heading: str) -> Passage:
+    found = passage(heading, 0, len(heading))
+    return Passage(0, 0, found.length, found.terms)

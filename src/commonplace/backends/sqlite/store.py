@@ -399,7 +399,7 @@ class SQLiteStore(Store):
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         with self._reading(snapshot=True) as connection:
             # Only a snapshot that has begun holds still: else every write of others makes the copy start again.
-            connection.execute("SELECT value FROM counter").fetchall()
+            connection.execute("SELECT entry FROM counter").fetchall()
             maintenance.backup(connection, target, progress)
 
     def verify(self, progress: Progress | None = None) -> list[str]:

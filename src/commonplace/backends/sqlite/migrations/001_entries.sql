@@ -11,8 +11,13 @@ CREATE TABLE namespace (
 );
 
 -- Ids are handed out from here, so that none is ever used again, not even after a purge.
-CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO counter VALUES ('namespace', 0), ('entry', 0), ('chunk', 0), ('vector', 0);
+CREATE TABLE counter (
+    namespace INTEGER NOT NULL,
+    entry INTEGER NOT NULL,
+    chunk INTEGER NOT NULL,
+    vector INTEGER NOT NULL
+);
+INSERT INTO counter VALUES (0, 0, 0, 0);
 
 -- Live states. `text` is NULL where search sees the value itself.
 CREATE TABLE entry (
