@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commonplace.embedding.folder import file_is_right, installed, model_path
 from commonplace.embedding.models import DEFAULT_MODEL, Model, Pooling
-from commonplace.embedding.wordpiece import WordPiece
 from commonplace.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from commonplace.embedding import Purpose
+    from commonplace.embedding.wordpiece import WordPiece
 
 MAX_THREADS = 4
 
@@ -105,6 +105,8 @@ class OnnxEmbedder:
                     f"run: {self._command()}"
                 )
         import onnxruntime
+
+        from commonplace.embedding.wordpiece import WordPiece
 
         options = onnxruntime.SessionOptions()
         # The calling thread does a run alone: `embed` is what spreads texts over the cores. With more threads

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 from commonplace.language.characters import place_to_cut
@@ -17,8 +18,9 @@ WHOLE = 1_500  # a text up to this, or the rest of one, stays whole
 OVERLAP = 8  # a passage repeats up to an eighth of the one before
 
 # The model reads about a token for each of these, and a token for three or four Latin letters.
-_DENSE = re.compile("[\u0370-\u1cff\u1f00-\u1fff\u2e80-\ud7ff\uf900-\uffef\U00010000-\U0003ffff]+")
+_DENSE = "[\u0370-\u1cff\u1f00-\u1fff\u2e80-\ud7ff\uf900-\uffef\U00010000-\U0003ffff]+"
 _DENSE_COST = 3
+_compiled = cache(re.compile)  # when first needed
 
 # Each match ends where the next paragraph, sentence or word begins.
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
@@ -59,8 +61,10 @@ def resume(spans: Sequence[Span], common_prefix_length: int) -> tuple[list[Span]
 
 def _reach(text: str, start: int, budget: int) -> int:
     """How far `budget` goes from `start`, in Latin letters; it may lie past the end."""
+    if text[start : start + budget].isascii():
+        return start + budget
     extra = 0
-    for run in _DENSE.finditer(text, start, start + budget):
+    for run in _compiled(_DENSE).finditer(text, start, start + budget):
         left = budget - (run.start() - start) - extra
         if left <= 0:
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from commonplace.language.characters import may_cut, place_to_cut
@@ -15,7 +15,9 @@ from commonplace.language.tokens import LONGEST_TERM, SPACELESS_SCRIPTS, index_t
 ELLIPSIS = "…"
 _LONGEST_CHARACTER = 32  # no cut is moved further than this to keep accents together
 
-_PLACE = re.compile(rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+")
+_WORD = re.compile(r"\S+")
+_PLACE = rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+"
+_compiled = cache(re.compile)  # when first needed
 _SENTENCE_START = re.compile(r"[.!?…] (?=\S)")
 
 
@@ -63,7 +65,7 @@ def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
     wanted = frozenset(weights)
     if not wanted:
         return
-    for place in _PLACE.finditer(passage):
+    for place in (_WORD if passage.isascii() else _compiled(_PLACE)).finditer(passage):
         start, end = place.span()
         # One character more: in a script without spaces a pair may begin here and end in the next place.
         word = passage[start : end + 1]

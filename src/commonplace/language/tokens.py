@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ LONGEST_TERM = 64
 PART_WEIGHT = 0.5  # of a compound's part in a query, beside the compound itself
 
 # After folding, what lies beyond ASCII is a part of a word or stands alone.
-_LETTER = r"[0-9A-Za-z\x80-\U0010ffff]"
+_LETTER = r"[^\x00-/:-@\[-`{-\x7f]"  # the letters and digits of ASCII; written so, it compiles 30 times as fast
 _WORD = re.compile(
     r"[0-9]{1,3}(?:,[0-9]{3})++(?![0-9,])"  # 1,250,000
     rf"|(?:[#@](?![0-9]))?{_LETTER}++(?:(?:_++|:[:/\\]{{1,2}}|[-./:@&'\\]){_LETTER}++)*+(?:\+\+|\#(?!{_LETTER}))?"
@@ -45,12 +45,13 @@ _SIGN = (
     "\u1067-\u106d\u1071-\u1074\u1082-\u108d\u109a-\u109d\u17b4-\u17d3\u17dd\u3099\u309a"
 )
 _FLAG_LETTERS = "\U0001f1e6-\U0001f1ff"
-_SPACELESS = re.compile(rf"[{SPACELESS_SCRIPTS}{_FLAG_LETTERS}]")
-_RUN = re.compile(
+_SPACELESS = rf"[{SPACELESS_SCRIPTS}{_FLAG_LETTERS}]"
+_RUN = (
     rf"(?P<spaceless>[{SPACELESS_SCRIPTS}]+)|(?P<flag>[{_FLAG_LETTERS}]{{1,2}})"
     rf"|[^{SPACELESS_SCRIPTS}{_FLAG_LETTERS}]+"
 )
-_CHARACTER = re.compile(rf".[{_SIGN}]{{0,7}}")
+_CHARACTER = rf".[{_SIGN}]{{0,7}}"
+_compiled = cache(re.compile)  # when first needed: programs that meet only ASCII start without these
 
 _STOP_WORDS = (
     "a about after again all also am an and any are as at be because been before being but by can could "
@@ -99,7 +100,7 @@ def _terms(word: str) -> Terms:
 
 
 def _work_out_terms(word: str) -> Terms:
-    if _SPACELESS.search(word):
+    if not word.isascii() and _compiled(_SPACELESS).search(word):
         return _terms_of_mixed_scripts(word)
     word = _CONTRACTION.sub("", word)
     if "," in word:
@@ -157,9 +158,9 @@ def _parts(word: str) -> Iterator[str]:
 def _terms_of_mixed_scripts(word: str) -> Terms:
     stored: list[str] = []
     asked: list[tuple[str, float]] = []
-    for run in _RUN.finditer(word):
+    for run in _compiled(_RUN).finditer(word):
         if run["spaceless"]:
-            characters = _CHARACTER.findall(run[0])
+            characters = _compiled(_CHARACTER).findall(run[0])
             pairs = [first + second for first, second in pairwise(characters)]
             stored += characters + pairs
             asked += [(term, 1.0) for term in pairs or characters]

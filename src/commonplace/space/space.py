@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from commonplace.checks import Namespace
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
@@ -29,9 +29,11 @@ from commonplace.space.keys import (
 )
 from commonplace.space.paths import key_of, normalise, path_of
 from commonplace.space.records import Records
-from commonplace.space.threads import Threads
 from commonplace.space.times import microseconds
 from commonplace.store import NamespaceStats, Transaction
+
+if TYPE_CHECKING:
+    from commonplace.space.threads import Threads
 
 
 class Space:
@@ -60,6 +62,8 @@ class Space:
 
     @cached_property
     def threads(self) -> Threads:
+        from commonplace.space.threads import Threads
+
         return Threads(self._handle, self._searcher, self._limits)
 
     def search(

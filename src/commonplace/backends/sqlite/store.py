@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from commonplace.backends.sqlite import exchange, keywords, maintenance, reading, rebuilding, searching, vectors
+from commonplace.backends.sqlite import keywords, maintenance, reading, searching, vectors
 from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, connect, translated
 from commonplace.backends.sqlite.group import Group, begin_group, flush_group
 from commonplace.backends.sqlite.locks import WriterQueue
@@ -407,9 +407,13 @@ class SQLiteStore(Store):
             return maintenance.verify(connection, progress)
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
+        from commonplace.backends.sqlite import rebuilding
+
         self._run(lambda group: rebuilding.rebuild_keywords(self._writing, group, progress))
 
     def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
+        from commonplace.backends.sqlite import exchange
+
         self._check_usable()
         if self.path == MEMORY:
             with self._memory_lock, translated(self.path):
@@ -425,6 +429,8 @@ class SQLiteStore(Store):
             connection.close()
 
     def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+        from commonplace.backends.sqlite import exchange
+
         adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, read()))
         return adopted
 
