@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from commonplace.checks import JSON, Namespace
 from commonplace.entry import Action, Change, Draft, Entry, Revision
@@ -56,8 +56,7 @@ class Child:
     updated_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A live entry that one of the two indexes proposes, with its best passage."""
 
     entry_id: int
@@ -304,6 +303,10 @@ class Store(ABC):
     @abstractmethod
     def index(self, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:
         """Store vectors by passage; one whose passage has ended meanwhile is dropped."""
+
+    @abstractmethod
+    def tidy(self) -> bool:
+        """Do a little upkeep that makes searches quicker and can wait; whether it found something to do."""
 
     @abstractmethod
     def history(self, namespace: Namespace, kind: str, key: str) -> list[Revision]: ...

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commonplace.language import snippets
 from commonplace.language.chunks import Span
-from commonplace.language.snippets import snippet
+from commonplace.language.tokens import query_terms
 
 NOTE = (
     "The team met on Monday to talk about the budget. Nobody had read the draft. "
@@ -17,6 +18,10 @@ NOTE = (
     "We rolled back within ten minutes and wrote a checklist for blue/green deploys. "
     "The rest of the week was quiet, apart from the usual tickets about invoices."
 )
+
+
+def snippet(text: str, query: str, limit: int = 160, span: Span | None = None) -> str:
+    return snippets.snippet(text, query_terms(query), limit, span)
 
 
 def test_a_short_text_is_shown_whole_with_its_white_space_collapsed() -> None:

@@ -113,8 +113,11 @@ class Indexer:
                     while self._urgent and not self._is_closed:
                         time.sleep(0.005)
                     with self._work:
-                        if self._is_closed or not self._embed(self._store.claim(BATCH, LEASE_SECONDS)):
+                        if self._is_closed:
                             break
+                        is_done = not self._embed(self._store.claim(BATCH, LEASE_SECONDS))
+                    if is_done and not self._store.tidy():
+                        break
             except CommonplaceError:
                 # Searches meet the same error and tell of it; here it only means to wait.
                 self._closed_within(RETRY_SECONDS)

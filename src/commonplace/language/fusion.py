@@ -12,13 +12,12 @@ the query is near 1, an unrelated one near 0. Decision 004 has the figures that 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 TRUST = 0.9  # how sure the strongest evidence of one kind alone can make us
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(NamedTuple):
     """A candidate with its score and the parts of it; a part that was not found is None."""
 
     id: int

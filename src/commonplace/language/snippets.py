@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from commonplace.language.characters import may_cut, place_to_cut
 from commonplace.language.chunks import Span
-from commonplace.language.tokens import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms, query_terms
+from commonplace.language.tokens import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms
 
 ELLIPSIS = "…"
 _LONGEST_CHARACTER = 32  # no cut is moved further than this to keep accents together
@@ -18,6 +18,7 @@ _LONGEST_CHARACTER = 32  # no cut is moved further than this to keep accents tog
 _WORD = re.compile(r"\S+")
 _PLACE = rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+"
 _compiled = cache(re.compile)  # when first needed
+_AROUND_WORDS = ".,;:!?\"'()[]"
 _SENTENCE_START = re.compile(r"[.!?…] (?=\S)")
 
 
@@ -27,8 +28,8 @@ class _Match(NamedTuple):
     terms: frozenset[str]
 
 
-def snippet(text: str, query: str, limit: int = 160, span: Span | None = None) -> str:
-    """At most `limit` characters of the text, or of one passage of it, around the words of the query.
+def snippet(text: str, terms: Mapping[str, float], limit: int = 160, span: Span | None = None) -> str:
+    """At most `limit` characters of the text, or of one passage of it, around the query's terms.
 
     White space is collapsed and words stay whole where they can; an ellipsis stands where text was left out.
     """
@@ -36,7 +37,7 @@ def snippet(text: str, query: str, limit: int = 160, span: Span | None = None) -
     if len(passage) <= limit:
         return passage
     room = max(limit - 2 * len(ELLIPSIS), 0)
-    shown = _window(passage, _best_match(passage, query_terms(query), room), room)
+    shown = _window(passage, _best_match(passage, terms, room), room)
     before = ELLIPSIS if shown.start > 0 else ""
     after = ELLIPSIS if shown.end < len(passage) else ""
     return (before + passage[shown.start : shown.end].strip() + after)[:limit]
@@ -65,8 +66,13 @@ def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
     wanted = frozenset(weights)
     if not wanted:
         return
+    first_letters = {term[0] for term in wanted}
     for place in (_WORD if passage.isascii() else _compiled(_PLACE)).finditer(passage):
         start, end = place.span()
+        # A plain word keeps its first letter as a term: most words need no closer look.
+        plain = place[0].strip(_AROUND_WORDS)
+        if plain[1:].islower() and plain.isascii() and plain.isalpha() and plain[0].lower() not in first_letters:
+            continue
         # One character more: in a script without spaces a pair may begin here and end in the next place.
         word = passage[start : end + 1]
         terms = _remembered_terms(word) if end - start <= LONGEST_TERM else frozenset(index_terms(word))

@@ -96,11 +96,9 @@ class Space:
             updated_before=microseconds("before", before),
             conditions=parse_conditions(filter),
         )
-        request = SearchRequest(query, narrowed, limit, offset, microseconds("as_of", as_of))
+        request = SearchRequest(query, narrowed, limit, offset, microseconds("as_of", as_of), name_of_entry)
         namespaces = list(self._namespaces_below()) if below else [self.namespace]
-        found = self._searcher.search(namespaces, request)
-        named = tuple(replace(hit, key=name_of_entry(hit.entry)) for hit in found)
-        return replace(found, hits=named)
+        return self._searcher.search(namespaces, request)
 
     def _namespaces_below(self) -> Iterator[Namespace]:
         after: Namespace | None = None

@@ -28,6 +28,7 @@ Rank = Callable[[int | None, Sequence[int] | None], Ranked]
 WIDEST = 16
 """Where fewer than 1 in so many of the wanted entries were found, those that pass the filter are read instead."""
 
+ROWS_A_READ = 20_000
 STALE_SHARE = 10
 """A matrix is read anew when more than 1 in so many of its rows may have ended."""
 
@@ -81,7 +82,7 @@ def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> list[tuple
 
 def _best(connection: Connection, namespace_id: int, rank: Rank, page: Page) -> list[Candidate]:
     """Try the best-ranked first; where too few pass, find out which may and rank only those."""
-    keep = 2 * page.limit + 50
+    keep = page.limit + 30
     ranked = rank(keep, None)
     found = _select(connection, namespace_id, ranked, page)
     if len(found) >= page.limit or len(ranked) < keep:
@@ -114,7 +115,7 @@ def _select(connection: Connection, namespace_id: int, ranked: Ranked, page: Pag
         f" CROSS JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL AND {where.sql}"
     )
     found: dict[int, Candidate] = {}
-    step = page.limit + 20
+    step = page.limit + 10
     for start in range(0, len(ranked), step):
         batch = ranked[start : start + step]
         rows = connection.execute(sql, (json.dumps([chunk for chunk, _ in batch]), *where.parameters)).fetchall()
@@ -213,10 +214,10 @@ def _catch_up(connection: Connection, matrix: Matrix, namespace_id: int, model_i
     while True:
         rows = connection.execute(
             "SELECT sequence, chunk, value FROM vector"
-            " WHERE namespace = ? AND model = ? AND former = 0 AND sequence > ? ORDER BY sequence LIMIT 20000",
-            (namespace_id, model_id, matrix.last_sequence),
+            " WHERE namespace = ? AND model = ? AND former = 0 AND sequence > ? ORDER BY sequence LIMIT ?",
+            (namespace_id, model_id, matrix.last_sequence, ROWS_A_READ),
         ).fetchall()
-        if not rows:
+        if rows:
+            matrix.extend(*zip(*rows, strict=True))
+        if len(rows) < ROWS_A_READ:
             return
-        sequences, chunks, blobs = zip(*rows, strict=True)
-        matrix.extend(sequences, chunks, blobs)

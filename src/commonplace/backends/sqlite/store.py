@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CHECKPOINT_PAGES = 4_000
+MERGED_PAGES = 200
+"""Of the keyword index, in one step of upkeep: some milliseconds, so that no writer waits long."""
 
 
 def system_time() -> int:
@@ -352,6 +354,15 @@ class SQLiteStore(Store):
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
         self._run(lambda group: vectors.index(self._writing, group, model, embedded))
         self._drop_retired()
+
+    def tidy(self) -> bool:
+        def merge(group: Group) -> bool:
+            before = self._writing.total_changes()
+            self._writing.execute("INSERT INTO keywords (keywords, rank) VALUES ('merge', ?)", (MERGED_PAGES,))
+            return self._writing.total_changes() - before >= 2  # FTS5's sign that it had something to merge
+
+        found: bool = self._run(merge)
+        return found
 
     def _drop_retired(self) -> None:
         with self._reading() as connection:

@@ -107,6 +107,9 @@ CREATE VIRTUAL TABLE keywords USING fts5 (
     terms, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii'
 );
 
+-- Upkeep merges segments in pairs: each one less is a look-up less for every term of a search.
+INSERT INTO keywords (keywords, rank) VALUES ('usermerge', 2);
+
 CREATE TABLE model (
     id INTEGER PRIMARY KEY,
     identity TEXT NOT NULL UNIQUE,
