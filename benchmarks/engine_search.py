@@ -95,6 +95,8 @@ def _embed_all(store: Store) -> None:
         store.index(
             embedder.identity, [(passage.chunk_id, vector) for passage, vector in zip(claimed, vectors, strict=True)]
         )
+    while store.tidy():  # as the indexer does when it has nothing to embed
+        continue
 
 
 def _checkpointed_bytes(path: Path) -> int:

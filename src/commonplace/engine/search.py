@@ -39,7 +39,7 @@ MAX_QUERY_TERMS = 64
 LAG_SECONDS = 0.2
 """How long a search waits for what was written just before it to be embedded."""
 
-FEWEST_CANDIDATES = 30
+FEWEST_CANDIDATES = 20
 """From each side. Both sides score all of them, so more change nothing: on LoCoMo 20 and 100 give the same recall."""
 
 LIVE = 2**62

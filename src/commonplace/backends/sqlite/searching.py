@@ -115,7 +115,7 @@ def _select(connection: Connection, namespace_id: int, ranked: Ranked, page: Pag
         f" CROSS JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL AND {where.sql}"
     )
     found: dict[int, Candidate] = {}
-    step = page.limit + 10
+    step = page.limit
     for start in range(0, len(ranked), step):
         batch = ranked[start : start + step]
         rows = connection.execute(sql, (json.dumps([chunk for chunk, _ in batch]), *where.parameters)).fetchall()
