@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install demo test lint crash-test bench-engine install-size promises clean
+.PHONY: help install demo test lint crash-test bench-engine bench-files install-size promises clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -31,6 +31,9 @@ crash-test: install ## kill a writer at many points; nothing acknowledged may be
 
 bench-engine: install ## speed and size of the engine, beside bare SQLite
 	$(BIN)/python benchmarks/engine.py
+
+bench-files: install ## the tree of files at 1,000 and 100,000 files
+	$(BIN)/python benchmarks/files.py
 
 install-size:    ## what a base install weighs, in a fresh virtual environment
 	$(PYTHON) scripts/install_size.py

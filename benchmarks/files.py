@@ -17,6 +17,7 @@ from commonplace.entry import Draft
 from commonplace.space.paths import key_of
 from commonplace.space.space import Space
 from commonplace.store import Transaction
+from commonplace.tools import ClaudeMemoryTool, UnifiedMemoryTool
 
 SMALL = 1_000
 ROUNDS = 30
@@ -52,8 +53,20 @@ def median_ms(work: Callable[[int], object]) -> float:
 
 def measure(space: Space, files: int) -> dict[str, float]:
     step = max(1, files // ROUNDS)
+    claude, unified = ClaudeMemoryTool(space), UnifiedMemoryTool(space)
+
+    def directory(number: int) -> str:
+        return path_of_number(number * step).rpartition("/")[0]
+
     return {
-        "list a directory of 100": median_ms(lambda n: space.files.list(path_of_number(n * step).rpartition("/")[0])),
+        "Claude's view of a directory": median_ms(
+            lambda n: claude.call({"command": "view", "path": f"/memories{directory(n)}"})
+        ),
+        "Claude's view of a file": median_ms(
+            lambda n: claude.call({"command": "view", "path": f"/memories{path_of_number(n * step)}"})
+        ),
+        "unified list": median_ms(lambda n: unified.call({"command": "list", "path": directory(n)})),
+        "list a directory of 100": median_ms(lambda n: space.files.list(directory(n))),
         "list the top": median_ms(lambda n: space.files.list("/tree")),
         "read": median_ms(lambda n: space.files.read(path_of_number(n * step))),
         "stat": median_ms(lambda n: space.files.stat(path_of_number(n * step))),

@@ -16,7 +16,7 @@ from mcp.server.mcpserver import MCPServer
 
 from commonplace.adapters.mcp_memory import enable_memory
 from commonplace.errors import AlreadyExists, ConfigurationError
-from commonplace.tools import FolderMemoryStore, InMemoryMemoryStore
+from commonplace.tools import FolderMemoryStore, InMemoryMemoryStore, memory_protocol
 
 Ask = Callable[..., Awaitable[tuple[str, bool]]]
 
@@ -51,6 +51,18 @@ def server(request: pytest.FixtureRequest) -> Any:
         return "Processing: " + task
 
     return made
+
+
+def test_the_server_also_gets_a_prompt_that_tells_how_to_use_the_memory(server):
+    enable_memory(server, name="notes")
+
+    async def run() -> str:
+        is_fastmcp = isinstance(server, fastmcp.FastMCP)
+        async with fastmcp.Client(server) if is_fastmcp else mcp.Client(server) as client:
+            prompt = await client.get_prompt("notes_protocol")
+            return prompt.messages[0].content.text
+
+    assert asyncio.run(run()) == memory_protocol("claude", tool_name="notes")
 
 
 @pytest.mark.promise("claude-enable-memory")

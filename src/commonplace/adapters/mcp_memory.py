@@ -13,6 +13,7 @@ from commonplace.space.space import Space
 from commonplace.tools.claude import ClaudeMemoryTool
 from commonplace.tools.claude_wording import WordingName
 from commonplace.tools.memory_store import InMemoryMemoryStore, MemoryStore
+from commonplace.tools.protocol import memory_protocol
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -37,7 +38,17 @@ def enable_memory(
         )
     tool = ClaudeMemoryTool(InMemoryMemoryStore() if store is None else store, wording)
     add(server, tool, name)
+    _add_protocol(server, name)
     return tool
+
+
+def _add_protocol(server: MCPServer | FastMCP[Any], name: str) -> None:
+    """A prompt that tells a model how to use the memory well."""
+
+    def protocol() -> str:
+        return memory_protocol("claude", tool_name=name)
+
+    server.prompt(name=f"{name}_protocol", description="How to use the memory well.")(protocol)
 
 
 def _place_of(cls: type) -> tuple[str, str]:
