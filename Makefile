@@ -19,6 +19,8 @@ demo: install    ## write memories through the library and the CLI, and search t
 	$(BIN)/python examples/demo.py
 
 test: install lint ## every quick test
+	$(BIN)/commonplace model pull all-MiniLM-L6-v2
+	$(BIN)/commonplace model pull bge-small-en-v1.5
 	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.installed ## style and types
