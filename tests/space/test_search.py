@@ -324,3 +324,18 @@ def test_two_books_on_one_file_find_what_the_other_wrote(open_book: Any) -> None
         assert all("meaning" in hit.parts for hit in found)
     two.space("user", "u1").files.delete("/one2")
     assert "/one2" not in keys(one.space("user", "u1"), "zebra", limit=20)
+
+
+def test_upkeep_ends_and_changes_no_answer(book: commonplace.Book) -> None:
+    space = book.space("user", "upkeep")
+    for number in range(40):
+        space.files.write(f"/notes/{number}", f"note number {number}")
+    before = [(hit.key, hit.score) for hit in space.search("note number", limit=50)]
+    assert len(before) == 40
+    steps = 0
+    while book.store.tidy():
+        steps += 1
+        assert steps < 1_000
+    assert steps > 0
+    assert [(hit.key, hit.score) for hit in space.search("note number", limit=50)] == before
+    assert book.verify() == []

@@ -38,11 +38,13 @@ class Indexer:
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._is_untidy = False
 
     def notice_write(self) -> None:
         """Called after a commit: there may be passages to embed."""
         if not self._is_background or self._is_closed:
             return
+        self._is_untidy = True
         self._wake.set()
         if self._thread is None:
             with self._mutex:
@@ -106,21 +108,23 @@ class Indexer:
 
     def _loop(self) -> None:
         while not self._is_closed:
-            self._wake.wait(IDLE_SECONDS)
+            is_idle = not self._wake.wait(IDLE_SECONDS)
             self._wake.clear()
             try:
-                while not self._is_closed:
-                    while self._urgent and not self._is_closed:
-                        time.sleep(0.005)
-                    with self._work:
-                        if self._is_closed:
-                            break
-                        is_done = not self._embed(self._store.claim(BATCH, LEASE_SECONDS))
-                    if is_done and not self._store.tidy():
-                        break
+                self._embed_all()
+                if is_idle and self._is_untidy:
+                    self._is_untidy = self._store.tidy()
             except CommonplaceError:
                 # Searches meet the same error and tell of it; here it only means to wait.
                 self._closed_within(RETRY_SECONDS)
+
+    def _embed_all(self) -> None:
+        while not self._is_closed:
+            while self._urgent and not self._is_closed:
+                time.sleep(0.005)
+            with self._work:
+                if self._is_closed or not self._embed(self._store.claim(BATCH, LEASE_SECONDS)):
+                    return
 
     def _closed_within(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -254,7 +254,7 @@ class SQLiteTransaction(Transaction):
         if row[0] is None:
             return None, 1 if last is None else last + AFTER_LOSS
         if row[11] is not None and row[11] <= self._time:
-            self._end(row, ended_by="expired", valid_to=row[11])
+            self._expire(row)
             return None, row[6] + AFTER_LOSS
         return row, row[6] + 1
 
@@ -267,8 +267,12 @@ class SQLiteTransaction(Transaction):
             (self._row.id, self._time),
         ).fetchall()
         for row in expired:
-            self._end(row, ended_by="expired", valid_to=max(row[11], row[8]))
+            self._expire(row)
         return len(expired)
+
+    def _expire(self, row: Sequence[Any]) -> None:
+        """End a state at its time, not at this commit's; one that was written too late never was valid."""
+        self._end(row, ended_by="expired", valid_to=max(row[11], row[8]))
 
     def _end(self, row: Sequence[Any], *, ended_by: str, valid_to: int) -> Entry:
         self._keep_former(row, None, None, ended_by=ended_by, valid_to=valid_to)
@@ -327,4 +331,4 @@ class SQLiteTransaction(Transaction):
         ).fetchall():
             if row[11] is None or row[11] > self._time:
                 raise Conflict(f"another {draft.kind} has the identity {draft.identity} already")
-            self._end(row, ended_by="expired", valid_to=row[11])
+            self._expire(row)
