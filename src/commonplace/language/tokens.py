@@ -77,7 +77,8 @@ def index_terms(text: str) -> dict[str, int]:
     """Each term of a stored text with how often it occurs."""
     frequencies: dict[str, int] = {}
     for word, count in Counter(_WORD.findall(fold(text))).items():
-        for term in _terms(word)[0]:
+        # The inside of _terms: this loop is most of what a write costs.
+        for term in (_remembered_terms(word) if len(word) <= LONGEST_TERM else _work_out_terms(word)).stored:
             frequencies[term] = frequencies.get(term, 0) + count
     return frequencies
 

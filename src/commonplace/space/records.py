@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
+from json.encoder import encode_basestring
 from typing import Any, Literal, cast
 
 from commonplace.checks import JSON, check_json, check_line, check_text
@@ -238,7 +239,7 @@ def content_hash(type: str, source: str, content: JSON) -> str:
 
 
 def _hash(type: str, source: str, canonical_content: str) -> str:
-    written = f'{{"content":{canonical_content},"source":{canonical(source)},"type":{canonical(type)}}}'
+    written = f'{{"content":{canonical_content},"source":{encode_basestring(source)},"type":{encode_basestring(type)}}}'
     return sha256(written.encode()).hexdigest()
 
 
