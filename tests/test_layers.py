@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "tools": FOUNDATION | {"store", "space", "book"},
     "graph": FOUNDATION | {"endpoint", "space", "book", "tools"},
     "adapters": FOUNDATION | {"space", "book", "tools"},
-    "cli": FOUNDATION | {"store", "embedding", "engine", "space", "exchange", "book", "__init__", "settings"},
+    "server": FOUNDATION | {"space", "book", "__init__", "settings", "tools"},
+    "cli": FOUNDATION | {"store", "embedding", "engine", "space", "exchange", "book", "__init__", "settings", "server"},
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace import InvalidInput, NotFound, Space, TooLarge
+from commonplace import AlreadyExists, InvalidInput, NotFound, Space, TooLarge
 from commonplace.space.records import canonical, content_hash
 
 
@@ -248,3 +248,11 @@ def test_undo_of_a_save_that_changed_only_the_end_takes_it_back(space: Space, cl
     space.undo(4)
     clock.advance(100)
     assert space.records.get(record.id).content == "text"
+
+
+def test_a_record_may_be_given_its_id_once(space: Space) -> None:
+    made = space.records.create(type="note", content="a", source="s", confidence=1, id="my-id")
+    assert space.records.get("my-id") == made
+    with pytest.raises(AlreadyExists):
+        space.records.create(type="note", content="b", source="s", confidence=1, id="my-id")
+    assert space.records.create(type="note", content="a", source="s", confidence=1, id="other").id == "my-id"

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 
 from commonplace.checks import JSON, check_json, check_line, check_text
 from commonplace.entry import Draft, Entry
-from commonplace.errors import InvalidInput, NotFound, TooLarge
+from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, parse_conditions
 from commonplace.limits import Limits
 from commonplace.space.handle import Handle
@@ -66,19 +66,25 @@ class Records:
         confidence: float,
         tags: Sequence[str] = (),
         ttl_seconds: float | None = None,
+        id: str | None = None,
     ) -> Record:
-        """Save a record; the same type, source and content again gives it all tags and the larger confidence."""
+        """Save a record; the same type, source and content again gives it all tags and the larger confidence.
+
+        A new record gets a UUID as its id, or the `id` that is given and that no record has.
+        """
         checked = self._check(type, content, source, confidence)
         clean_tags = self.clean_tags(tags)
         identity = checked.hash
-        draft = self._draft(str(uuid.uuid4()), checked, clean_tags)
+        draft = self._draft(str(uuid.uuid4()) if id is None else _check_id(id), checked, clean_tags)
         _ = draft.passages  # worked out here, so that other writers need not wait for it
 
         def work(transaction: Transaction) -> Entry:
             ends = expiry(transaction.time, ttl_seconds)
             known = transaction.find(RECORD, identity)
             if known is None:
-                return transaction.put(_with_expiry(draft, ends), is_fresh=True)
+                if id is not None and transaction.get(RECORD, draft.key) is not None:
+                    raise AlreadyExists(f"a record has the id {id} already; update it, or leave the id out")
+                return transaction.put(_with_expiry(draft, ends), is_fresh=id is None)
             return transaction.put(self._merged(known, clean_tags, float(confidence), ends))
 
         return record_of(self._handle.write(work)[0])

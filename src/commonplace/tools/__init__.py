@@ -6,25 +6,41 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commonplace.tools.claude import ClaudeMemoryTool, ToolAnswer
+    from commonplace.tools.facts import (
+        Fact,
+        ManageMemoryTool,
+        SearchMemoryTool,
+        create_manage_memory_tool,
+        create_search_memory_tool,
+    )
     from commonplace.tools.folder_exchange import export_folder, import_folder
     from commonplace.tools.folder_store import FolderMemoryStore
     from commonplace.tools.memory_edits import MemoryEdit
     from commonplace.tools.memory_error import MemoryException
     from commonplace.tools.memory_store import InMemoryMemoryStore, MemoryEntry, MemoryStore, SpaceMemoryStore
+    from commonplace.tools.namespace_template import NamespaceTemplate
     from commonplace.tools.protocol import memory_protocol
+    from commonplace.tools.records import RecordTools
     from commonplace.tools.unified import UnifiedMemoryTool
 
 __all__ = [
     "ClaudeMemoryTool",
+    "Fact",
     "FolderMemoryStore",
     "InMemoryMemoryStore",
+    "ManageMemoryTool",
     "MemoryEdit",
     "MemoryEntry",
     "MemoryException",
     "MemoryStore",
+    "NamespaceTemplate",
+    "RecordTools",
+    "SearchMemoryTool",
     "SpaceMemoryStore",
     "ToolAnswer",
     "UnifiedMemoryTool",
+    "create_manage_memory_tool",
+    "create_search_memory_tool",
     "export_folder",
     "import_folder",
     "memory_protocol",
@@ -33,15 +49,22 @@ __all__ = [
 # Imported on first use: one tool does not pay for another's dependencies.
 _LAZY = {
     "ClaudeMemoryTool": "commonplace.tools.claude",
+    "Fact": "commonplace.tools.facts",
     "FolderMemoryStore": "commonplace.tools.folder_store",
     "InMemoryMemoryStore": "commonplace.tools.memory_store",
+    "ManageMemoryTool": "commonplace.tools.facts",
     "MemoryEdit": "commonplace.tools.memory_edits",
     "MemoryEntry": "commonplace.tools.memory_store",
     "MemoryException": "commonplace.tools.memory_error",
     "MemoryStore": "commonplace.tools.memory_store",
+    "NamespaceTemplate": "commonplace.tools.namespace_template",
+    "RecordTools": "commonplace.tools.records",
+    "SearchMemoryTool": "commonplace.tools.facts",
     "SpaceMemoryStore": "commonplace.tools.memory_store",
     "ToolAnswer": "commonplace.tools.claude",
     "UnifiedMemoryTool": "commonplace.tools.unified",
+    "create_manage_memory_tool": "commonplace.tools.facts",
+    "create_search_memory_tool": "commonplace.tools.facts",
     "export_folder": "commonplace.tools.folder_exchange",
     "import_folder": "commonplace.tools.folder_exchange",
     "memory_protocol": "commonplace.tools.protocol",

@@ -1,0 +1,99 @@
+"""The facts tools as LangChain tools, for LangGraph agents: whose facts they are comes from the run's `configurable`.
+
+Needs `pip install 'commonplace[langchain]'`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from commonplace.errors import ConfigurationError
+from commonplace.space.keys import RECORD
+from commonplace.tools import facts
+from commonplace.tools.namespace_template import NamespaceTemplate
+
+try:
+    # The annotations below are read at run time: LangChain passes the configuration where it finds RunnableConfig.
+    from langchain_core.runnables import RunnableConfig
+    from langchain_core.tools import BaseTool
+except ImportError as error:
+    raise ConfigurationError(
+        "LangChain is not installed, or too old; run: pip install 'commonplace[langchain]'"
+    ) from error
+
+__all__ = ["FactsTool", "create_manage_memory_tool", "create_search_memory_tool"]
+
+
+class FactsTool(BaseTool):
+    """One of the facts tools, as LangChain calls it."""
+
+    tool: Any
+    """The plain tool behind it."""
+
+    def _run(self, *, config: RunnableConfig, **arguments: Any) -> Any:
+        return self.tool.call(arguments, config)
+
+    async def _arun(self, *, config: RunnableConfig, **arguments: Any) -> Any:
+        return await asyncio.to_thread(self.tool.call, arguments, config)
+
+
+def create_manage_memory_tool(
+    namespace: tuple[str, ...] | str | NamespaceTemplate | None = None,
+    *,
+    schema: Any = str,
+    actions_permitted: Sequence[facts.Action] = facts.ACTIONS,
+    instructions: str = facts.DEFAULT_INSTRUCTIONS,
+    name: str = "manage_memory",
+    store: facts.Spaces | None = None,
+) -> FactsTool:
+    """A LangChain tool that creates, updates and deletes facts; the arguments are those of `tools.facts`."""
+    return _wrap(
+        facts.create_manage_memory_tool(
+            namespace,
+            schema=schema,
+            actions_permitted=actions_permitted,
+            instructions=instructions,
+            name=name,
+            store=store,
+        )
+    )
+
+
+def create_search_memory_tool(
+    namespace: tuple[str, ...] | str | NamespaceTemplate | None = None,
+    *,
+    instructions: str = "",
+    response_format: Literal["content", "content_and_artifact"] = "content",
+    name: str = "search_memory",
+    store: facts.Spaces | None = None,
+    kinds: Sequence[str] = (RECORD,),
+    below: bool = False,
+) -> FactsTool:
+    """A LangChain tool that finds facts; the arguments are those of `tools.facts`."""
+    return _wrap(
+        facts.create_search_memory_tool(
+            namespace,
+            instructions=instructions,
+            response_format=response_format,
+            name=name,
+            store=store,
+            kinds=kinds,
+            below=below,
+        ),
+        response_format,
+    )
+
+
+def _wrap(
+    tool: facts.ManageMemoryTool | facts.SearchMemoryTool,
+    response_format: Literal["content", "content_and_artifact"] = "content",
+) -> FactsTool:
+    return FactsTool(
+        name=tool.name,
+        description=tool.description,
+        args_schema=dict(tool.args_schema),
+        response_format=response_format,
+        tool=tool,
+    )

@@ -1,0 +1,97 @@
+"""Facts as a search finds them, and a search that can also narrow by a fact's whole content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from commonplace.checks import JSON, Namespace
+from commonplace.entry import Entry, Hit
+from commonplace.filters import Condition, holds, parse_conditions
+from commonplace.space.keys import MESSAGE
+from commonplace.space.times import moment
+
+if TYPE_CHECKING:
+    from commonplace.space.space import Space
+
+_PAGE = 1_000
+_LAST_OFFSET = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A found memory. `value` is `{"content": …}` with the content as it was given."""
+
+    namespace: Namespace
+    key: str
+    value: Mapping[str, JSON]
+    created_at: datetime
+    updated_at: datetime
+    score: float
+
+    def dict(self) -> dict[str, Any]:
+        return {
+            "namespace": list(self.namespace),
+            "key": self.key,
+            "value": self.value,
+            "created_at": self.created_at.isoformat(),
+            "updated_at": self.updated_at.isoformat(),
+            "score": self.score,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FactSearch:
+    """One search. A filter's field is looked up in an object content, then in the value, then in the attributes."""
+
+    space: Space
+    query: str
+    kinds: Sequence[str]
+    below: bool
+    filter: Mapping[str, Any] | None
+
+    def page(self, limit: int, offset: int) -> list[Fact]:
+        """The facts from `offset` on, the best first."""
+        if not isinstance(self.filter, Mapping) or "content" not in self.filter:
+            return [*map(_fact, self._hits(self.filter, limit, offset))]
+        rest = {name: wanted for name, wanted in self.filter.items() if name != "content"}
+        conditions = parse_conditions({"content": self.filter["content"]})
+        # Only the facts' own dialect has a field named content that is the whole content: the store cannot look for it.
+        matching = (hit for hit in self._all_hits(rest) if _has_content(hit.entry, conditions))
+        return [*map(_fact, islice(matching, offset, offset + limit))]
+
+    def _hits(self, filter: Mapping[str, Any] | None, limit: int, offset: int) -> Sequence[Hit]:
+        return self.space.search(
+            self.query, limit=limit, offset=offset, kinds=self.kinds, filter=filter, below=self.below
+        ).hits
+
+    def _all_hits(self, filter: Mapping[str, Any]) -> Iterator[Hit]:
+        for offset in range(0, _LAST_OFFSET + 1, _PAGE):
+            hits = self._hits(filter, _PAGE, offset)
+            yield from hits
+            if len(hits) < _PAGE:
+                return
+
+
+def _has_content(entry: Entry, conditions: Sequence[Condition]) -> bool:
+    if not isinstance(entry.value, Mapping) or "content" not in entry.value:
+        entry = replace(entry, value={"content": entry.value})
+    return all(holds(condition, entry) for condition in conditions)
+
+
+def _fact(hit: Hit) -> Fact:
+    entry = hit.entry
+    content = entry.value
+    if hit.kind == MESSAGE and isinstance(content, Mapping):
+        content = content.get("content")
+    return Fact(
+        namespace=entry.namespace,
+        key=hit.key,
+        value={"content": content},
+        created_at=moment(entry.created_at),
+        updated_at=moment(entry.updated_at),
+        score=hit.score,
+    )

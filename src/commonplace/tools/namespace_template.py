@@ -1,0 +1,105 @@
+"""Which namespace a call belongs to, from the caller's configuration: filled in at call time, label by label.
+
+A placeholder is a whole label, and a value becomes a whole label: whatever a value holds, it cannot add a label, take
+one away or name another placeholder. What cannot be a label is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from commonplace.checks import Namespace, check_namespace
+from commonplace.errors import ConfigurationError, InvalidInput
+
+__all__ = ["NamespaceTemplate"]
+
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_OWNERS = ("user_id", "org_id", "agent_id")
+_DEFAULTS: dict[frozenset[str], tuple[str, ...]] = {
+    frozenset({"user_id"}): ("user", "{user_id}"),
+    frozenset({"org_id", "agent_id"}): ("org", "{org_id}", "{agent_id}"),
+}
+
+
+class NamespaceTemplate:
+    """Labels such as `("{user_id}", "memories")`, or None: `user_id`, or `org_id` with `agent_id`, then say whose."""
+
+    def __init__(self, template: tuple[str, ...] | str | None = None) -> None:
+        labels = (template,) if isinstance(template, str) else template
+        self._labels = None if labels is None else _check_template(labels)
+
+    @classmethod
+    def fixed(cls, namespace: Namespace) -> NamespaceTemplate:
+        """The same namespace for every call, also where its labels have braces."""
+        made = cls(("fixed",))
+        made._labels = tuple((label, False) for label in check_namespace(namespace))
+        return made
+
+    def resolve(self, config: Mapping[str, Any] | None = None) -> Namespace:
+        """The namespace for a configuration, flat or under `configurable`; ConfigurationError says what it lacks."""
+        values = _values(config)
+        labels = _default_labels(values) if self._labels is None else self._labels
+        filled = tuple(_value(values, label) if is_placeholder else label for label, is_placeholder in labels)
+        try:
+            return check_namespace(filled)
+        except InvalidInput as error:
+            raise ConfigurationError(f"the configuration gives no namespace: {error}") from error
+
+
+_Labels = tuple[tuple[str, bool], ...]
+"""Each label with whether it is a placeholder; then it is the key to look up."""
+
+
+def _check_template(labels: object) -> _Labels:
+    if not isinstance(labels, (tuple, list)) or not all(isinstance(label, str) for label in labels):
+        raise ConfigurationError('namespace must be a tuple of labels, such as ("{user_id}", "memories")')
+    try:
+        check_namespace(tuple(labels))
+    except InvalidInput as error:
+        raise ConfigurationError(f"{tuple(labels)!r} is no namespace: {error}") from error
+    return tuple(map(_parse_label, labels))
+
+
+def _parse_label(label: str) -> tuple[str, bool]:
+    if found := _PLACEHOLDER.fullmatch(label):
+        return found[1], True
+    if "{" in label or "}" in label:
+        # Two placeholders in one label, or one beside text, would let different values give the same namespace.
+        raise ConfigurationError(f"{label!r}: a placeholder is a whole label, such as {{user_id}}")
+    return label, False
+
+
+def _values(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if config is None:
+        return {}
+    # Where there is a configurable it alone counts: what stands beside it is the framework's.
+    values = config.get("configurable", config) if isinstance(config, Mapping) else None
+    if not isinstance(values, Mapping):
+        raise ConfigurationError('the configuration must be an object, such as {"user_id": "u-123"}')
+    return values
+
+
+def _default_labels(values: Mapping[str, Any]) -> _Labels:
+    given = frozenset(key for key in _OWNERS if key in values)
+    if given not in _DEFAULTS:
+        raise ConfigurationError(
+            f"the configuration needs user_id alone, or org_id with agent_id; it has {_names(values)}. "
+            'For anything else create the tool with a namespace, such as ("{user_id}", "memories")'
+        )
+    return tuple(map(_parse_label, _DEFAULTS[given]))
+
+
+def _value(values: Mapping[str, Any], key: str) -> str:
+    if key not in values:
+        raise ConfigurationError(f"the configuration lacks {key}, which the namespace needs; it has {_names(values)}")
+    value = values[key]
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"{key} in the configuration must be a non-empty string, not {value!r}")
+    return value
+
+
+def _names(values: Mapping[str, Any]) -> str:
+    """The keys that the caller gave; a framework's own begin with underscores."""
+    return ", ".join(str(key) for key in values if not str(key).startswith("__")) or "no keys"

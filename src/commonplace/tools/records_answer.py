@@ -1,0 +1,196 @@
+"""How records, files and messages look to a client of the record tools: as items, in full, as links and as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+from urllib.parse import quote
+
+from commonplace.checks import JSON
+from commonplace.entry import Hit
+from commonplace.language.snippets import snippet
+from commonplace.space.files import FileInfo
+from commonplace.space.keys import FILE, MESSAGE, RECORD
+from commonplace.space.messages import Message
+from commonplace.space.records import Record, canonical
+from commonplace.space.times import moment
+
+ITEM_URI = "mem://item/"
+FILE_URI = "mem://file/"
+MESSAGE_URI = "mem://message/"
+NONE_FOUND = "No memories found."
+SUMMARY_CHARACTERS = 160
+LONGEST_REFUSAL = 1_000
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where the full content can be read."""
+
+    uri: str
+    name: str
+    mime_type: str
+    title: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool call came to. A refused call has `is_error`, the reason as its text, and neither items nor links."""
+
+    text: str
+    structured: dict[str, Any] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    is_error: bool = False
+
+
+def refusal(reason: str) -> Answer:
+    """A refused call; the reason may quote what was sent, so it is made short and fit for the wire."""
+    text = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", reason)
+    return Answer(text if len(text) <= LONGEST_REFUSAL else text[: LONGEST_REFUSAL - 1] + "…", is_error=True)
+
+
+# Items
+
+
+def hit_item(hit: Hit) -> dict[str, Any]:
+    """A find, without its content."""
+    attributes = cast(Mapping[str, Any], hit.entry.attributes)
+    is_record = hit.kind == RECORD
+    return {
+        "id": hit.key,
+        "type": attributes["type"] if is_record else hit.kind,
+        "similarity": round(min(max(hit.score, 0.0), 1.0), 4),
+        "tags": list(attributes["tags"]) if is_record else [],
+        "createdAt": iso(moment(hit.entry.created_at)),
+        "uri": uri_of(hit.kind, hit.key),
+        "summary": hit.snippet,
+    }
+
+
+def record_item(record: Record) -> dict[str, Any]:
+    """A record in a list, without its content."""
+    return {
+        "id": record.id,
+        "type": record.type,
+        "tags": list(record.tags),
+        "createdAt": iso(record.created_at),
+        "uri": uri_of(RECORD, record.id),
+        "summary": snippet(" ".join(_words(record.content)), {}, SUMMARY_CHARACTERS),
+    }
+
+
+def saved_item(record: Record) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "type": record.type,
+        "tags": list(record.tags),
+        "confidence": record.confidence,
+        "createdAt": iso(record.created_at),
+    }
+
+
+# In full
+
+
+def full_record(record: Record) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "type": record.type,
+        "content": record.content,
+        "source": record.source,
+        "tags": list(record.tags),
+        "confidence": record.confidence,
+        "createdAt": iso(record.created_at),
+        "updatedAt": iso(record.updated_at),
+        "hash": record.hash,
+    }
+
+
+def full_file(info: FileInfo, text: str) -> dict[str, Any]:
+    return {
+        "id": info.path,
+        "type": FILE,
+        "content": text,
+        "tags": [],
+        "createdAt": iso(info.created_at),
+        "updatedAt": iso(info.updated_at),
+    }
+
+
+def full_message(message: Message) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "type": MESSAGE,
+        "content": message.content,
+        "role": message.role,
+        "threadId": message.thread_id,
+        "tags": [],
+        "createdAt": iso(message.created_at),
+    }
+
+
+# Words
+
+
+def saved_text(record: Record) -> str:
+    return "\n".join(
+        (
+            "Memory upserted.",
+            f"ID: {record.id}",
+            f"Type: {record.type}",
+            f"Tags: {json.dumps(list(record.tags), separators=(',', ':'))}",
+            f"Confidence: {canonical(record.confidence)}",
+            f"Created: {iso(record.created_at)}",
+        )
+    )
+
+
+def found_text(items: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each item, with its address: a client without links can follow it."""
+    if not items:
+        return NONE_FOUND
+    return "\n".join((f"Found {len(items)} memories:", *map(_line, items)))
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    similarity = f" sim={item['similarity']:.3f}" if "similarity" in item else ""
+    return f"• [{item['type']}]{similarity} tags={', '.join(item['tags'])} {item['uri']} {item['summary']}".rstrip()
+
+
+def link(item: Mapping[str, Any]) -> Link:
+    """The link to what an item stands for."""
+    uri = cast(str, item.get("uri") or uri_of(RECORD, item["id"]))
+    is_file = uri.startswith(FILE_URI)
+    return Link(
+        uri=uri,
+        name=f"file:{item['id']}" if is_file else f"memory:{item['id']}",
+        mime_type="text/plain" if is_file else "application/json",
+        title=item.get("summary") or item["type"],
+        description=f"Full content of {item['type']} {item['id']}",
+    )
+
+
+def uri_of(kind: str, name: str) -> str:
+    if kind == FILE:
+        return FILE_URI + quote(name.lstrip("/"))
+    return (MESSAGE_URI if kind == MESSAGE else ITEM_URI) + quote(name, safe="")
+
+
+def iso(time: datetime) -> str:
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _words(content: JSON) -> Iterator[str]:
+    if isinstance(content, Mapping):
+        content = list(content.values())
+    if isinstance(content, (list, tuple)):
+        for item in content:
+            yield from _words(item)
+    elif content is not None:
+        yield content if isinstance(content, str) else canonical(content)
