@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install demo test lint crash-test bench-engine bench-files install-size promises clean
+.PHONY: help install demo test lint crash-test bench-engine bench-files client-matrix handshake install-size promises clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -37,6 +37,12 @@ bench-engine: install ## speed and size of the engine, beside bare SQLite
 bench-files: install ## the tree of files at 1,000 and 100,000 files
 	$(BIN)/python benchmarks/files.py
 
+client-matrix: install ## real MCP clients, from the registries, against our server
+	$(BIN)/python scripts/client_matrix.py
+
+handshake: install ## how long an MCP client waits for initialize, beside a bare server
+	$(BIN)/python scripts/handshake_time.py
+
 install-size:    ## what a base install weighs, in a fresh virtual environment
 	$(PYTHON) scripts/install_size.py
 
@@ -44,4 +50,4 @@ promises: install ## what the project promises, by seed, and the tests that show
 	$(BIN)/python scripts/promises.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,6 +14,8 @@
     MAX_CONTENT_LENGTH          how many characters a record may have (default 10000)
     MAX_TAGS_COUNT              how many tags a call may name (default 20)
     LOG_LEVEL                   error, warn, info or debug (default info)
+    MCP_PROTOCOL_VERSION        the revision for an MCP client that names none (default 2024-11-05) or an unknown one
+    MCP_DEBUG_LOG_PATH          where the MCP server writes its log as well, at LOG_LEVEL debug only
     NO_COLOR                    set to anything: no colours on the command line
 
 A variable that is set to nothing counts as unset.
@@ -60,6 +62,8 @@ class Settings:
     max_content_length: int = 10_000
     max_tags_count: int = 20
     log_level: LogLevel = "info"
+    mcp_protocol_version: str | None = None
+    mcp_debug_log: Path | None = None
     has_colors: bool = True
 
     @classmethod
@@ -73,6 +77,7 @@ class Settings:
                 f"SEARCH_DEFAULT_LIMIT is {default_limit}, above SEARCH_MAX_LIMIT ({max_limit}); lower the first"
             )
         folder = read.text("COMMONPLACE_MODELS")
+        debug_log = read.text("MCP_DEBUG_LOG_PATH")
         return cls(
             database_url=read.text("DATABASE_URL"),
             namespace=read.namespace("COMMONPLACE_NAMESPACE", "user/default"),
@@ -90,6 +95,8 @@ class Settings:
             max_content_length=read.number("MAX_CONTENT_LENGTH", 10_000, 1, 100_000_000),
             max_tags_count=read.number("MAX_TAGS_COUNT", 20, 0, 10_000),
             log_level=cast(LogLevel, read.choice("LOG_LEVEL", ("error", "warn", "info", "debug")) or "info"),
+            mcp_protocol_version=read.text("MCP_PROTOCOL_VERSION"),
+            mcp_debug_log=None if debug_log is None else Path(debug_log).expanduser().absolute(),
             has_colors=read.text("NO_COLOR") is None and read.text("TERM") != "dumb",
         )
 

@@ -20,7 +20,7 @@ EXAMPLES = """\
   echo "call Ana" | commonplace add --file /notes/today
   commonplace history /notes/today"""
 _ENDING = "`commonplace COMMAND --help` tells more of each, with examples. Exit codes are listed in docs/cli.md."
-GROUPS = ("Remember", "Find and read", "Change and take back", "Move and keep", "Care")
+GROUPS = ("Remember", "Find and read", "Change and take back", "Move and keep", "Care", "Serve")
 
 Handler = Callable[[Context], int]
 
@@ -108,7 +108,7 @@ def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
 
 
 def build() -> tuple[Parser, list[Command]]:
-    from commonplace.cli import care, changing, checking, finding, listing, models, moving, reading, remembering
+    from commonplace.cli import care, changing, checking, finding, listing, mcp, models, moving, reading, remembering
 
     parser = Parser(
         prog="commonplace",
@@ -124,7 +124,7 @@ def build() -> tuple[Parser, list[Command]]:
             prog="commonplace", metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS
         )
     )
-    for module in (remembering, finding, listing, reading, changing, moving, care, checking, models):
+    for module in (remembering, finding, listing, reading, changing, moving, care, checking, models, mcp):
         module.register(commands)
     parser.description = _overview(commands.all)
     parser.epilog = f"examples:\n{EXAMPLES}\n\n{_ENDING}"

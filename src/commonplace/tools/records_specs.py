@@ -24,6 +24,7 @@ class ToolSpec:
 
 _STRING = {"type": "string"}
 _TAGS = {"type": "array", "items": _STRING}
+_CONTENT = {"anyOf": [{"type": name} for name in ("object", "string", "array", "number", "boolean")]}
 _NARROW_TAGS = {**_TAGS, "description": "Only memories with all of these tags, such as project:alpha."}
 _MATCH = {"type": "string", "enum": ["all", "any"], "description": 'Must a memory have all tags (default) or "any"?'}
 _ID = {"type": "string", "description": "The id of a record."}
@@ -51,7 +52,7 @@ CREATE = ToolSpec(
     input_schema=_input(
         ["type", "content", "source", "confidence"],
         type={"type": "string", "description": "Such as note, decision, runbook, todo, finding."},
-        content={"description": 'What to remember: an object is best, such as {"summary": "…"}.'},
+        content={"description": 'What to remember: an object is best, such as {"summary": "…"}.', **_CONTENT},
         source={"type": "string", "description": "Where it comes from, such as chat://claude/2025-09-17."},
         confidence={
             "type": "number",
@@ -138,7 +139,7 @@ GET = ToolSpec(
         ["id", "type", "content", "tags", "createdAt"],
         id=_STRING,
         type=_STRING,
-        content={},
+        content=_CONTENT,
         tags=_TAGS,
         createdAt=_STRING,
     ),

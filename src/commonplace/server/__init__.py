@@ -1,0 +1,1 @@
+"""Servers: one memory, offered to programs that speak a protocol."""

@@ -1,0 +1,170 @@
+"""The MCP server over one memory: what its profile offers, in the words that each era of the protocol can parse."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import asdict
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from commonplace import __version__
+from commonplace.errors import CommonplaceError
+from commonplace.server.mcp.completion import complete
+from commonplace.server.mcp.eras import HANDSHAKE, has_links
+from commonplace.server.mcp.guidance import instructions
+from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.profiles import Answer, Profile, Toolbox
+from commonplace.server.mcp.prompts import PROMPTS, render
+from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, read
+from commonplace.server.mcp.subscriptions import Watcher
+
+FAILED = -32000
+NOT_INITIALIZED = -32002
+_BEFORE_INITIALIZE = ("initialize", "ping")
+
+Context = ServerRequestContext[Any, Any]
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+def build_server(memory: Memory, profile: Profile = "records", *, is_stdio: bool = False) -> Server[Any]:
+    """A server for one namespace. On stdio it answers one call after another, and only after `initialize`."""
+    watcher = Watcher(memory)
+    offered = _Offered(memory, profile, watcher, anyio.Lock() if is_stdio else None)
+    server: Server[Any] = Server(
+        "commonplace",
+        version=__version__,
+        title="Commonplace memory",
+        instructions=instructions(profile),
+        on_list_tools=offered.list_tools,
+        on_call_tool=offered.call_tool,
+        on_list_resources=offered.list_resources,
+        on_list_resource_templates=offered.list_templates,
+        on_read_resource=offered.read_resource,
+        on_list_prompts=offered.list_prompts,
+        on_get_prompt=offered.get_prompt,
+        on_completion=offered.complete,
+        on_subscribe_resource=watcher.subscribe,
+        on_unsubscribe_resource=watcher.unsubscribe,
+        on_subscriptions_listen=watcher.listen,
+        lifespan=watcher.lifespan,
+    )
+    middleware: list[ServerMiddleware[Any]] = [_worded_errors]
+    server.middleware = [*middleware, _after_initialize] if is_stdio else middleware
+    return server
+
+
+async def _after_initialize(ctx: Context, call_next: CallNext) -> HandlerResult:
+    is_closed = ctx.session.client_params is None and ctx.protocol_version in HANDSHAKE
+    if is_closed and ctx.request_id is not None and ctx.method not in _BEFORE_INITIALIZE:
+        raise MCPError(NOT_INITIALIZED, "Server not initialized")
+    return await call_next(ctx)
+
+
+async def _worded_errors(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Our errors with their words, in one table; what nobody foresaw is logged and told as such."""
+    try:
+        return await call_next(ctx)
+    except MCPError as error:
+        if error.code == types.METHOD_NOT_FOUND and error.error.data == ctx.method:
+            raise MCPError(types.METHOD_NOT_FOUND, f"Method not found: {ctx.method[:100]}") from error
+        raise
+    except ValidationError as error:
+        raise MCPError(types.INVALID_PARAMS, f"Invalid params: {_first_fault(error)}") from error
+    except CommonplaceError as error:
+        raise MCPError(FAILED, str(error)) from error
+    except Exception as error:
+        _log.exception("%s failed", ctx.method)
+        raise MCPError(types.INTERNAL_ERROR, f"{ctx.method} failed; the server's log says why") from error
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])
+    return f"{place}: {fault['msg']}" if place else str(fault["msg"])
+
+
+class _Offered:
+    """The handlers. What touches the memory runs in a worker thread."""
+
+    def __init__(self, memory: Memory, profile: Profile, watcher: Watcher, turn: anyio.Lock | None) -> None:
+        self._memory = memory
+        self._watcher = watcher
+        self._tools = Toolbox(memory, profile)
+        self._turn = turn
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        turn: AbstractAsyncContextManager[None] = nullcontext() if self._turn is None else self._turn
+        async with turn:
+            return await run_sync(work)
+
+    async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool.model_validate(spec) for spec in self._tools.specs])
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name not in self._tools:
+            names = ", ".join(spec["name"] for spec in self._tools.specs)
+            raise MCPError(types.METHOD_NOT_FOUND, f"Unknown tool: {params.name[:100]}; there are {names}")
+        answer = await self._run(partial(self._tools.call, params.name, params.arguments or {}))
+        self._watcher.look_now()
+        return _result(answer, context.protocol_version)
+
+    async def list_resources(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[types.Resource.model_validate(one) for one in RESOURCES])
+
+    async def list_templates(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(
+            resource_templates=[types.ResourceTemplate.model_validate(one) for one in TEMPLATES]
+        )
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        found = await self._run(lambda: read(self._memory, uri))
+        contents = types.TextResourceContents(uri=uri, mime_type=found.mime_type, text=found.text)
+        return types.ReadResourceResult(contents=[contents])
+
+    async def list_prompts(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=[types.Prompt.model_validate(one) for one in PROMPTS])
+
+    async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        description, text = await self._run(lambda: render(self._memory, params.name, params.arguments or {}))
+        message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
+        return types.GetPromptResult(description=description, messages=[message])
+
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        argument, is_prompt = params.argument, isinstance(params.ref, types.PromptReference)
+        values = await self._run(lambda: complete(self._memory, argument.name, argument.value, is_prompt=is_prompt))
+        return types.CompleteResult(
+            completion=types.Completion(values=values[:100], total=len(values), has_more=len(values) > 100)
+        )
+
+
+def _result(answer: Answer, version: str) -> types.CallToolResult:
+    content: list[types.ContentBlock] = [types.TextContent(type="text", text=answer.text)]
+    if has_links(version):
+        content += [types.ResourceLink.model_validate(asdict(link)) for link in answer.links]
+    return types.CallToolResult(content=content, structured_content=_plain(answer.structured), is_error=answer.is_error)
+
+
+def _plain(structured: dict[str, Any]) -> dict[str, Any] | None:
+    """Plain JSON objects all the way down, as the SDK's models need them; a refusal and a plain text have none."""
+    return json.loads(json.dumps(structured, default=dict)) if structured else None

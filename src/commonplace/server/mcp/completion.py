@@ -1,0 +1,39 @@
+"""Completion of tags, types and paths from what the memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from commonplace.server.mcp.memory import Memory
+from commonplace.space.records import Record
+from commonplace.tools.completion import complete_path
+
+RECORDS_LOOKED_AT = 1_000
+"""The newest ones: enough to know the words in use, in a time that no one notices while typing."""
+
+
+def complete(memory: Memory, argument: str, typed: str, *, is_prompt: bool = False) -> list[str]:
+    """The values that an argument may take, those in use most first; none for an argument that is free."""
+    if argument == "path" and not is_prompt:
+        return [path.lstrip("/") for path in complete_path(memory.space.files, typed)]
+    if argument == "type":
+        return _most_used((record.type for record in _newest(memory)), typed)
+    if argument == "tags":
+        given, _, started = typed.rpartition(",")
+        before = f"{given}," if given else ""
+        chosen = given.split(",")
+        tags = _most_used((tag for record in _newest(memory) for tag in record.tags), started.strip().lower())
+        return [before + tag for tag in tags if tag not in chosen]
+    return []
+
+
+def _newest(memory: Memory) -> Iterator[Record]:
+    yield from memory.space.records.list(limit=RECORDS_LOOKED_AT).records
+
+
+def _most_used(values: Iterable[str], typed: str) -> list[str]:
+    counts: dict[str, int] = {}
+    for value in values:
+        if value.startswith(typed):
+            counts[value] = counts.get(value, 0) + 1
+    return sorted(counts, key=lambda value: (-counts[value], value))

@@ -1,0 +1,121 @@
+"""One line of stdio as a JSON-RPC message, or the refusal to send back."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from commonplace.checks import MAX_JSON_DEPTH
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
+
+MAX_LINE_BYTES = 64_000_000
+MAX_DEPTH = MAX_JSON_DEPTH + 10
+"""A record's content may be as deep as the store takes it; the message around it adds a few levels."""
+
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[\w.:-]{1,100}")\s*[,}]')
+
+Id = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error to answer a line with; `id` is None where the line does not tell it."""
+
+    id: Id
+    code: int
+    message: str
+
+
+class _Unfit(ValueError):
+    """JSON that Python would read, and that we do not take."""
+
+
+def parse_line(line: bytes) -> dict[str, Any] | Refusal:
+    """The message on a line, whose envelope is sound, or what is wrong with it."""
+    if len(line) > MAX_LINE_BYTES:
+        return too_long(line)
+    if _depth(line) > MAX_DEPTH:
+        return Refusal(
+            _leading_id(line), PARSE_ERROR, f"Parse error: nested more than {MAX_DEPTH} levels deep; flatten it"
+        )
+    try:
+        message = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        if _SURROGATE.search(line):
+            json.dumps(message, ensure_ascii=False).encode()
+    except _Unfit as unfit:
+        return Refusal(_leading_id(line), PARSE_ERROR, f"Parse error: {unfit}")
+    except UnicodeDecodeError:
+        return Refusal(None, PARSE_ERROR, "Parse error: the line is not UTF-8")
+    except UnicodeEncodeError:
+        return Refusal(_leading_id(line), PARSE_ERROR, "Parse error: half of a surrogate pair is no text")
+    except json.JSONDecodeError as error:
+        return Refusal(None, PARSE_ERROR, f"Parse error: {error.msg} at character {error.pos + 1}")
+    except ValueError:
+        return Refusal(_leading_id(line), PARSE_ERROR, "Parse error: a number is too long; send it as a string")
+    return _check_envelope(message)
+
+
+def too_long(line: bytes) -> Refusal:
+    text = f"Invalid Request: the line is longer than {MAX_LINE_BYTES:,} bytes; send it in parts"
+    return Refusal(_leading_id(line), INVALID_REQUEST, text)
+
+
+def _check_envelope(message: Any) -> dict[str, Any] | Refusal:
+    if isinstance(message, list):
+        return Refusal(None, INVALID_REQUEST, "Invalid Request: batches are not supported; send one message a line")
+    if not isinstance(message, dict):
+        return Refusal(None, INVALID_REQUEST, "Invalid Request: a message is a JSON object")
+    id = message.get("id")
+    has_sound_id = isinstance(id, (str, int)) and not isinstance(id, bool)
+    known_id = id if has_sound_id else None
+    if message.get("jsonrpc") != "2.0":
+        return Refusal(known_id, INVALID_REQUEST, 'Invalid Request: jsonrpc must be "2.0"')
+    if "id" in message and not has_sound_id:
+        return Refusal(None, INVALID_REQUEST, "Invalid Request: id must be a string or a whole number")
+    if "method" not in message and ("result" in message or "error" in message):
+        return message
+    if not isinstance(message.get("method"), str):
+        return Refusal(known_id, INVALID_REQUEST, "Invalid Request: method must be a string")
+    params = message.get("params")
+    if params is None:
+        message.pop("params", None)
+    elif not isinstance(params, dict):
+        return Refusal(known_id, INVALID_PARAMS, "Invalid params: params must be an object")
+    return message
+
+
+def _depth(line: bytes) -> int:
+    """How deep the brackets nest. A parser that recurses must not find out by itself."""
+    if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
+        return 0
+    depth = deepest = 0
+    for byte in re.findall(rb"[\[\]{}]", _STRINGS.sub(b"", line)):
+        depth += 1 if byte in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _leading_id(line: bytes) -> Id:
+    """The id of a message that cannot be read whole, where it stands first, as every known client writes it."""
+    found = _LEADING_ID.match(line[:1_000])
+    return json.loads(found[1]) if found else None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _Unfit(f"{name} is no JSON number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Unfit(f"the key {twice[:100]!r} stands twice in one object")
+    return members

@@ -1,0 +1,39 @@
+"""Logs as JSON lines on stderr; standard output belongs to the protocol."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+_LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+
+
+class JSONLines(logging.Formatter):
+    """One JSON object a record: time, level, logger, message, and the traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower().replace("warning", "warn"),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True)
+
+
+def configure_logging(level: str, debug_file: Path | None = None) -> None:
+    """Send every logger's records to stderr, and at level `debug` to a file as well where one is named."""
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if debug_file is not None and level == "debug":
+        handlers.append(logging.FileHandler(debug_file, encoding="utf-8"))
+    for handler in handlers:
+        handler.setFormatter(JSONLines())
+    logging.basicConfig(level=_LEVELS[level], handlers=handlers, force=True)
+    logging.captureWarnings(capture=True)
+    # The SDK tells of each request at info; ours says what matters to whoever runs the server.
+    logging.getLogger("mcp").setLevel(max(_LEVELS[level], logging.WARNING) if level != "debug" else logging.DEBUG)

@@ -1,0 +1,174 @@
+"""The profiles: which tools a client is shown, so that its context stays small. Listing them opens no store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.server.mcp.memory import Memory
+from commonplace.space.space import Space
+from commonplace.tools.claude import ClaudeMemoryTool
+from commonplace.tools.facts import (
+    ManageMemoryTool,
+    SearchMemoryTool,
+    create_manage_memory_tool,
+    create_search_memory_tool,
+)
+from commonplace.tools.memory_store import InMemoryMemoryStore
+from commonplace.tools.namespace_template import NamespaceTemplate
+from commonplace.tools.records_answer import Answer, refusal
+from commonplace.tools.records_specs import TOOLS as RECORD_TOOLS
+from commonplace.tools.records_specs import ToolSpec
+from commonplace.tools.unified import UnifiedMemoryTool
+
+__all__ = ["PROFILES", "Answer", "Profile", "Toolbox", "check_profile"]
+
+Profile = Literal["records", "files", "claude", "facts", "all"]
+PROFILES: tuple[Profile, ...] = get_args(Profile)
+
+Call = Callable[[Memory, Mapping[str, Any]], Answer]
+
+
+def check_profile(name: str) -> Profile:
+    for profile in PROFILES:
+        if profile == name:
+            return profile
+    raise InvalidInput(f"unknown profile {name!r}; use one of {', '.join(PROFILES)}")
+
+
+class Toolbox:
+    """The tools of a profile, by name."""
+
+    def __init__(self, memory: Memory, profile: Profile) -> None:
+        self._memory = memory
+        self._tools = {spec.name: (spec, call) for spec, call in _tools_of(profile)}
+        self.specs = [_wire(spec) for spec, _ in self._tools.values()]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tools
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+        """Run a tool; what the store or the call refuses is an answer that a model can act on."""
+        _, call = self._tools[name]
+        try:
+            return call(self._memory, arguments)
+        except CommonplaceError as error:
+            return refusal(str(error))
+
+
+def _tools_of(profile: Profile) -> list[tuple[ToolSpec, Call]]:
+    if profile == "records":
+        return _record_tools()
+    if profile == "files":
+        return [_unified("memory")]
+    if profile == "claude":
+        return [_claude("memory")]
+    if profile == "facts":
+        return _fact_tools()
+    return [*_record_tools(), _unified("memory"), _claude("claude_memory"), *_fact_tools()]
+
+
+def _record_tools() -> list[tuple[ToolSpec, Call]]:
+    def call_of(spec: ToolSpec) -> Call:
+        return lambda memory, arguments: memory.records.call(spec.name, arguments)
+
+    return [(spec, call_of(spec)) for spec in RECORD_TOOLS]
+
+
+def _unified(name: str) -> tuple[ToolSpec, Call]:
+    tool = UnifiedMemoryTool(
+        name=name,
+        description=(
+            "A tree of text files that lasts between conversations. list shows a directory, read a file, append adds "
+            "to a file or makes it, update replaces an exact text, delete removes a file or a directory."
+        ),
+    )
+
+    def call(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
+        answer = UnifiedMemoryTool(memory.space, name=name).answer(arguments)
+        return Answer(answer.text, answer.envelope() if answer.ok else {}, is_error=not answer.ok)
+
+    members = {"command": {"type": "string"}, "path": {"type": "string"}, "ok": {"type": "boolean"}}
+    output = {
+        "type": "object",
+        "properties": {**members, "result": {"type": "object"}},
+        "required": [*members, "result"],
+    }
+    return ToolSpec(name, "Memory files", tool.description, tool.parameters(), output, False, True, False), call
+
+
+def _claude(name: str) -> tuple[ToolSpec, Call]:
+    tool = ClaudeMemoryTool(InMemoryMemoryStore())
+
+    def call(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
+        answer = ClaudeMemoryTool(memory.space).call(arguments)
+        return Answer(answer.text, is_error=answer.is_error)
+
+    return ToolSpec(name, "Memory directory", tool.description, tool.input_schema, {}, False, True, False), call
+
+
+@dataclass(frozen=True)
+class _OneSpace:
+    """The server's own space, whatever the tool asks for: a client cannot name another."""
+
+    memory: Memory
+
+    def space(self, *labels: str) -> Space:
+        return self.memory.space
+
+
+def _fact_tools() -> list[tuple[ToolSpec, Call]]:
+    place = NamespaceTemplate(("mcp",))
+    managing, searching = create_manage_memory_tool(place), create_search_memory_tool(place)
+
+    def manage(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
+        return Answer(create_manage_memory_tool(place, store=_OneSpace(memory)).call(arguments))
+
+    def search(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
+        written = create_search_memory_tool(place, store=_OneSpace(memory)).call(arguments)
+        return Answer(str(written), {"items": json.loads(str(written))})
+
+    fact = {"key": {"type": "string"}, "value": {"type": "object"}, "score": {"type": ["number", "null"]}}
+    found = {"type": "object", "properties": fact, "required": ["key", "value"]}
+    output = {
+        "type": "object",
+        "properties": {"items": {"type": "array", "items": found}},
+        "required": ["items"],
+    }
+    return [
+        (_fact_spec(managing, "Manage facts", {}, is_read_only=False), manage),
+        (_fact_spec(searching, "Search facts", output, is_read_only=True), search),
+    ]
+
+
+def _fact_spec(
+    tool: ManageMemoryTool | SearchMemoryTool, title: str, output: dict[str, Any], *, is_read_only: bool
+) -> ToolSpec:
+    return ToolSpec(
+        name=tool.name,
+        title=title,
+        description=tool.description,
+        input_schema=dict(tool.args_schema),
+        output_schema=output,
+        is_read_only=is_read_only,
+        is_destructive=not is_read_only,
+        is_idempotent=is_read_only,
+    )
+
+
+def _wire(spec: ToolSpec) -> dict[str, Any]:
+    """A tool as `tools/list` shows it; a tool that answers in plain text has no output schema."""
+    hints = {"readOnlyHint": spec.is_read_only, "openWorldHint": False}
+    if not spec.is_read_only:
+        hints |= {"destructiveHint": spec.is_destructive, "idempotentHint": spec.is_idempotent}
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "description": spec.description,
+        "inputSchema": spec.input_schema,
+        **({"outputSchema": spec.output_schema} if spec.output_schema else {}),
+        "annotations": hints,
+    }

@@ -1,0 +1,41 @@
+"""`commonplace mcp`, put together: settings, logs, the lazy book, and the loop on stdio."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from commonplace.server.mcp.app import build_server
+from commonplace.server.mcp.eras import check_version
+from commonplace.server.mcp.logs import configure_logging
+from commonplace.server.mcp.memory import ACTOR, Memory
+from commonplace.server.mcp.profiles import check_profile
+from commonplace.server.mcp.stdio import claimed_pipes, serve
+from commonplace.settings import Settings, open_from_settings
+
+if TYPE_CHECKING:
+    from commonplace.space.space import Space
+
+_log = logging.getLogger(__name__)
+
+
+def run(settings: Settings, profile: str, *, protocol_version: str | None, debug_file: Path | None) -> None:
+    configure_logging(settings.log_level, debug_file)
+    chosen = check_profile(profile)
+    version = None if protocol_version is None else check_version(protocol_version)
+    labels = settings.namespace_labels
+    with ExitStack() as opened:
+
+        def open_space() -> Space:
+            book = opened.enter_context(open_from_settings(settings, background=True))
+            _log.info("opened the book for %s", settings.namespace)
+            return book.space(*labels, actor=ACTOR)
+
+        memory = Memory(open_space, default_limit=settings.search_default_limit, max_limit=settings.search_max_limit)
+        server = build_server(memory, chosen, is_stdio=True)
+        with claimed_pipes() as (stdin, stdout):
+            anyio.run(lambda: serve(server, stdin, stdout, version=version))

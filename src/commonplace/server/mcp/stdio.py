@@ -1,0 +1,182 @@
+"""The server on standard input and output: one message a line, an answer to every request.
+
+Between the SDK and the pipe stands what the SDK leaves out: a line that is no message is answered with its error,
+`initialize` is mended, and the end of the input waits for the answers that are still due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections import Counter
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import anyio
+from anyio.to_thread import run_sync
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+
+from commonplace.server.mcp.eras import mended_initialize
+from commonplace.server.mcp.framing import INVALID_REQUEST, MAX_LINE_BYTES, Refusal, parse_line, too_long
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.server.lowlevel import Server
+
+_UNENDING = "subscriptions/listen"
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def claimed_pipes() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Standard input and output for the protocol alone; whatever else prints meanwhile goes to stderr."""
+    reading, writing = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    sys.stdout.flush()
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    try:
+        # Not closed with the object: a thread may still wait in a read when the server has ended.
+        yield os.fdopen(reading, "rb", closefd=False), os.fdopen(writing, "wb", closefd=False)
+    finally:
+        os.dup2(reading, 0)
+        os.dup2(writing, 1)
+        os.close(nothing)
+
+
+async def serve(server: Server[Any], stdin: BinaryIO, stdout: BinaryIO, *, version: str | None = None) -> None:
+    """Serve one client until its input ends; `version` is the revision for a client that names no known one."""
+    to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception]()
+    to_client, from_server = anyio.create_memory_object_stream[SessionMessage]()
+    due = _Due()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_read, _Input(stdin, version), to_server, to_client.clone(), due)
+        group.start_soon(_write, stdout, from_server, due, group.cancel_scope)
+        await server.run(from_client, to_client, server.create_initialization_options())
+
+
+class _Due:
+    """The requests that still wait for their answer."""
+
+    def __init__(self) -> None:
+        self._ids: Counter[str | int] = Counter()
+        self._none_left = anyio.Event()
+        self._none_left.set()
+
+    def add(self, message: dict[str, Any]) -> None:
+        if "id" in message and "method" in message and message["method"] != _UNENDING:
+            self._ids[message["id"]] += 1
+            if self._none_left.is_set():
+                self._none_left = anyio.Event()
+        elif message.get("method") == "notifications/cancelled":
+            # A cancelled request is never answered.
+            self.remove((message.get("params") or {}).get("requestId"))
+
+    def remove(self, id: object) -> None:
+        if not isinstance(id, (str, int)) or self._ids[id] < 1:
+            return
+        self._ids[id] -= 1
+        self._ids += Counter()
+        if not self._ids:
+            self._none_left.set()
+
+    async def wait(self) -> None:
+        await self._none_left.wait()
+
+
+class _Input:
+    """Lines of the client as messages or refusals."""
+
+    def __init__(self, stdin: BinaryIO, version: str | None) -> None:
+        self._stdin = stdin
+        self._version = version
+
+    def next(self) -> dict[str, Any] | Refusal | None:
+        """The next one, waited for; None at the end."""
+        while line := self._stdin.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                start = line[:1_000]
+                while line and not line.endswith(b"\n"):
+                    line = self._stdin.readline(MAX_LINE_BYTES)
+                return too_long(start)
+            if line.strip():
+                message = parse_line(line)
+                if isinstance(message, dict) and message.get("method") == "initialize":
+                    message["params"] = mended_initialize(message.get("params"), self._version)
+                return message
+        return None
+
+
+def _lines(source: _Input) -> MemoryObjectReceiveStream[dict[str, Any] | Refusal]:
+    """The input as a stream, read in a thread of its own.
+
+    The thread is a daemon: while it waits for a line, the program must still be able to end.
+    """
+    sending, receiving = anyio.create_memory_object_stream[dict[str, Any] | Refusal]()
+    loop = asyncio.get_running_loop()
+
+    def pump() -> None:
+        # A loop that has ended takes nothing more, and says so in one of these ways.
+        with suppress(RuntimeError, CancelledError, anyio.BrokenResourceError):
+            while (message := source.next()) is not None:
+                asyncio.run_coroutine_threadsafe(sending.send(message), loop).result()
+            loop.call_soon_threadsafe(sending.close)
+
+    Thread(target=pump, name="stdin", daemon=True).start()
+    return receiving
+
+
+async def _read(
+    source: _Input,
+    to_server: MemoryObjectSendStream[SessionMessage | Exception],
+    to_client: MemoryObjectSendStream[SessionMessage],
+    due: _Due,
+) -> None:
+    lines = _lines(source)
+    async with to_server, to_client, lines:
+        async for message in lines:
+            if isinstance(message, Refusal):
+                await to_client.send(_refused(message))
+                continue
+            try:
+                parsed: JSONRPCMessage = jsonrpc_message_adapter.validate_python(message, by_name=False)
+            except ValueError:
+                await to_client.send(_refused(Refusal(None, INVALID_REQUEST, "Invalid Request")))
+                continue
+            due.add(message)
+            await to_server.send(SessionMessage(parsed))
+        # The SDK cancels what is under way when its input ends.
+        await due.wait()
+
+
+def _refused(refusal: Refusal) -> SessionMessage:
+    _log.info("refused a line: %s", refusal.message)
+    error = ErrorData(code=refusal.code, message=refusal.message)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=refusal.id, error=error))
+
+
+async def _write(
+    stdout: BinaryIO, from_server: MemoryObjectReceiveStream[SessionMessage], due: _Due, scope: anyio.CancelScope
+) -> None:
+    def put(line: bytes) -> None:
+        stdout.write(line)
+        stdout.flush()
+
+    async with from_server:
+        async for answer in from_server:
+            line = answer.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+            try:
+                await run_sync(put, line)
+            except BrokenPipeError:
+                _log.info("the client has gone")
+                scope.cancel()
+                return
+            if isinstance(answer.message, (JSONRPCResponse, JSONRPCError)):
+                due.remove(answer.message.id)

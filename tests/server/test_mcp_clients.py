@@ -1,0 +1,128 @@
+"""Real clients, over stdio and over HTTP: what people install speaks with this server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import anyio
+import fastmcp
+import httpx2
+import pytest
+import uvicorn
+from fastmcp.client.transports import StdioTransport
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from commonplace.server.mcp import http_app
+from commonplace.server.mcp.profiles import PROFILES
+
+from .conftest import NOTE, server_environment
+from .test_mcp_offers import TOOLS
+
+WORDS = ["-m", "commonplace.cli", "mcp"]
+
+
+@pytest.fixture
+def address(book) -> Iterator[str]:
+    """The app on a port of this computer."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = http_app(book, ("user", "u1"))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+    listening.close()
+
+
+@asynccontextmanager
+async def mcp_client(tmp_path, address, transport, mode) -> AsyncIterator[Client]:
+    if transport == "http":
+        server = f"{address}/mcp"
+    else:
+        server = stdio_client(
+            StdioServerParameters(command=sys.executable, args=WORDS, env=server_environment(tmp_path))
+        )
+    async with Client(server, mode=mode) as client:
+        yield client
+
+
+@pytest.mark.promise("mcp-clients")
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_the_mcp_client_saves_finds_and_reads(tmp_path, address, transport, mode):
+    async def session() -> None:
+        async with mcp_client(tmp_path, address, transport, mode) as client:
+            assert len((await client.list_tools()).tools) == 5
+            saved = await client.call_tool("memory_create", NOTE)
+            id = saved.structured_content["items"][0]["id"]
+            found = await client.call_tool("memory_search", {"query": "deploys"})
+            assert [item["id"] for item in found.structured_content["items"]] == [id]
+            assert str(found.content[1].uri) == f"mem://item/{id}"
+            read = await client.read_resource(f"mem://item/{id}")
+            assert json.loads(read.contents[0].text)["content"] == NOTE["content"]
+            assert len((await client.list_resource_templates()).resource_templates) == 6
+            prompt = await client.get_prompt("memory_recall", {"query": "deploys"})
+            assert "Deploys go out on Tuesdays" in prompt.messages[0].content.text
+            refused = await client.call_tool("memory_create", {"type": "note"})
+            assert (refused.is_error, refused.content[0].text) == (True, "content is required")
+
+    anyio.run(session)
+
+
+@pytest.mark.promise("mcp-clients")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_the_fastmcp_client_saves_finds_and_reads(tmp_path, address, transport):
+    async def session() -> None:
+        spoken = StdioTransport(sys.executable, WORDS, env=server_environment(tmp_path), keep_alive=False)
+        async with fastmcp.Client(f"{address}/mcp" if transport == "http" else spoken) as client:
+            assert len(await client.list_tools()) == 5
+            saved = await client.call_tool("memory_create", NOTE)
+            id = saved.structured_content["items"][0]["id"]
+            found = await client.call_tool("memory_search", {"query": "deploys"})
+            assert [item["id"] for item in found.structured_content["items"]] == [id]
+            read = await client.read_resource(f"mem://item/{id}")
+            assert json.loads(read[0].text)["content"] == NOTE["content"]
+            prompt = await client.get_prompt("memory_recall", {"query": "deploys"})
+            assert "Deploys go out on Tuesdays" in prompt.messages[0].content.text
+
+    anyio.run(session)
+
+
+@pytest.mark.promise("mcp-http")
+def test_every_profile_has_its_address(address):
+    async def session() -> None:
+        for profile in PROFILES:
+            async with Client(f"{address}/mcp/{profile}") as client:
+                assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS[profile]
+
+    anyio.run(session)
+
+
+@pytest.mark.promise("mcp-http")
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "evil.example"}, 421),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "http://localhost:5173"}, 200),
+        ({"Content-Type": "text/plain"}, 400),
+    ],
+)
+def test_no_web_page_reaches_a_server_on_loopback(address, headers, status):
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    answer = httpx2.post(f"{address}/mcp", content=json.dumps(body), headers={**accept, **headers})
+    assert answer.status_code == status
+
+
+def test_an_address_without_a_server_is_not_found(address):
+    assert httpx2.post(f"{address}/mcp/no-such-profile", json={}).status_code == 404

@@ -1,0 +1,252 @@
+"""What a server offers beside its life cycle: profiles, resources, completion, prompts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from commonplace.cli import mcp as command
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.server.mcp import completion, guidance, profiles, prompts, resources
+from commonplace.server.mcp.client_config import CLIENTS
+from commonplace.server.mcp.memory import Memory
+
+from .conftest import NOTE
+
+TOOLS = {
+    "records": ["memory_create", "memory_search", "memory_list", "memory_get", "memory_delete"],
+    "files": ["memory"],
+    "claude": ["memory"],
+    "facts": ["manage_memory", "search_memory"],
+}
+TOOLS["all"] = [*TOOLS["records"], "memory", "claude_memory", *TOOLS["facts"]]
+
+
+@pytest.fixture
+def memory(space):
+    return Memory(lambda: space)
+
+
+# Profiles
+
+
+@pytest.mark.promise("mcp-profiles")
+@pytest.mark.parametrize("profile", profiles.PROFILES)
+def test_a_profile_shows_its_tools_with_titles_schemas_and_hints(memory, profile):
+    specs = profiles.Toolbox(memory, profile).specs
+    assert [spec["name"] for spec in specs] == TOOLS[profile]
+    for spec in specs:
+        assert spec["title"]
+        assert len(spec["description"]) > 40
+        assert spec["inputSchema"]["type"] == "object"
+        assert spec.get("outputSchema", {"type": "object"})["type"] == "object"
+        assert {"readOnlyHint", "openWorldHint"} <= spec["annotations"].keys()
+    assert guidance.instructions(profile)
+
+
+@pytest.mark.promise("mcp-tools-list-is-small")
+def test_the_default_profile_has_few_tools_in_few_bytes(opened):
+    opened.send({"jsonrpc": "2.0", "id": 5, "method": "tools/list"})
+    answer = opened.next()
+    written = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
+    assert len(answer["result"]["tools"]) <= 8
+    assert len(written) <= 8_000
+
+
+def test_the_command_line_offers_the_servers_profiles_and_clients():
+    assert command.PROFILES == profiles.PROFILES
+    assert command.CLIENTS == CLIENTS
+
+
+@pytest.mark.promise("mcp-profiles")
+def test_the_tools_of_every_face_share_one_memory(start):
+    server = start("--profile", "all", "--namespace", "user/u-123")
+    server.initialize()
+    appended = server.call("memory", command="append", path="/notes", content="Ana likes ferns")
+    assert appended["structuredContent"]["ok"]
+    viewed = server.call("claude_memory", command="view", path="/memories/notes")["content"][0]["text"]
+    assert "Ana likes ferns" in viewed
+    created = server.call("manage_memory", content="Ana waters ferns on Mondays")["content"][0]["text"]
+    assert created.startswith("created memory ")
+    facts = server.call("search_memory", query="ferns")["structuredContent"]["items"]
+    assert [fact["value"] for fact in facts] == [{"content": "Ana waters ferns on Mondays"}]
+    found = server.call("memory_search", query="ferns")["structuredContent"]["items"]
+    assert {item["type"] for item in found} == {"file", "fact"}
+
+
+def test_what_a_tool_refuses_is_a_tool_error_in_every_profile(memory):
+    box = profiles.Toolbox(memory, "all")
+    for name in TOOLS["all"]:
+        answer = box.call(name, {"no_such_argument": 1, "id": "x", "query": 5})
+        assert answer.is_error, name
+        assert answer.text
+        assert answer.structured == {}
+
+
+@pytest.mark.promise("mcp-namespace")
+def test_a_server_serves_one_namespace_and_no_other(start):
+    first, second = start("--namespace", "user/one"), start("--namespace", "user/two")
+    for server in (first, second):
+        server.initialize()
+    id = first.call("memory_create", **NOTE)["structuredContent"]["items"][0]["id"]
+    assert second.call("memory_list")["structuredContent"]["items"] == []
+    assert second.call("memory_get", id=id)["isError"]
+    assert second.ask("resources/read", {"uri": f"mem://item/{id}"})["error"]["code"] == -32000
+    assert second.ask("resources/read", {"uri": "mem://recent"})["result"]["contents"][0]["text"] == "[]"
+    ref = {"type": "ref/resource", "uri": "mem://by-type/{type}{?limit}"}
+    completed = second.ask("completion/complete", {"ref": ref, "argument": {"name": "type", "value": ""}})
+    assert completed["result"]["completion"]["values"] == []
+
+
+# Resources
+
+
+def read(memory, uri):
+    contents = resources.read(memory, uri)
+    return json.loads(contents.text) if contents.mime_type == resources.JSON_TYPE else contents.text
+
+
+@pytest.mark.promise("mcp-resources")
+def test_every_resource_reads_what_it_names(memory, space, clock):
+    saved = []
+    for number, tags in enumerate((["project:a"], ["project:a", "topic:x"], ["topic:x"])):
+        clock.advance()
+        kind = "note" if number < 2 else "decision"
+        saved.append(space.records.create(**{**NOTE, "type": kind, "content": {"n": number}, "tags": tags}).id)
+    space.files.write("/notes/grüße heute", "hello")
+
+    def ids(uri):
+        return [record["id"] for record in read(memory, uri)]
+
+    assert ids("mem://recent") == saved[::-1]
+    assert ids("mem://recent?limit=2") == saved[:0:-1]
+    assert ids("mem://recent?limit=0") == saved[2:]
+    assert ids("mem://recent?limit=1000") == saved[::-1]
+    assert ids("mem://by-tags/project:a,topic:x") == [saved[1]]
+    assert ids("mem://by-tags/project%3Aa%2Ctopic%3Ax?match=any&limit=5") == saved[::-1]
+    assert ids("mem://by-type/note?limit=100") == saved[1::-1]
+    record = read(memory, f"mem://item/{saved[0]}")
+    assert (record["content"], record["tags"], record["confidence"]) == ({"n": 0}, ["project:a"], 0.9)
+    assert read(memory, "mem://file/notes/gr%C3%BC%C3%9Fe%20heute") == "hello"
+
+
+@pytest.mark.promise("mcp-resources")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "mem://item/no-such-id",
+        "mem://item/",
+        "mem://item",
+        "mem://nothing/x",
+        "mem://",
+        "http://recent",
+        "recent",
+        "",
+        "mem://recent/more",
+        "mem://recent?limit=many",
+        "mem://recent?limit=1&limit=2",
+        "mem://recent?unknown=1",
+        "mem://by-tags/A%20B",
+        "mem://by-tags/x?match=none",
+        "mem://file/no/such/file",
+        "mem://file/../../etc/passwd",
+        "mem://file/%2e%2e/x",
+        "mem://file/%00",
+        "mem://file/%ff",
+        "mem://item/%ff",
+        "mem://message/none",
+    ],
+)
+def test_what_is_not_there_is_an_error_and_never_empty(memory, uri):
+    with pytest.raises((NotFound, InvalidInput)) as refused:
+        resources.read(memory, uri)
+    assert str(refused.value).encode()
+
+
+# Completion
+
+
+@pytest.mark.promise("mcp-completion")
+def test_tags_types_and_paths_are_completed_from_what_is_there(memory, space):
+    for number, tags in enumerate((["project:a", "topic:x"], ["project:a"], ["project:b"])):
+        space.records.create(**{**NOTE, "type": f"type{number}", "content": number, "tags": tags})
+    space.files.write("/notes/today", "x")
+    space.files.write("/novel", "x")
+    assert completion.complete(memory, "tags", "pro") == ["project:a", "project:b"]
+    assert completion.complete(memory, "tags", "project:a,") == ["project:a,project:b", "project:a,topic:x"]
+    assert completion.complete(memory, "type", "type") == ["type0", "type1", "type2"]
+    assert completion.complete(memory, "path", "no") == ["notes/", "novel"]
+    assert completion.complete(memory, "path", "notes/") == ["notes/today"]
+    assert completion.complete(memory, "path", "no", is_prompt=True) == []
+    assert completion.complete(memory, "query", "x") == []
+
+
+def test_completion_answers_over_the_wire(opened):
+    opened.call("memory_create", **{**NOTE, "tags": ["project:a"]})
+    for ref in (
+        {"type": "ref/prompt", "name": "memory_recall"},
+        {"type": "ref/resource", "uri": "mem://by-tags/{+tags}"},
+    ):
+        answer = opened.ask("completion/complete", {"ref": ref, "argument": {"name": "tags", "value": "pr"}})
+        assert answer["result"]["completion"] == {"values": ["project:a"], "total": 1, "hasMore": False}
+
+
+# Prompts
+
+
+@pytest.mark.promise("mcp-prompts")
+def test_memory_recall_puts_the_hits_before_the_model(memory, space):
+    saved = space.records.create(**{**NOTE, "tags": ["project:a"]})
+    _, text = prompts.render(memory, "memory_recall", {"query": "deploys", "tags": "project:a", "limit": "3"})
+    assert f"mem://item/{saved.id}" in text
+    assert "Deploys go out on Tuesdays" in text
+    _, nothing = prompts.render(memory, "memory_recall", {"query": "deploys", "tags": "project:b"})
+    assert "holds nothing on: deploys" in nothing
+
+
+@pytest.mark.promise("mcp-prompts")
+def test_the_digest_is_bounded_whatever_the_memory_holds(memory, space):
+    for number in range(40):
+        space.records.create(**{**NOTE, "content": {"n": number, "text": "deploys " * 1_000}})
+    _, text = prompts.render(memory, "memory_recall", {"query": "deploys", "limit": "100"})
+    assert len(text) < prompts.DIGEST_CHARACTERS + 500
+    assert "more were found" in text
+
+
+@pytest.mark.promise("mcp-prompts")
+def test_memory_save_tells_what_to_save_and_how(memory):
+    given = {"type": "decision", "source": "chat://x", "confidence": "0.9", "tags": "Project:A, topic:x"}
+    _, text = prompts.render(memory, "memory_save", given)
+    fields = {"type": "decision", "source": "chat://x", "confidence": 0.9, "tags": ["project:a", "topic:x"]}
+    assert f"Arguments to use: {json.dumps(fields)}" in text
+    assert "secret" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("none", {}, "Unknown prompt: none; there are memory_recall, memory_save"),
+        ("memory_recall", {}, "query is required and must be a non-empty string"),
+        ("memory_recall", {"query": "x", "typ": "y"}, 'unknown argument "typ"; memory_recall takes query, tags, limit'),
+        ("memory_recall", {"query": "x", "limit": "many"}, "limit must be a positive number"),
+        ("memory_recall", {"query": "x", "tags": "a b"}, 'invalid tag: "a b"'),
+        ("memory_recall", {"query": "x" * 1_001}, "query length cannot exceed 1000 characters"),
+        (
+            "memory_save",
+            {"type": "a", "source": "b", "confidence": "nan"},
+            "confidence is required and must be a number between 0 and 1",
+        ),
+    ],
+)
+def test_a_wrong_prompt_says_what_to_correct(memory, name, arguments, message):
+    with pytest.raises((NotFound, InvalidInput)) as refused:
+        prompts.render(memory, name, arguments)
+    assert str(refused.value) == message
+
+
+def test_prompts_render_over_the_wire(opened):
+    opened.call("memory_create", **NOTE)
+    answer = opened.ask("prompts/get", {"name": "memory_recall", "arguments": {"query": "deploys"}})["result"]
+    assert answer["messages"][0]["role"] == "user"
+    assert "Deploys go out on Tuesdays" in answer["messages"][0]["content"]["text"]

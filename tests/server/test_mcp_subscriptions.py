@@ -1,0 +1,93 @@
+"""Whoever watches an address is told when it changes, by this server or by anyone else, and of nothing else."""
+
+from __future__ import annotations
+
+import queue
+
+import anyio
+import pytest
+from mcp.client import Client
+
+import commonplace
+from commonplace.server.mcp.app import build_server
+from commonplace.server.mcp.memory import Memory
+
+from .conftest import NOTE
+from .test_mcp_eras import ENVELOPE
+
+
+def updated(uri):
+    return {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+
+
+@pytest.mark.promise("mcp-subscriptions")
+def test_a_subscriber_is_told_of_changes_by_itself_and_by_other_programs(opened, tmp_path):
+    assert opened.ask("resources/subscribe", {"uri": "mem://recent"})["result"] == {}
+    assert opened.ask("resources/subscribe", {"uri": "mem://file/notes/today"})["result"] == {}
+    opened.call("memory_create", **NOTE)
+    assert notification(opened) == updated("mem://recent")
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        book.space("user", "default").files.write("/notes/other", "not watched")
+        book.space("user", "default").files.write("/notes/today", "watched")
+    assert notification(opened) == updated("mem://file/notes/today")
+
+
+@pytest.mark.promise("mcp-subscriptions")
+def test_another_namespace_and_an_ended_subscription_are_silent(opened, tmp_path):
+    id = opened.call("memory_create", **NOTE)["structuredContent"]["items"][0]["id"]
+    opened.ask("resources/subscribe", {"uri": "mem://recent"})
+    opened.ask("resources/subscribe", {"uri": f"mem://item/{id}"})
+    opened.ask("resources/unsubscribe", {"uri": "mem://recent"})
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        book.space("user", "other").records.create(**NOTE)
+        book.space("user", "default").records.create(**{**NOTE, "content": "another"})
+    opened.call("memory_delete", id=id)
+    assert notification(opened) == updated(f"mem://item/{id}")
+    with pytest.raises(queue.Empty):
+        notification(opened, seconds=1)
+
+
+@pytest.mark.promise("mcp-subscriptions")
+def test_the_newest_revision_listens_on_a_stream(stdio):
+    def ask(method, **params):
+        return stdio.ask(method, {**params, "_meta": ENVELOPE})["result"]
+
+    assert ask("server/discover")["capabilities"]["resources"]["subscribe"]
+    wanted = {"notifications": {"resourceSubscriptions": ["mem://by-type/note"]}, "_meta": ENVELOPE}
+    stdio.send({"jsonrpc": "2.0", "id": "stream", "method": "subscriptions/listen", "params": wanted})
+    assert notification(stdio)["method"] == "notifications/subscriptions/acknowledged"
+    ask("tools/call", name="memory_create", arguments=NOTE)
+    told = notification(stdio)
+    assert (told["method"], told["params"]["uri"]) == ("notifications/resources/updated", "mem://by-type/note")
+    assert stdio.end() == 0
+
+
+@pytest.mark.promise("mcp-subscriptions")
+def test_the_mcp_client_listens(space):
+    async def session() -> None:
+        async with (
+            Client(build_server(Memory(lambda: space))) as client,
+            client.listen(resource_subscriptions=["mem://recent"]) as stream,
+        ):
+            await client.call_tool("memory_create", NOTE)
+            with anyio.fail_after(10):
+                event = await anext(aiter(stream))
+            assert event.uri == "mem://recent"
+
+    anyio.run(session)
+
+
+def test_what_has_no_address_cannot_be_watched(opened):
+    for uri in ("http://x", "mem://nothing/x", "mem://message/x", "mem://file/../x"):
+        assert opened.ask("resources/subscribe", {"uri": uri})["error"]["code"] == -32000
+
+
+def notification(server, seconds=20):
+    """The next message that answers nothing."""
+    for message in server._other:
+        if "id" not in message:
+            server._other.remove(message)
+            return message
+    while "id" in (message := server.next(seconds)):
+        server._other.append(message)
+    return message
