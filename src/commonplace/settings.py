@@ -13,6 +13,9 @@
     SEARCH_MAX_LIMIT            how many it gives at most (default 100)
     MAX_CONTENT_LENGTH          how many characters a record may have (default 10000)
     MAX_TAGS_COUNT              how many tags a call may name (default 20)
+    DB_QUERY_TIMEOUT            how many ms a call waits for a book that others are writing to (default 30000)
+    DB_MAX_POOL_SIZE            how many connections to a database server (default 20); a file needs none
+    DB_IDLE_TIMEOUT             after how many ms an idle one is closed (default 30000); a file needs none
     LOG_LEVEL                   error, warn, info or debug (default info)
     MCP_PROTOCOL_VERSION        the revision for an MCP client that names none (default 2024-11-05) or an unknown one
     MCP_DEBUG_LOG_PATH          where the MCP server writes its log as well, at LOG_LEVEL debug only
@@ -61,6 +64,9 @@ class Settings:
     search_max_limit: int = 100
     max_content_length: int = 10_000
     max_tags_count: int = 20
+    db_query_timeout_ms: int = 30_000
+    db_max_pool_size: int = 20
+    db_idle_timeout_ms: int = 30_000
     log_level: LogLevel = "info"
     mcp_protocol_version: str | None = None
     mcp_debug_log: Path | None = None
@@ -94,6 +100,9 @@ class Settings:
             search_max_limit=max_limit,
             max_content_length=read.number("MAX_CONTENT_LENGTH", 10_000, 1, 100_000_000),
             max_tags_count=read.number("MAX_TAGS_COUNT", 20, 0, 10_000),
+            db_query_timeout_ms=read.number("DB_QUERY_TIMEOUT", 30_000, 1, 3_600_000),
+            db_max_pool_size=read.number("DB_MAX_POOL_SIZE", 20, 1, 10_000),
+            db_idle_timeout_ms=read.number("DB_IDLE_TIMEOUT", 30_000, 1, 86_400_000),
             log_level=cast(LogLevel, read.choice("LOG_LEVEL", ("error", "warn", "info", "debug")) or "info"),
             mcp_protocol_version=read.text("MCP_PROTOCOL_VERSION"),
             mcp_debug_log=None if debug_log is None else Path(debug_log).expanduser().absolute(),
@@ -154,6 +163,7 @@ def open_from_settings(settings: Settings, *, background: bool) -> Book:
         embedder=settings.embedder(),
         make_embedder=settings.embedder,
         limits=settings.limits,
+        busy_seconds=settings.db_query_timeout_ms / 1_000,
         background=background,
     )
 

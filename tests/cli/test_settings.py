@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commonplace import ConfigurationError, Limits
+from commonplace import ConfigurationError, Limits, Unavailable
 from commonplace.settings import Settings, open_from_settings
 
 
@@ -32,6 +32,11 @@ def test_every_variable_is_read() -> None:
             "SEARCH_MAX_LIMIT": "70",
             "MAX_CONTENT_LENGTH": "500",
             "MAX_TAGS_COUNT": "3",
+            "DB_QUERY_TIMEOUT": "1500",
+            "DB_MAX_POOL_SIZE": "5",
+            "DB_IDLE_TIMEOUT": "2500",
+            "MCP_PROTOCOL_VERSION": "2025-03-26",
+            "MCP_DEBUG_LOG_PATH": "/logs/mcp.log",
             "LOG_LEVEL": "DEBUG",
             "NO_COLOR": "1",
         }
@@ -50,6 +55,11 @@ def test_every_variable_is_read() -> None:
         search_max_limit=70,
         max_content_length=500,
         max_tags_count=3,
+        db_query_timeout_ms=1_500,
+        db_max_pool_size=5,
+        db_idle_timeout_ms=2_500,
+        mcp_protocol_version="2025-03-26",
+        mcp_debug_log=Path("/logs/mcp.log"),
         log_level="debug",
         has_colors=False,
     )
@@ -111,3 +121,15 @@ def test_the_book_is_opened_with_the_settings_limits(tmp_path: Path) -> None:
     assert settings.book_file == tmp_path / "b.db"
     assert Settings(database_url=":memory:").book_file is None
     assert Settings(database_url="postgres://x/y").book_file is None
+
+
+def test_the_query_timeout_bounds_the_wait_for_a_busy_book(tmp_path: Path) -> None:
+    settings = Settings.from_environment({"DATABASE_URL": str(tmp_path / "book.db"), "DB_QUERY_TIMEOUT": "100"})
+    with (
+        open_from_settings(settings, background=False) as book,
+        open_from_settings(settings, background=False) as other,
+    ):
+        other.space("a").files.write("/x", "y")
+        with other.store._queue.held(), pytest.raises(Unavailable, match=r"more than 0\.1 s"):
+            book.space("a").files.write("/x", "z")
+        assert book.space("a").files.read("/x") == "y"

@@ -61,3 +61,13 @@ def test_a_missing_package_names_the_command_that_installs_it(monkeypatch, capsy
 def test_an_unknown_profile_is_a_wrong_call(capsys):
     assert main(["mcp", "--profile", "none"]) == 2
     assert "--profile" in capsys.readouterr().err
+
+
+@pytest.mark.promise("mcp-settings")
+def test_the_variables_of_the_protocol_and_the_log_are_honoured(start, tmp_path):
+    log = tmp_path / "debug.log"
+    server = start(MCP_PROTOCOL_VERSION="2025-03-26", MCP_DEBUG_LOG_PATH=str(log), LOG_LEVEL="debug")
+    answer = server.ask("initialize", {"clientInfo": {"name": "test", "version": "1"}})["result"]
+    assert answer["protocolVersion"] == "2025-03-26"
+    assert server.end() == 0
+    assert log.read_text().startswith("{")
