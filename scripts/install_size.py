@@ -46,7 +46,7 @@ def main() -> int:
     for package, size in sorted(sizes.items(), key=lambda item: -item[1]):
         total += size
         print(f"{size / 1e6:8.1f} MB  {package}{_reason(package, size)}")
-    print(f"{bytecode / 1e6:8.1f} MB  of that is bytecode, compiled by pip")
+    print(f"{bytecode / 1e6:8.1f} MB  of that is bytecode; `pip install --no-compile` leaves it to the first use")
     goal = EVERYTHING_MEGABYTES if extra else ENGINE_MEGABYTES
     what = f"with {', '.join(extra)} and the model" if extra else "engine with the model"
     print(f"{total / 1e6:8.1f} MB  in total, {what}; goal ≤ {goal} MB: {'pass' if total <= goal * 1e6 else 'MISS'}")
