@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+ATTEMPTS = 3
 FOLDER = ROOT / ".clients"
 NODE = "node@24.21.0"
 """The Inspector needs Node 22.19 or later; the registry has one, whatever this computer has."""
@@ -60,6 +61,8 @@ def _note(folder: Path, packages: Sequence[str]) -> None:
 
 
 def _run(command: Sequence[str]) -> None:
-    answer = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
-    if answer.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{answer.stdout}{answer.stderr}")
+    for _ in range(ATTEMPTS):  # a registry may fail for a moment
+        answer = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
+        if not answer.returncode:
+            return
+    sys.exit(f"{' '.join(command)} failed {ATTEMPTS} times, at last:\n{answer.stdout}{answer.stderr}")
