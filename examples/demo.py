@@ -14,13 +14,13 @@ IN_PYTHON = {
 }
 IN_THE_SHELL = {
     "/home/todo.md": "Call the dentist before noon on Monday.",
-    "/work/rules.md": "Never deploy on Fridays; the on-call engineer is off at the weekend.",
+    "/office/rules.md": "Never deploy on Fridays; the on-call engineer is off at the weekend.",
 }
 QUESTIONS = {
     "When do we travel to Portugal?": "/plans/summer.md",
     "Which foods must she avoid?": "/people/ana.md",
     "My teeth hurt. What should I do?": "/home/todo.md",
-    "Which day is bad for shipping software?": "/work/rules.md",
+    "Which day is bad for shipping software?": "/office/rules.md",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import sys
@@ -126,3 +127,20 @@ def test_no_web_page_reaches_a_server_on_loopback(address, headers, status):
 
 def test_an_address_without_a_server_is_not_found(address):
     assert httpx2.post(f"{address}/mcp/no-such-profile", json={}).status_code == 404
+
+
+@pytest.mark.promise("mcp-one-record-for-many-clients")
+def test_32_clients_saving_the_same_record_at_once_leave_one_with_all_tags(address, book):
+    async def save(number: int) -> None:
+        async with Client(f"{address}/mcp") as client:
+            tags = ["shared", f"t{number}"]
+            answer = await client.call_tool("memory_create", {**NOTE, "tags": tags, "confidence": number / 32})
+            assert not answer.is_error
+
+    async def save_all() -> None:
+        await asyncio.gather(*(save(number) for number in range(32)))
+
+    asyncio.run(save_all())
+    (record,) = book.space("user", "u1").records.list().records
+    assert sorted(record.tags) == sorted(["shared", *(f"t{number}" for number in range(32))])
+    assert record.confidence == 31 / 32

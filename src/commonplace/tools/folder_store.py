@@ -22,10 +22,8 @@ from commonplace.tools.folder_files import (
 )
 from commonplace.tools.memory_edits import (
     MAX_FILE_BYTES,
-    MemoryEdit,
+    EditsByReading,
     check_size,
-    insert_lines,
-    replace_once,
     select_lines,
 )
 from commonplace.tools.memory_error import MemoryException, Reason
@@ -33,7 +31,7 @@ from commonplace.tools.memory_paths import DEFAULT_ROOT, MemoryRoot
 from commonplace.tools.memory_store import MemoryEntry
 
 
-class FolderMemoryStore:
+class FolderMemoryStore(EditsByReading):
     """A folder as a memory. Several threads and processes may use it at once; each edit is one step.
 
     The folder is made, with mode 0700, where there is none; files get 0600. Nothing outside of it is read or written:
@@ -84,19 +82,6 @@ class FolderMemoryStore:
             if entry_status(directory, name) is not None:
                 raise MemoryException(f"{path} exists already", "already_exists")
             write_text(directory, name, content, is_new=True)
-
-    def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
-        edits: list[MemoryEdit] = []
-
-        def change(text: str) -> str:
-            edits.append(replace_once(text, old_str, new_str))
-            return edits[-1].content
-
-        self.edit(path, change)
-        return edits[-1]
-
-    def insert(self, path: str, line: int, text: str) -> None:
-        self.edit(path, lambda old: insert_lines(old, line, text))
 
     def edit(self, path: str, change: Callable[[str], str]) -> None:
         with self._opened(to_write=True) as top, self._parent(top, path, "is_directory") as (directory, name):

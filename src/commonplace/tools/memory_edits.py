@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from commonplace.checks import check_text
@@ -109,3 +110,23 @@ def _places_of(text: str, wanted: str) -> tuple[int, ...]:
         lines.append(line)
         start = text.find(wanted, start + 1)
     return tuple(lines)
+
+
+class EditsByReading(ABC):
+    """The edits of a store that can read and write a file as one step."""
+
+    @abstractmethod
+    def edit(self, path: str, change: Callable[[str], str]) -> None: ...
+
+    def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
+        edits: list[MemoryEdit] = []
+
+        def change(text: str) -> str:
+            edits.append(replace_once(text, old_str, new_str))
+            return edits[-1].content
+
+        self.edit(path, change)
+        return edits[-1]
+
+    def insert(self, path: str, line: int, text: str) -> None:
+        self.edit(path, lambda old: insert_lines(old, line, text))

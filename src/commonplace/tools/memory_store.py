@@ -23,10 +23,9 @@ from commonplace.space.paths import ROOT
 from commonplace.space.space import Space
 from commonplace.tools.memory_edits import (
     MAX_FILE_BYTES,
+    EditsByReading,
     MemoryEdit,
     check_size,
-    insert_lines,
-    replace_once,
     select_lines,
 )
 from commonplace.tools.memory_error import MemoryException, Reason
@@ -106,7 +105,7 @@ class EditableMemoryStore(Protocol):
         """Put what `change` makes of a file's text in its place; nobody writes in between."""
 
 
-class SpaceMemoryStore:
+class SpaceMemoryStore(EditsByReading):
     """The files of a space as a memory: durable, searched, with history and undo. Closing the book is the caller's."""
 
     def __init__(self, space: Space, root: str = DEFAULT_ROOT) -> None:
@@ -131,19 +130,6 @@ class SpaceMemoryStore:
         self._check_size(path, content)
         with _refusals():
             self._files.write(inner, content, overwrite=False)
-
-    def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
-        edits: list[MemoryEdit] = []
-
-        def change(text: str) -> str:
-            edits.append(replace_once(text, old_str, new_str))
-            return edits[-1].content
-
-        self.edit(path, change)
-        return edits[-1]
-
-    def insert(self, path: str, line: int, text: str) -> None:
-        self.edit(path, lambda old: insert_lines(old, line, text))
 
     def edit(self, path: str, change: Callable[[str], str]) -> None:
         inner = self._below_root(path, "is_directory")
