@@ -1,64 +1,28 @@
-"""What the tests share: a clock that stands still until told, and an embedder that is quick and always the same."""
+"""The fixtures that all tests share: a clock, an embedder, and books on them."""
 
 from __future__ import annotations
 
 import os
-import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from numpy.typing import NDArray
 
 import commonplace
+from doubles import Clock, OpenBook, WordEmbedder
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-START = 1_750_000_000_000_000
+if TYPE_CHECKING:
+    from over_http import Services
 
 
-class Clock:
-    """Microseconds since 1970 that pass only when a test says so."""
-
-    def __init__(self, now: int = START) -> None:
-        self.now = now
-
-    def __call__(self) -> int:
-        return self.now
-
-    def advance(self, seconds: float = 1.0) -> int:
-        self.now += round(seconds * 1_000_000)
-        return self.now
-
-
-class WordEmbedder:
-    """Hashes words into 64 dimensions: texts with the same words are near, and nothing is loaded."""
-
-    def __init__(self, identity: str = "words@1", dimensions: int = 64) -> None:
-        self.identity = identity
-        self.dimensions = dimensions
-        self.calibration = (0.0, 1.0)
-        self.embedded: list[str] = []
-        self.error: Exception | None = None
-
-    def embed(self, texts: Sequence[str], *, purpose: str) -> NDArray[np.float32]:
-        if self.error is not None:
-            raise self.error
-        rows = np.zeros((len(texts), self.dimensions), np.float32)
-        for row, text in zip(rows, texts, strict=True):
-            for word in re.findall(r"\w+", text.casefold()):
-                row[zlib.crc32(f"{self.identity} {word}".encode()) % self.dimensions] += 1
-            if not row.any():
-                row[0] = 1
-            row /= np.linalg.norm(row)
-        if purpose == "passage":
-            self.embedded += texts
-        return rows
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--over", choices=("library", "http"), default="library", help="how tests reach their books")
 
 
 @pytest.fixture
@@ -71,21 +35,35 @@ def embedder() -> WordEmbedder:
     return WordEmbedder()
 
 
-OpenBook = Callable[..., commonplace.Book]
+@pytest.fixture(scope="session")
+def services(request: pytest.FixtureRequest) -> Iterator[Services | None]:
+    """With `--over=http`, what the tests' books are reached through."""
+    if request.config.getoption("--over") != "http":
+        yield None
+        return
+    from over_http import Services
+
+    services = Services()
+    yield services
+    services.stop()
 
 
 @pytest.fixture
-def open_book(tmp_path: Path, clock: Clock, embedder: WordEmbedder) -> Iterator[OpenBook]:
+def open_book(tmp_path: Path, clock: Clock, embedder: WordEmbedder, services: Services | None) -> Iterator[OpenBook]:
     """Opens books that are closed with the test; by default on one file, with the test's clock and embedder."""
     opened: list[commonplace.Book] = []
 
     def open_one(url: str | Path | None = None, **options: object) -> commonplace.Book:
         chosen = {"embedder": embedder, "clock": clock, "background": False, "durability": "normal", **options}
         book = commonplace.open(tmp_path / "book.db" if url is None else url, **chosen)  # type: ignore[arg-type]
+        if services is not None:
+            return services.connect(book)
         opened.append(book)
         return book
 
     yield open_one
+    if services is not None:
+        services.release()
     for book in opened:
         book.close()
 

@@ -149,8 +149,19 @@ class NamespaceHead:
     history_floor: int
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a namespace holds live: how many entries, and the bytes of their values, texts and attributes."""
+
+    entries: int
+    bytes: int
+
+
 class Transaction(ABC):
     """Reads and writes inside one atomic change of one namespace."""
+
+    screen: Callable[[Draft], Draft] | None = None
+    """Given every draft that is put: returns it, or another one in its place, or raises."""
 
     @property
     @abstractmethod
@@ -211,6 +222,30 @@ class Transaction(ABC):
     @abstractmethod
     def ended(self, commit: int) -> list[Entry]:
         """The former states that ended with a commit of this namespace."""
+
+    @abstractmethod
+    def usage(self) -> Usage:
+        """What the namespace holds, with what was changed here."""
+
+    @abstractmethod
+    def operation(self, key: str) -> JSON | None:
+        """What `record_operation` kept under a key, unless it has expired; None is nothing."""
+
+    @abstractmethod
+    def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
+        """Keep a value under a key together with this change; where nothing was changed, nothing is kept."""
+
+
+class Waker(ABC):
+    """Tells when to look at the feeds again. For one thread at a time; `close` may come from another."""
+
+    @abstractmethod
+    def wait(self, timeout_seconds: float) -> bool:
+        """Wait until something may have been committed, by any process, since the last call; False when nothing was."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End a wait that is under way, and all later ones at once."""
 
 
 class Store(ABC):
@@ -317,6 +352,26 @@ class Store(ABC):
     @abstractmethod
     def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
         """The feed after a commit number; whole commits only. Raises Conflict when history no longer reaches back."""
+
+    @abstractmethod
+    def waker(self) -> Waker:
+        """A way to wait for commits. The caller closes it."""
+
+    @abstractmethod
+    def system_get(self, part: str, key: str) -> JSON | None:
+        """A row that the program keeps beside the entries, such as an API key; None where there is none."""
+
+    @abstractmethod
+    def system_list(self, part: str) -> dict[str, JSON]:
+        """All rows of a part, by key."""
+
+    @abstractmethod
+    def system_put(self, part: str, key: str, value: JSON, *, only_new: bool = False) -> bool:
+        """Write a row, durably; with `only_new`, False and no change where the key is taken."""
+
+    @abstractmethod
+    def system_delete(self, part: str, key: str) -> bool:
+        """Remove a row; whether there was one."""
 
     @abstractmethod
     def stats(self) -> StoreStats: ...

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conformance_system import SystemConformance
 
 from commonplace.checks import Namespace
 from commonplace.entry import SEPARATOR, Change, Draft, Entry, Revision
@@ -68,7 +69,7 @@ def unit(*numbers: float) -> Any:
     return vector / np.linalg.norm(vector)
 
 
-class StoreConformance:
+class StoreConformance(SystemConformance):
     """Subclasses give the fixtures `store` (with the fixture `clock`), and `open_copy` for a backup."""
 
     def open_copy(self, path: Path) -> Store:

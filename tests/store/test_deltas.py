@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonplace.backends.sqlite import deltas
+from commonplace.backends import deltas
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\x00")
 texts = st.one_of(

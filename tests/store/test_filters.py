@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commonplace.backends.postgres import PostgresStore
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.entry import Draft, Entry
 from commonplace.errors import InvalidInput
 from commonplace.filters import MAX_VALUES, OPERATORS, Filter, parse_conditions
 from commonplace.language.tokens import query_terms
 from commonplace.store import Scan, Store
+from postgres_server import empty, shared_book
 
 numbers = itertools.count()
 
@@ -133,17 +135,25 @@ def cases(draw: Any) -> tuple[list[Draft], list[Filter]]:
     return entries, filters
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    store = SQLiteStore(":memory:")
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    if request.param == "sqlite":
+        store: Store = SQLiteStore(":memory:")
+    else:
+        store = PostgresStore(shared_book())
+        empty(shared_book())
     yield store
     store.close()
 
 
 @pytest.mark.promise("engine-filters-agree")
-@settings(max_examples=400)
-@given(case=cases())
-def test_sql_and_python_decide_every_filter_alike(store: Store, case: tuple[list[Draft], list[Filter]]) -> None:
+def test_sql_and_python_decide_every_filter_alike(store: Store) -> None:
+    # On a server each example costs some hundred round trips.
+    examples = 400 if isinstance(store, SQLiteStore) else 60
+    settings(max_examples=examples)(given(case=cases())(lambda case: check_alike(store, case)))()
+
+
+def check_alike(store: Store, case: tuple[list[Draft], list[Filter]]) -> None:
     drafts, filters = case
     namespace = ("filters", str(next(numbers)))
     entries: list[Entry] = store.write(namespace, lambda transaction: [transaction.put(draft) for draft in drafts])[0]

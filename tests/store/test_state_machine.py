@@ -16,8 +16,8 @@ from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
 from commonplace.filters import Filter
 from commonplace.language.tokens import query_terms
-from commonplace.store import Scan, Transaction
-from conftest import Clock
+from commonplace.store import Scan, Store, Transaction
+from doubles import Clock
 
 NAMESPACES = (("user", "u1"), ("user", "u10"))
 KINDS = ("file", "record")
@@ -135,16 +135,18 @@ steps = st.one_of(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    path = ":memory:"
-
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.store = SQLiteStore(self.path, clock=self.clock)
+        self.store = self.open_store()
         self.models = {namespace: Model() for namespace in NAMESPACES}
         self.views: dict[Any, tuple[int, dict[Place, int]]] = {namespace: (0, {}) for namespace in NAMESPACES}
         self.ids: set[int] = set()
         self.is_checked = True
+
+    def open_store(self) -> Store:
+        """An empty store with the machine's clock; another backend gives its own."""
+        return SQLiteStore(":memory:", clock=self.clock)
 
     def teardown(self) -> None:
         try:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from commonplace.backends.paging import after_prefix
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.indexed import EntryIndex
-from commonplace.backends.sqlite.rows import labels
-from commonplace.backends.sqlite.where import after_prefix
+from commonplace.backends.states import labels
 from commonplace.entry import INDEXED_ATTRIBUTES
 
 IDS_A_STEP = 1_000

@@ -12,11 +12,11 @@ from typing import Any
 
 import apsw
 
-from commonplace.backends.sqlite import deltas
+from commonplace.backends import deltas
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow
 from commonplace.backends.sqlite.indexed import EntryIndex
-from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, dump, entry_of
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, dump, entry_of
 from commonplace.checks import Namespace
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from commonplace.backends.ranking import posting
 from commonplace.backends.sqlite import keywords
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow
-from commonplace.backends.sqlite.rows import labels
+from commonplace.backends.states import labels
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.language.chunks import Span, resume
 from commonplace.language.comparing import common_prefix
@@ -89,7 +90,7 @@ class EntryIndex:
         if not ended:
             return
         chunks = json.dumps([chunk for chunk, _ in ended])
-        rows = json.dumps([keywords.rowid(chunk, length) for chunk, length in ended])
+        rows = json.dumps([posting(chunk, length) for chunk, length in ended])
         execute = self._connection.execute
         execute(f"UPDATE chunk SET ended_commit = ? WHERE id IN {_LISTED}", (self._row.commit_number, chunks))
         execute(f"DELETE FROM keywords WHERE rowid IN {_LISTED}", (rows,))
@@ -117,7 +118,7 @@ class EntryIndex:
             "keywords (rowid, terms)",
             2,
             [
-                (keywords.rowid(chunk, found.length), keywords.tokens(self._row.id, found.terms))
+                (posting(chunk, found.length), keywords.tokens(self._row.id, found.terms))
                 for chunk, _, _, found in numbered
             ],
         )

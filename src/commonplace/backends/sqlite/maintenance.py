@@ -9,9 +9,10 @@ from typing import cast
 
 import apsw
 
+from commonplace.backends.deltas import is_whole, whole
+from commonplace.backends.ranking import posting
 from commonplace.backends.sqlite import keywords
 from commonplace.backends.sqlite.connection import MEMORY, Connection
-from commonplace.backends.sqlite.deltas import is_whole, whole
 from commonplace.backends.sqlite.migrate import schema_version
 from commonplace.backends.sqlite.rows import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
@@ -45,6 +46,8 @@ def purge(
         # An entry that ended here goes with the names it had before; one that moved away from here only leaves here.
         ended_here = f"SELECT entry FROM history WHERE {where} AND ended_by IN ('deleted', 'expired')"
         where, parameters = f"({where}) OR entry IN ({ended_here})", [*parameters, *parameters]
+        if kind is None:
+            connection.execute("DELETE FROM operation WHERE namespace = ?", (transaction.namespace_id,))
     else:
         where, parameters = f"{where} AND valid_to < ?", [*parameters, history_before]
     rows = connection.execute(
@@ -259,7 +262,7 @@ def _keyword_problems(connection: Connection, progress: Progress | None) -> list
         for term, count in terms.items():
             token = keywords.tokens(namespace_id, {term: frequency_level(count)})
             expected += 1
-            expected_sum ^= hash((token, keywords.rowid(chunk, length)))
+            expected_sum ^= hash((token, posting(chunk, length)))
         if progress is not None and checked % VERIFY_ROWS_A_STEP == 0:
             progress(checked, total, "passages")
     if (stored, stored_sum) != (expected, expected_sum):

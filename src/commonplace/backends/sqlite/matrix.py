@@ -79,7 +79,7 @@ class Matrix:
             return []
         if self._vectors is not None:
             vectors = self._vectors[: self.size] if allowed is None else self._vectors[rows]
-            scores = vectors @ query
+            scores = _cosines(vectors, query)
         else:
             rows = self._nearest_codes(query, rows, max(RESCORED, 2 * wanted, self.size // 400))
             stored = fetch(self.sequences[rows].tolist())
@@ -88,7 +88,7 @@ class Matrix:
             wanted = min(wanted, len(rows))
             if not wanted:
                 return []
-            scores = unpack([value for _, value in stored], self.dimensions) @ query
+            scores = _cosines(unpack([value for _, value in stored], self.dimensions), query)
         best = np.argpartition(-scores, wanted - 1)[:wanted]
         best = best[np.lexsort((-self.chunks[rows[best]], -scores[best]))]
         return list(zip(self.chunks[rows[best]].tolist(), scores[best].tolist(), strict=True))
@@ -107,6 +107,13 @@ class Matrix:
         if len(chosen) > 2 * count:
             chosen = np.sort(np.argpartition(distances, count - 1)[:count])
         return rows[chosen]
+
+
+def _cosines(vectors: Floats, query: Floats) -> Floats:
+    # Not `vectors @ query`: BLAS spreads that over threads that wait for each other in a loop. On two busy cores that
+    # took 20 ms for 1,500 rows where this takes 0.04, and on one idle core this is as quick.
+    scores: Floats = np.vecdot(vectors, query)
+    return scores
 
 
 def _codes(vectors: Floats) -> list[NDArray[np.uint64]]:

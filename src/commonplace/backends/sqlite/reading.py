@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from commonplace.backends import paging
+from commonplace.backends.paging import after_prefix
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.rows import COLUMNS, FORMER_COLUMNS, columns, entry_of, former_entry
-from commonplace.backends.sqlite.where import Where, add_filter, after_prefix
-from commonplace.checks import INT64, Namespace
+from commonplace.backends.sqlite.rows import former_entry
+from commonplace.backends.sqlite.where import Where, add_filter
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, columns, entry_of
+from commonplace.checks import Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
-from commonplace.errors import InvalidInput
 from commonplace.filters import Filter
 from commonplace.store import Child, Page, Scan
 
-MAX_PAGE = 10_000
 RARE_ENTRIES = 500
-_ORDER_COLUMNS = {"key": ("kind", "key"), "created": ("created_at", "id"), "updated": ("updated_at", "id")}
 _LIVE_AT = "valid_from <= ? AND (expires_at IS NULL OR expires_at > ?)"
 _FORMER_AT = "valid_from <= ? AND valid_to > ?"
 _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
@@ -64,16 +62,15 @@ def find(
 
 def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
-    if not 1 <= scan.limit <= MAX_PAGE:
-        raise InvalidInput(f"limit must be between 1 and {MAX_PAGE:,}, not {scan.limit}")
-    order = _ORDER_COLUMNS[scan.order]
-    position = None if scan.after is None else _decode_cursor(scan.order, scan.after)
+    paging.check_limit(scan.limit)
+    order = paging.ORDER_COLUMNS[scan.order]
+    position = None if scan.after is None else paging.decode_cursor(scan.order, scan.after)
     comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
     where = Where()
     where.add("e.namespace = ?", namespace_id)
     filter = scan.filter
     if position is not None and scan.order == "key" and filter.kinds == (position[0],):
-        filter = _from_key(filter, position[1], scan.descending)
+        filter = paging.from_key(filter, position[1], scan.descending)
     elif position is not None:
         where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (?, ?)", *position)
     add_filter(where, namespace_id, filter, driving_labels=_is_rare(connection, namespace_id, filter))
@@ -88,25 +85,11 @@ def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: 
     found = [entry_of(namespace, row) for row in connection.execute(sql, (*where.parameters, scan.limit + 1))]
     if scan.as_of is not None:
         former = states_ended_after(connection, namespace, namespace_id, scan.as_of, scan.filter)
-        found += [
-            state
-            for state in former
-            if position is None
-            or (_position(scan, state) < position if scan.descending else _position(scan, state) > position)
-        ]
-        found.sort(key=lambda entry: _position(scan, entry), reverse=scan.descending)
+        found += [state for state in former if paging.is_after(scan, state, position)]
+        found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
     page = found[: scan.limit]
     more = len(found) > scan.limit
-    return Page(tuple(page), _encode_cursor(_position(scan, page[-1])) if more else None)
-
-
-def _from_key(filter: Filter, key: str, descending: bool) -> Filter:
-    """The filter narrowed to what a listing in the order of keys has still to show."""
-    if descending:
-        bound = key if filter.key_before is None else min(key, filter.key_before)
-        return replace(filter, key_before=bound)
-    bound = key if filter.key_after is None else max(key, filter.key_after)
-    return replace(filter, key_after=bound)
+    return Page(tuple(page), paging.encode_cursor(paging.position(scan, page[-1])) if more else None)
 
 
 def _is_rare(connection: Connection, namespace_id: int, filter: Filter) -> bool:
@@ -123,30 +106,6 @@ def _is_rare(connection: Connection, namespace_id: int, filter: Filter) -> bool:
             if counted[0][0] < RARE_ENTRIES:
                 return True
     return False
-
-
-def _position(scan: Scan, entry: Entry) -> tuple[Any, Any]:
-    if scan.order == "key":
-        return entry.kind, entry.key
-    return (entry.created_at if scan.order == "created" else entry.updated_at), entry.id
-
-
-def _encode_cursor(position: tuple[Any, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
-
-
-def _decode_cursor(order: str, cursor: str) -> tuple[Any, Any]:
-    try:
-        first, second = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if any(isinstance(part, int) and part not in INT64 for part in (first, second)):
-            raise ValueError("a number that no page gives")
-        f"{first}{second}".encode()  # a lone surrogate is no key
-    except (ValueError, TypeError) as error:
-        raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
-    wanted = str if order == "key" else int
-    if type(first) is not wanted or type(second) is not wanted:
-        raise InvalidInput("the cursor belongs to a listing in another order; start again without it")
-    return first, second
 
 
 def states_ended_after(

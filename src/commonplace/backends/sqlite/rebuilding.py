@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commonplace.backends.ranking import posting
 from commonplace.backends.sqlite import keywords
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group
@@ -61,7 +62,7 @@ def _rebuild_entry(
             connection.execute("UPDATE chunk SET length = ? WHERE id = ?", (found.length, chunk))
         connection.execute(
             "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
-            (keywords.rowid(chunk, found.length), keywords.tokens(namespace_id, found.terms)),
+            (posting(chunk, found.length), keywords.tokens(namespace_id, found.terms)),
         )
     for chunk in known.values():
         connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))

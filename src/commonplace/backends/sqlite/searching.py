@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from commonplace.backends.ranking import Counts, Page, Rank, Ranked, best, posting
 from commonplace.backends.sqlite import keywords
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.where import Where, add_filter
-from commonplace.filters import Filter
 from commonplace.store import Candidate
 
 if TYPE_CHECKING:
@@ -21,31 +20,14 @@ if TYPE_CHECKING:
 
     from commonplace.backends.sqlite.matrix import Matrix
 
-Ranked = Sequence[tuple[int, float]]
-Rank = Callable[[int | None, Sequence[int] | None], Ranked]
-"""Ranks chunks: at least the best so many (None: all), and where given only among these."""
-
-WIDEST = 16
-"""Where fewer than 1 in so many of the wanted entries were found, those that pass the filter are read instead."""
-
 ROWS_A_READ = 20_000
 STALE_SHARE = 10
 """A matrix is read anew when more than 1 in so many of its rows may have ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """How many entries are wanted, which, and at what time; `also` names entries to score in any case."""
-
-    filter: Filter
-    limit: int
-    now: int
-    also: Sequence[int] = ()
-
-
 def search_text(
     connection: Connection,
-    counts: keywords.Counts,
+    counts: Counts,
     terms: Mapping[str, float],
     page: Page,
 ) -> list[Candidate]:
@@ -53,7 +35,7 @@ def search_text(
     scores: dict[int, float] = {}
 
     def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        rows = [keywords.rowid(chunk, length) for chunk, length, *_ in known]
+        rows = [posting(chunk, length) for chunk, length, *_ in known]
         ranked, of_known = keywords.rank(connection, counts, terms, keep if allowed is None else None, rows)
         scores.update(of_known)
         if allowed is None:
@@ -81,24 +63,12 @@ def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> list[tuple
 
 
 def _best(connection: Connection, namespace_id: int, rank: Rank, page: Page) -> list[Candidate]:
-    """Try the best-ranked first; where too few pass, find out which may and rank only those."""
-    keep = page.limit + 30
-    ranked = rank(keep, None)
-    found = _select(connection, namespace_id, ranked, page)
-    if len(found) >= page.limit or len(ranked) < keep:
-        return found
-    if len(found) * WIDEST >= page.limit:  # as many as it takes, by the share that passed, and half as many again
-        keep = keep * page.limit * 3 // (len(found) * 2)
-        ranked = rank(keep, None)
-        found = _select(connection, namespace_id, ranked, page)
-        if len(found) >= page.limit or len(ranked) < keep:
-            return found
-    allowed = _allowed(connection, namespace_id, page)
-    ranked = rank(keep, allowed)
-    found = _select(connection, namespace_id, ranked, page)
-    if len(found) >= page.limit or len(ranked) < keep:
-        return found
-    return _select(connection, namespace_id, rank(None, allowed), page)
+    return best(
+        rank,
+        lambda chunks: _select(connection, namespace_id, chunks, page),
+        lambda: _allowed(connection, namespace_id, page),
+        page.limit,
+    )
 
 
 def _conditions(namespace_id: int, page: Page, *, driving_labels: bool = False) -> Where:
@@ -108,30 +78,16 @@ def _conditions(namespace_id: int, page: Page, *, driving_labels: bool = False) 
     return where
 
 
-def _select(connection: Connection, namespace_id: int, ranked: Ranked, page: Page) -> list[Candidate]:
+def _select(
+    connection: Connection, namespace_id: int, chunks: Sequence[int], page: Page
+) -> dict[int, tuple[int, int, int]]:
     where = _conditions(namespace_id, page)
-    sql = (
+    rows = connection.execute(
         "SELECT c.id, e.id, c.start, c.stop FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.id = j.value"
-        f" CROSS JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL AND {where.sql}"
+        f" CROSS JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL AND {where.sql}",
+        (json.dumps(chunks), *where.parameters),
     )
-    found: dict[int, Candidate] = {}
-    step = page.limit
-    for start in range(0, len(ranked), step):
-        batch = ranked[start : start + step]
-        rows = connection.execute(sql, (json.dumps([chunk for chunk, _ in batch]), *where.parameters)).fetchall()
-        places = {row[0]: row[1:] for row in rows}
-        for chunk, score in batch:
-            if chunk not in places:
-                continue
-            entry_id, first, stop = places[chunk]
-            known = found.get(entry_id)
-            if known is None:
-                found[entry_id] = Candidate(entry_id, score, first, stop)
-            elif known.end == 0 and stop:  # a heading matched best, but a passage of the text is worth showing
-                found[entry_id] = Candidate(entry_id, known.score, first, stop)
-        if len(found) >= page.limit:
-            break
-    return list(found.values())[: page.limit]
+    return {row[0]: row[1:] for row in rows}
 
 
 def _allowed(connection: Connection, namespace_id: int, page: Page) -> list[int]:

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from commonplace.backends.sqlite import keywords, maintenance, reading, searching, vectors
+from commonplace.backends.paging import after_prefix
+from commonplace.backends.ranking import Counts
+from commonplace.backends.ranking import Page as SearchPage
+from commonplace.backends.sqlite import keywords, maintenance, reading, searching, system, vectors
 from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, connect, translated
 from commonplace.backends.sqlite.group import Group, begin_group, flush_group
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, migrate
-from commonplace.backends.sqlite.rows import columns, entry_of
 from commonplace.backends.sqlite.searching import VectorCache
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
-from commonplace.backends.sqlite.where import after_prefix
 from commonplace.backends.sqlite.writer import Writer
-from commonplace.checks import Namespace, parse_namespace
+from commonplace.backends.states import columns, entry_of
+from commonplace.checks import JSON, Namespace, parse_namespace
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, Unavailable
 from commonplace.filters import Filter
@@ -40,6 +42,7 @@ from commonplace.store import (
     StoreStats,
     TermCounts,
     Transaction,
+    Waker,
 )
 
 if TYPE_CHECKING:
@@ -272,6 +275,33 @@ class SQLiteStore(Store):
             place = self._namespace_id(connection, namespace)
             return maintenance.namespace_stats(connection, namespace, place, self._clock())
 
+    def waker(self) -> Waker:
+        self._check_usable()
+        if self.path == MEMORY:
+            return system.MemoryWaker(self._changes_in_memory)
+        with translated(self.path):
+            return system.FileWaker(self._connect())
+
+    def _changes_in_memory(self) -> int:
+        with self._memory_lock:
+            return 0 if self._is_closed else self._writing.total_changes()
+
+    def system_get(self, part: str, key: str) -> JSON | None:
+        with self._reading() as connection:
+            return system.get(connection, part, key)
+
+    def system_list(self, part: str) -> dict[str, JSON]:
+        with self._reading() as connection:
+            return system.rows_of(connection, part)
+
+    def system_put(self, part: str, key: str, value: JSON, *, only_new: bool = False) -> bool:
+        is_new: bool = self._run(lambda group: system.put(self._writing, part, key, value, only_new=only_new))
+        return is_new
+
+    def system_delete(self, part: str, key: str) -> bool:
+        was_there: bool = self._run(lambda group: system.delete(self._writing, part, key))
+        return was_there
+
     # Search
 
     def search_text(
@@ -289,7 +319,7 @@ class SQLiteStore(Store):
             if not counts:
                 return []
             return searching.search_text(
-                connection, keywords.Counts(*counts[0]), terms, searching.Page(filter, limit, self._clock(), also)
+                connection, Counts(*counts[0]), terms, SearchPage(filter, limit, self._clock(), also)
             )
 
     def search_vectors(
@@ -303,7 +333,7 @@ class SQLiteStore(Store):
             ).fetchall()
             if not place:
                 return []
-            return self._cache.search(connection, place[0], query, searching.Page(filter, limit, self._clock()))
+            return self._cache.search(connection, place[0], query, SearchPage(filter, limit, self._clock()))
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
         with self._reading(snapshot=True) as connection:
@@ -312,7 +342,7 @@ class SQLiteStore(Store):
             ).fetchall()
             if not counts:
                 return TermCounts(0, 0.0, {})
-            return keywords.term_counts(connection, keywords.Counts(*counts[0]), terms)
+            return keywords.term_counts(connection, Counts(*counts[0]), terms)
 
     def passage_vectors(
         self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]

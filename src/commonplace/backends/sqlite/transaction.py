@@ -7,16 +7,17 @@ from typing import Any
 
 import apsw
 
-from commonplace.backends.sqlite import bulk, deltas, reading
+from commonplace.backends import deltas
+from commonplace.backends.sqlite import bulk, reading, system
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow
 from commonplace.backends.sqlite.indexed import EntryIndex
-from commonplace.backends.sqlite.rows import COLUMNS, columns, dump, entry_of
-from commonplace.checks import Namespace, check_key
+from commonplace.backends.states import COLUMNS, columns, dump, entry_of
+from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
 from commonplace.filters import Filter
-from commonplace.store import Child, Page, Scan, Transaction
+from commonplace.store import Child, Page, Scan, Transaction, Usage
 
 SWEEP_LIMIT = 500
 AFTER_LOSS = 2
@@ -121,9 +122,17 @@ class SQLiteTransaction(Transaction):
     def ended(self, commit: int) -> list[Entry]:
         return reading.ended(self._connection, self._namespace, self._row.id, commit)
 
+    def usage(self) -> Usage:
+        return system.usage(self._connection, self._row.id)
+
+    def operation(self, key: str) -> JSON | None:
+        return system.operation(self._connection, self._row.id, key, self._time)
+
     # Writes
 
     def put(self, draft: Draft, *, is_fresh: bool = False) -> Entry:
+        if self.screen is not None:
+            draft = self.screen(draft)
         is_json = not isinstance(draft.value, str)
         value = dump(draft.value) if is_json else draft.value
         assert isinstance(value, str)
@@ -237,6 +246,10 @@ class SQLiteTransaction(Transaction):
             "UPDATE entry SET updated_at = ? WHERE namespace = ? AND kind = ? AND key = ?",
             (self._time, self._row.id, kind, key),
         )
+
+    def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
+        if self._has_commit:
+            system.record_operation(self._connection, self._row.id, key, value, expires_at=expires_at, now=self._time)
 
     # States and their history
 

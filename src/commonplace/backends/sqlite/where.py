@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from commonplace.backends.paging import key_bounds
 from commonplace.checks import JSON
 from commonplace.filters import Condition, Filter
 
-_LAST_CHARACTER = "\U0010ffff"
 _COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
@@ -54,30 +54,10 @@ def add_filter(where: Where, namespace_id: int, filter: Filter, *, driving_label
     ):
         if bound is not None:
             where.add(f"e.{column} {operator} ?", bound)
-    _add_key_range(where, filter)
+    for operator, key in key_bounds(filter):
+        where.add(f"e.key {operator} ?", key)
     for condition in filter.conditions:
         _add_condition(where, condition)
-
-
-def _add_key_range(where: Where, filter: Filter) -> None:
-    """One bound on either side, the tighter one: an index range takes no more."""
-    prefix, after, before = filter.key_prefix or "", filter.key_after, filter.key_before
-    if after is not None and after >= prefix:
-        where.add("e.key > ?", after)
-    elif prefix:
-        where.add("e.key >= ?", prefix)
-    stop = after_prefix(prefix) if prefix.rstrip(_LAST_CHARACTER) else None
-    if before is not None and (stop is None or before < stop):
-        where.add("e.key < ?", before)
-    elif stop is not None:
-        where.add("e.key < ?", stop)
-
-
-def after_prefix(prefix: str) -> str:
-    """The least string above everything that begins with `prefix`, in the order of code points."""
-    prefix = prefix.rstrip(_LAST_CHARACTER)
-    last = ord(prefix[-1]) + 1
-    return prefix[:-1] + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
 
 
 def _marks(values: Sequence[object]) -> str:

@@ -1,0 +1,88 @@
+"""Pages of a listing, on every backend: an entry's place in its order, as a cursor and back; and ranges of keys."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+from commonplace.checks import INT64
+from commonplace.entry import Entry
+from commonplace.errors import InvalidInput
+from commonplace.filters import Filter
+from commonplace.store import Scan
+
+MAX_PAGE = 10_000
+ORDER_COLUMNS = {"key": ("kind", "key"), "created": ("created_at", "id"), "updated": ("updated_at", "id")}
+_LAST_CHARACTER = "\U0010ffff"
+
+Position = tuple[Any, Any]
+
+
+def check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput(f"limit must be between 1 and {MAX_PAGE:,}, not {limit}")
+
+
+def position(scan: Scan, entry: Entry) -> Position:
+    if scan.order == "key":
+        return entry.kind, entry.key
+    return (entry.created_at if scan.order == "created" else entry.updated_at), entry.id
+
+
+def is_after(scan: Scan, entry: Entry, place: Position | None) -> bool:
+    """Whether an entry belongs to the pages after a position."""
+    if place is None:
+        return True
+    return position(scan, entry) < place if scan.descending else position(scan, entry) > place
+
+
+def encode_cursor(place: Position) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+
+
+def decode_cursor(order: str, cursor: str) -> Position:
+    try:
+        first, second = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        if any(isinstance(part, int) and part not in INT64 for part in (first, second)):
+            raise ValueError("a number that no page gives")
+        f"{first}{second}".encode()  # a lone surrogate is no key
+    except (ValueError, TypeError) as error:
+        raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
+    wanted = str if order == "key" else int
+    if type(first) is not wanted or type(second) is not wanted:
+        raise InvalidInput("the cursor belongs to a listing in another order; start again without it")
+    return first, second
+
+
+def from_key(filter: Filter, key: str, descending: bool) -> Filter:
+    """The filter narrowed to what a listing in the order of keys has still to show."""
+    if descending:
+        bound = key if filter.key_before is None else min(key, filter.key_before)
+        return replace(filter, key_before=bound)
+    bound = key if filter.key_after is None else max(key, filter.key_after)
+    return replace(filter, key_after=bound)
+
+
+def key_bounds(filter: Filter) -> list[tuple[str, str]]:
+    """A comparison on either side of the keys that a filter asks for, the tighter one: an index range takes no more."""
+    prefix, after, before = filter.key_prefix or "", filter.key_after, filter.key_before
+    bounds = []
+    if after is not None and after >= prefix:
+        bounds.append((">", after))
+    elif prefix:
+        bounds.append((">=", prefix))
+    stop = after_prefix(prefix) if prefix.rstrip(_LAST_CHARACTER) else None
+    if before is not None and (stop is None or before < stop):
+        bounds.append(("<", before))
+    elif stop is not None:
+        bounds.append(("<", stop))
+    return bounds
+
+
+def after_prefix(prefix: str) -> str:
+    """The least string above everything that begins with `prefix`, in the order of code points."""
+    prefix = prefix.rstrip(_LAST_CHARACTER)
+    last = ord(prefix[-1]) + 1
+    return prefix[:-1] + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)

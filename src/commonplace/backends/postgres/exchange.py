@@ -1,0 +1,229 @@
+"""Whole namespaces out of the tables and into them: every state, live and former, with nothing lost on the way.
+
+States go entry by entry, the newest first, so that each former text is made from the one read just before it, and
+kept as a delta to the one written just before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from psycopg import errors
+
+from commonplace.backends import deltas
+from commonplace.backends.postgres import kept
+from commonplace.backends.postgres.connection import Session
+from commonplace.backends.postgres.incoming import Incoming
+from commonplace.backends.postgres.indexed import NamespaceRow
+from commonplace.backends.postgres.reading import Spot, tenant_of
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, dump, entry_of
+from commonplace.checks import Namespace, parse_namespace
+from commonplace.errors import Conflict, InvalidInput
+from commonplace.language.passages import passages
+from commonplace.store import Ending, NamespaceHead, State
+
+ENTRIES_A_READ = 200
+_HEADS = "SELECT tenant, id, path, commit_number, commit_time, history_floor FROM namespace"
+_ENDING = "ended_by, ended_commit, valid_to, ended_actor"
+_WIDTH = len(COLUMNS.split(", "))
+
+
+# Out
+
+
+def export(session: Session, namespaces: Sequence[Namespace] | None) -> Iterator[NamespaceHead | State]:
+    if namespaces is None:
+        heads = session.rows(f"{_HEADS} ORDER BY path")
+    else:
+        heads = session.rows(
+            f"{_HEADS} WHERE path = ANY(%s) ORDER BY path", (["/".join(namespace) for namespace in namespaces],)
+        )
+    for tenant, namespace_id, path, *counters in heads:
+        spot = Spot(parse_namespace(path), tenant, namespace_id)
+        yield NamespaceHead(spot.namespace, *counters)
+        last = 0
+        while ids := _next_ids(session, spot, last):
+            yield from _states(session, spot, ids)
+            last = ids[-1]
+
+
+def _next_ids(session: Session, spot: Spot, last: int) -> list[int]:
+    place = (spot.tenant, spot.id, last, ENTRIES_A_READ)
+    rows = session.rows(
+        "(SELECT id FROM entry WHERE tenant = %s AND namespace = %s AND id > %s ORDER BY id LIMIT %s) UNION"
+        " (SELECT DISTINCT entry FROM history WHERE tenant = %s AND namespace = %s AND entry > %s"
+        f" ORDER BY entry LIMIT %s) ORDER BY 1 LIMIT {ENTRIES_A_READ}",
+        (*place, *place),
+    )
+    return [entry_id for (entry_id,) in rows]
+
+
+def _states(session: Session, spot: Spot, ids: Sequence[int]) -> Iterator[State]:
+    place = (spot.tenant, list(ids))
+    live = {
+        row[0]: row
+        for row in session.rows(f"SELECT {COLUMNS}, begun_by FROM entry WHERE tenant = %s AND id = ANY(%s)", place)
+    }
+    former: dict[int, list[tuple[Any, ...]]] = {}
+    for row in session.rows(
+        f"SELECT {FORMER_COLUMNS}, begun_by, {_ENDING} FROM history WHERE tenant = %s AND entry = ANY(%s)"
+        " ORDER BY entry, revision DESC",
+        place,
+    ):
+        former.setdefault(row[0], []).append(row)
+    for entry_id in ids:
+        newer: tuple[str | None, str | None] = (None, None)
+        if entry_id in live:
+            row = live[entry_id]
+            newer = row[_WIDTH - 2], row[_WIDTH - 1]
+            yield State(entry_of(spot.namespace, row), row[_WIDTH], row[8], None)
+        for row in former.get(entry_id, ()):
+            kept_text, kept_value = row[_WIDTH - 2], row[_WIDTH - 1]
+            text = None if kept_text is None else deltas.decode_last(newer[0], [kept.unpack(kept_text)])
+            newer = text, deltas.decode_last(newer[1], [kept.unpack(kept_value)])
+            yield State(
+                entry_of(spot.namespace, (*row[: _WIDTH - 2], *newer)), row[_WIDTH], row[8], Ending(*row[_WIDTH + 1 :])
+            )
+
+
+# In
+
+
+def adopt(session: Session, head: NamespaceHead, states: Iterable[State]) -> int:
+    tenant = tenant_of(head.namespace)
+    row = _empty_namespace(session, tenant, head)
+    incoming = Incoming(session, Spot(head.namespace, tenant, row.id), row)
+    count = 0
+    try:
+        writing: _Writing | None = None
+        for state in states:
+            if writing is None or state.entry.id != writing.number:
+                if writing is not None and state.entry.id < writing.number:
+                    raise InvalidInput(f"entry {state.entry.id} comes after entry {writing.number}; keep the order")
+                if writing is not None:
+                    writing.finish()
+                writing = _Writing(incoming, state.entry.id)
+            writing.add(head, state)
+            count += 1
+        if writing is not None:
+            writing.finish()
+        incoming.finish()
+    except errors.UniqueViolation as error:
+        raise InvalidInput(
+            f"two states of namespace {'/'.join(head.namespace)} claim the same place"
+            f" ({error.diag.message_detail}); nothing was imported"
+        ) from error
+    return count
+
+
+def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> NamespaceRow:
+    """The namespace's row, made or brought to the head's counters; numbers that were given out never come back."""
+    path = "/".join(head.namespace)
+    session.send(
+        "INSERT INTO namespace (tenant, path, id) VALUES (%s, %s, nextval('identifier'))"
+        " ON CONFLICT (tenant, path) DO NOTHING",
+        (tenant, path),
+    )
+    namespace_id, commit, time, floor, chunks_ended = session.rows(
+        "SELECT id, commit_number, commit_time, history_floor, chunks_ended FROM namespace"
+        " WHERE tenant = %s AND path = %s FOR UPDATE",
+        (tenant, path),
+    )[0]
+    if session.rows(
+        "SELECT 1 FROM entry WHERE tenant = %(tenant)s AND namespace = %(id)s UNION ALL"
+        " SELECT 1 FROM history WHERE tenant = %(tenant)s AND namespace = %(id)s LIMIT 1",
+        {"tenant": tenant, "id": namespace_id},
+    ):
+        raise Conflict(f"namespace {path} holds entries or history already; import into an empty one, or merge")
+    row = NamespaceRow(
+        namespace_id, max(commit, head.commit), max(time, head.commit_time), 0, 0, chunks_ended, 0, 0, None
+    )
+    # Readers of the old feed would miss what comes in below their cursor: the floor tells them to read all again.
+    session.send(
+        "UPDATE namespace SET commit_number = %s, commit_time = %s, history_floor = %s WHERE tenant = %s AND path = %s",
+        (row.commit_number, row.commit_time, max(floor, head.history_floor, commit), tenant, path),
+    )
+    return row
+
+
+class _Writing:
+    """One entry's states on their way in, the newest first."""
+
+    def __init__(self, incoming: Incoming, number: int) -> None:
+        self.number = number
+        self._incoming = incoming
+        self._id = incoming.next_id()
+        self._newer: tuple[int, str | None, str] | None = None
+        self._live: tuple[Any, ...] | None = None
+        self._splices = 0
+        self._live_splices: int | None = None
+
+    def add(self, head: NamespaceHead, state: State) -> None:
+        entry = state.entry
+        latest = entry.commit if state.ended is None else max(entry.commit, state.ended.commit)
+        if latest > head.commit:
+            raise InvalidInput(f"a state of commit {latest} is newer than its namespace's last commit, {head.commit}")
+        is_json = not isinstance(entry.value, str)
+        value = dump(entry.value) if is_json else str(entry.value)
+        text = None if not is_json and entry.text == value else entry.text
+        if state.ended is None:
+            if self._newer is not None:
+                raise InvalidInput(f"entry {self.number} has a live state that is not its newest")
+            self._live = self._columns(state, text, value)
+            self._incoming.add_passages(replace(entry, id=self._id), passages(entry.text))
+        else:
+            if self._newer is not None and entry.revision >= self._newer[0]:
+                raise InvalidInput(f"the revisions of entry {self.number} are not given newest first")
+            kept_text, kept_value = self._deltas(text, value)
+            columns = self._columns(state, None if kept_text is None else kept.pack(kept_text), kept.pack(kept_value))
+            ended = state.ended
+            self._incoming.add_former((*columns, ended.action, ended.commit, ended.at, ended.actor))
+        self._newer = entry.revision, text, value
+
+    def finish(self) -> None:
+        """The live row knows how many splices lead away from it, so that the next update keeps chains short."""
+        if self._live is not None:
+            splices = self._splices if self._live_splices is None else self._live_splices
+            self._incoming.add_live((*self._live, splices))
+
+    def _columns(self, state: State, text: Any, value: Any) -> tuple[Any, ...]:
+        entry = state.entry
+        return (
+            self._id,
+            entry.kind,
+            entry.key,
+            entry.identity,
+            not isinstance(entry.value, str),
+            dump(entry.attributes),
+            entry.revision,
+            entry.commit,
+            state.valid_from,
+            entry.created_at,
+            entry.updated_at,
+            entry.expires_at,
+            entry.actor,
+            entry.heading,
+            text,
+            value,
+            state.begun_by,
+        )
+
+    def _deltas(self, text: str | None, value: str) -> tuple[deltas.Stored | None, deltas.Stored]:
+        if self._newer is None:
+            return None if text is None else deltas.whole(text), deltas.whole(value)
+        _, newer_text, newer_value = self._newer
+        allowed = self._splices < deltas.MAX_DELTAS
+        kept_value = deltas.encode(value, newer_value, allow_splice=allowed)
+        kept_text: deltas.Stored | None = None
+        if text is not None:
+            whole = newer_text is None
+            kept_text = deltas.whole(text) if whole else deltas.encode(text, str(newer_text), allow_splice=allowed)
+        if deltas.is_splice(kept_value) or (kept_text is not None and deltas.is_splice(kept_text)):
+            self._splices += 1
+        elif deltas.is_whole(kept_value):
+            if self._live_splices is None:
+                self._live_splices = self._splices
+            self._splices = 0
+        return kept_text, kept_value

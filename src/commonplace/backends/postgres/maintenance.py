@@ -1,0 +1,241 @@
+"""Care of the tables: erasing for good, counts, and the search for indexes that disagree with the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from commonplace.backends.deltas import is_whole, whole
+from commonplace.backends.postgres import kept, keywords
+from commonplace.backends.postgres.connection import Session
+from commonplace.backends.postgres.reading import NOW, Spot
+from commonplace.backends.postgres.transaction import PostgresTransaction
+from commonplace.backends.ranking import posting
+from commonplace.checks import Namespace
+from commonplace.language.passages import passage
+from commonplace.store import NamespaceStats, Progress, StoreStats
+
+VERIFY_ROWS_A_STEP = 1_000
+
+
+def purge(
+    session: Session, transaction: PostgresTransaction, kind: str | None, key: str | None, history_before: int | None
+) -> int:
+    """Erase what is named, live and former; how many states that were."""
+    spot = transaction.spot
+    where = "tenant = %s AND namespace = %s"
+    parameters: list[object] = [spot.tenant, spot.id]
+    if kind is not None:
+        where, parameters = f"{where} AND kind = %s", [*parameters, kind]
+    if key is not None:
+        where, parameters = f"{where} AND key = %s", [*parameters, key]
+    if history_before is None:
+        for live_kind, live_key in session.rows(f"SELECT kind, key FROM entry WHERE {where}", parameters):
+            transaction.delete(live_kind, live_key)
+        # An entry that ended here goes with the names it had before; one that moved away from here only leaves here.
+        ended_here = f"SELECT entry FROM history WHERE {where} AND ended_by IN ('deleted', 'expired')"
+        where = f"({where}) OR (tenant = %s AND entry IN ({ended_here}))"
+        parameters = [*parameters, spot.tenant, *parameters]
+        if kind is None:
+            transaction.mark_changed()
+            transaction.forget_operations()
+    else:
+        where, parameters = f"{where} AND valid_to < %s", [*parameters, history_before]
+    rows = session.rows(
+        f"SELECT entry, revision, ended_commit FROM history WHERE {where} ORDER BY entry, revision", parameters
+    )
+    if not rows:
+        return 0
+    transaction.mark_changed()
+    _erase_states(session, spot, [(entry_id, revision) for entry_id, revision, _ in rows])
+    _erase_ended_chunks(session, spot, [(entry_id, ended) for entry_id, _, ended in rows])
+    session.send(
+        "UPDATE namespace SET history_floor = greatest(history_floor, %s) WHERE tenant = %s AND path = %s",
+        (max(ended for _, _, ended in rows), spot.tenant, "/".join(spot.namespace)),
+    )
+    return len(rows)
+
+
+def _erase_states(session: Session, spot: Spot, states: Sequence[tuple[int, int]]) -> None:
+    """Remove rows of history; a state whose delta leads through one of them is first kept whole."""
+    gone = set(states)
+    entries = sorted({entry_id for entry_id, _ in states})
+    chains: dict[int, list[tuple[int, bytes | None, bytes]]] = {}
+    for entry_id, revision, text, value in session.rows(
+        "SELECT entry, revision, text, value FROM history WHERE tenant = %s AND entry = ANY(%s)"
+        " ORDER BY entry, revision",
+        (spot.tenant, entries),
+    ):
+        chains.setdefault(entry_id, []).append((revision, text, value))
+    orphans = []
+    for entry_id, chain in chains.items():
+        for (revision, text, value), (newer, _, _) in pairwise(chain):
+            is_kept = is_whole(kept.unpack(value)) and (text is None or is_whole(kept.unpack(text)))
+            if (entry_id, newer) in gone and (entry_id, revision) not in gone and not is_kept:
+                orphans.append((entry_id, revision))
+    for (entry_id, revision), (full_text, full_value) in kept.decode(session, spot.tenant, orphans).items():
+        session.send(
+            "UPDATE history SET text = %s, value = %s WHERE tenant = %s AND entry = %s AND revision = %s",
+            (
+                None if full_text is None else kept.pack(whole(full_text)),
+                kept.pack(whole(full_value)),
+                spot.tenant,
+                entry_id,
+                revision,
+            ),
+        )
+    session.send(
+        "DELETE FROM history AS h USING unnest(%s::bigint[], %s::bigint[]) AS gone (entry, revision)"
+        " WHERE h.tenant = %s AND h.entry = gone.entry AND h.revision = gone.revision",
+        ([entry_id for entry_id, _ in states], [revision for _, revision in states], spot.tenant),
+    )
+
+
+def _erase_ended_chunks(session: Session, spot: Spot, ended: Sequence[tuple[int, int]]) -> None:
+    """Remove the passages, with their vectors, that ended with one of these states or before."""
+    newest: dict[int, int] = {}
+    for entry_id, commit in ended:
+        newest[entry_id] = max(commit, newest.get(entry_id, commit))
+    session.send(
+        """
+        WITH gone AS (
+            DELETE FROM chunk AS c USING unnest(%s::bigint[], %s::bigint[]) AS erased (entry, commit)
+            WHERE c.tenant = %s AND c.entry = erased.entry AND c.ended_commit <= erased.commit RETURNING c.id
+        )
+        DELETE FROM embedding WHERE tenant = %s AND chunk IN (SELECT id FROM gone)
+        """,
+        (list(newest), list(newest.values()), spot.tenant, spot.tenant),
+    )
+
+
+def stats(session: Session, schema: str) -> StoreStats:
+    row = session.rows(
+        """
+        SELECT
+            (SELECT max(number) FROM migration),
+            (SELECT count(*) FROM namespace),
+            (SELECT count(*) FROM history),
+            (SELECT count(*) FROM chunk WHERE ended_commit IS NULL),
+            (SELECT count(*) FROM embedding WHERE NOT former),
+            (SELECT count(*) FROM pending),
+            (SELECT identity FROM model WHERE role = 'serving'),
+            (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+             WHERE relnamespace = %s::regnamespace AND relkind = 'r')
+        """,
+        (schema,),
+    )[0]
+    kinds = session.rows("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind")
+    version, namespaces, former, chunks, vectors, pending, model, size = row
+    return StoreStats(version, namespaces, dict(kinds), former, chunks, vectors, pending, model, size)
+
+
+def namespace_stats(session: Session, spot: Spot, now: int | None) -> NamespaceStats:
+    place = (spot.tenant, spot.id)
+    commit, time, chunks, pending, former = session.rows(
+        "SELECT n.commit_number, n.commit_time, n.chunk_count,"
+        " (SELECT count(*) FROM pending WHERE tenant = %s AND namespace = %s),"
+        " (SELECT count(*) FROM history WHERE tenant = %s AND namespace = %s)"
+        " FROM namespace AS n WHERE n.tenant = %s AND n.id = %s",
+        (*place, *place, *place),
+    )[0]
+    kinds = session.rows(
+        "SELECT kind, count(*) FROM entry WHERE tenant = %s AND namespace = %s"
+        f" AND (expires_at IS NULL OR expires_at > {NOW}) GROUP BY kind ORDER BY kind",
+        (*place, now),
+    )
+    return NamespaceStats(spot.namespace, dict(kinds), commit, time, chunks, pending, former)
+
+
+def no_stats(namespace: Namespace) -> NamespaceStats:
+    return NamespaceStats(namespace, {}, 0, 0, 0, 0, 0)
+
+
+_LIVE_CHUNKS = "SELECT * FROM chunk WHERE ended_commit IS NULL"
+_MUST_BE_ZERO = {
+    "live passages without a live entry": (
+        f"SELECT count(*) FROM ({_LIVE_CHUNKS}) AS c"
+        " WHERE NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.tenant = c.tenant AND e.id = c.entry)"
+    ),
+    "live passages with neither a vector nor a pending mark": (
+        f"SELECT count(*) FROM ({_LIVE_CHUNKS}) AS c WHERE number >= 0 AND length > 0"
+        " AND NOT EXISTS (SELECT 1 FROM embedding AS v WHERE v.tenant = c.tenant AND v.chunk = c.id)"
+        " AND NOT EXISTS (SELECT 1 FROM pending AS p WHERE p.tenant = c.tenant AND p.chunk = c.id)"
+    ),
+    "vectors without a passage": (
+        "SELECT count(*) FROM embedding AS v"
+        " WHERE NOT EXISTS (SELECT 1 FROM chunk AS c WHERE c.tenant = v.tenant AND c.id = v.chunk)"
+    ),
+    "vectors of ended passages among the live ones": (
+        "SELECT count(*) FROM embedding AS v JOIN chunk AS c ON c.tenant = v.tenant AND c.id = v.chunk"
+        " WHERE v.former = (c.ended_commit IS NULL)"
+    ),
+    "pending marks without a live passage": (
+        "SELECT count(*) FROM pending AS p WHERE NOT EXISTS"
+        f" (SELECT 1 FROM ({_LIVE_CHUNKS}) AS c WHERE c.tenant = p.tenant AND c.id = p.chunk)"
+    ),
+    "labels without an entry": (
+        "SELECT count(*) FROM label AS l"
+        " WHERE NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.tenant = l.tenant AND e.id = l.entry)"
+    ),
+    "entries of an unknown namespace, or of another tenant than theirs": (
+        "SELECT count(*) FROM entry AS e"
+        " WHERE NOT EXISTS (SELECT 1 FROM namespace AS n WHERE n.tenant = e.tenant AND n.id = e.namespace)"
+    ),
+    "namespaces whose passage counts are wrong": (
+        "SELECT count(*) FROM namespace AS n LEFT JOIN (SELECT tenant, namespace, count(*) AS passages,"
+        f" sum(length) AS terms FROM ({_LIVE_CHUNKS}) AS c GROUP BY tenant, namespace) AS held"
+        " ON held.tenant = n.tenant AND held.namespace = n.id"
+        " WHERE n.chunk_count <> coalesce(held.passages, 0) OR n.term_total <> coalesce(held.terms, 0)"
+    ),
+    "namespaces whose usage is wrong": (
+        "SELECT count(*) FROM namespace AS n LEFT JOIN (SELECT tenant, namespace, count(*) AS entries, sum("
+        " octet_length(value) + coalesce(octet_length(text), 0) + octet_length(attributes)) AS bytes"
+        " FROM entry GROUP BY tenant, namespace) AS held ON held.tenant = n.tenant AND held.namespace = n.id"
+        " WHERE n.entry_count <> coalesce(held.entries, 0) OR n.byte_count <> coalesce(held.bytes, 0)"
+    ),
+    "namespaces that do not know of something that expires": (
+        "SELECT count(*) FROM namespace AS n WHERE coalesce(n.expires_next, 9223372036854775807) > ("
+        " SELECT min(expires_at) FROM entry AS e WHERE e.tenant = n.tenant AND e.namespace = n.id)"
+    ),
+    "entries newer than their namespace's commit": (
+        "SELECT count(*) FROM entry AS e JOIN namespace AS n ON n.tenant = e.tenant AND n.id = e.namespace"
+        " WHERE e.commit_number > n.commit_number"
+    ),
+}
+
+
+def verify(session: Session, progress: Progress | None) -> list[str]:
+    """Every disagreement between the rows and what is derived from them."""
+    found = []
+    for name, sql in _MUST_BE_ZERO.items():
+        count = session.rows(sql)[0][0]
+        if count:
+            found.append(f"index: {count:,} {name}")
+    return found + _keyword_problems(session, progress)
+
+
+def _keyword_problems(session: Session, progress: Progress | None) -> list[str]:
+    """Compare every passage's tokens with its text."""
+    total = session.rows(f"SELECT count(*) FROM ({_LIVE_CHUNKS}) AS c")[0][0]
+    checked, place = 0, ("", 0)
+    while True:
+        rows = session.rows(
+            "SELECT c.tenant, c.id, c.namespace, c.length, c.posting, c.tokens, c.repeated,"
+            " CASE WHEN c.number < 0 THEN e.heading"
+            " ELSE substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start) END"
+            f" FROM ({_LIVE_CHUNKS}) AS c JOIN entry AS e ON e.tenant = c.tenant AND e.id = c.entry"
+            " WHERE (c.tenant, c.id) > (%s, %s) ORDER BY c.tenant, c.id LIMIT %s",
+            (*place, VERIFY_ROWS_A_STEP),
+        )
+        for _, chunk, namespace_id, length, number, tokens, repeated, text in rows:
+            terms = passage(text or "", 0, len(text or "")).terms
+            expected = keywords.tokens(namespace_id, terms)
+            agrees = (sum(terms.values()), posting(chunk, length)) == (length, number)
+            if not agrees or set(tokens) != set(expected[0]) or set(repeated or ()) != set(expected[1] or ()):
+                return [f"index: passage {chunk} does not match its text; run `commonplace reindex --keywords`"]
+        checked += len(rows)
+        if progress is not None and rows:
+            progress(checked, total, "passages")
+        if len(rows) < VERIFY_ROWS_A_STEP:
+            return []
+        place = rows[-1][:2]

@@ -1,0 +1,123 @@
+"""What stands beside the entries: the program's own rows, operations already done, and the wait for a commit."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+
+from commonplace.backends.sqlite.connection import Connection
+from commonplace.backends.states import dump
+from commonplace.checks import JSON
+from commonplace.store import Usage, Waker
+
+LOOK_SECONDS = 0.05
+FORGOTTEN_AT_ONCE = 20
+"""Expired operations that a write takes away: more than it adds, so that they do not pile up."""
+
+
+def get(connection: Connection, part: str, key: str) -> JSON | None:
+    rows = connection.execute("SELECT value FROM system WHERE part = ? AND key = ?", (part, key)).fetchall()
+    return json.loads(rows[0][0]) if rows else None
+
+
+def rows_of(connection: Connection, part: str) -> dict[str, JSON]:
+    rows = connection.execute("SELECT key, value FROM system WHERE part = ? ORDER BY key", (part,)).fetchall()
+    return {key: json.loads(value) for key, value in rows}
+
+
+def put(connection: Connection, part: str, key: str, value: JSON, *, only_new: bool) -> bool:
+    verb = "INSERT OR IGNORE" if only_new else "INSERT OR REPLACE"
+    before = connection.total_changes()
+    connection.execute(f"{verb} INTO system (part, key, value) VALUES (?, ?, ?)", (part, key, dump(value)))
+    return connection.total_changes() > before
+
+
+def delete(connection: Connection, part: str, key: str) -> bool:
+    before = connection.total_changes()
+    connection.execute("DELETE FROM system WHERE part = ? AND key = ?", (part, key))
+    return connection.total_changes() > before
+
+
+def usage(connection: Connection, namespace_id: int) -> Usage:
+    rows = connection.execute("SELECT entries, bytes FROM usage WHERE namespace = ?", (namespace_id,)).fetchall()
+    return Usage(*rows[0]) if rows else Usage(0, 0)
+
+
+def operation(connection: Connection, namespace_id: int, key: str, now: int) -> JSON | None:
+    rows = connection.execute(
+        "SELECT value FROM operation WHERE namespace = ? AND key = ? AND expires_at > ?", (namespace_id, key, now)
+    ).fetchall()
+    return json.loads(rows[0][0]) if rows else None
+
+
+def record_operation(
+    connection: Connection, namespace_id: int, key: str, value: JSON, *, expires_at: int, now: int
+) -> None:
+    connection.execute(
+        "DELETE FROM operation WHERE namespace = ?1 AND key IN"
+        f" (SELECT key FROM operation WHERE namespace = ?1 AND expires_at <= ?2 LIMIT {FORGOTTEN_AT_ONCE})",
+        (namespace_id, now),
+    )
+    connection.execute(
+        "INSERT OR REPLACE INTO operation (namespace, key, value, expires_at) VALUES (?, ?, ?, ?)",
+        (namespace_id, key, dump(value), expires_at),
+    )
+
+
+class FileWaker(Waker):
+    """Looks at a connection's `data_version` (3 µs), which changes with every commit of any other connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._closed = threading.Event()
+        self._mutex = threading.Lock()
+        self._seen = self._version()
+
+    def _version(self) -> int:
+        return int(self._connection.execute("PRAGMA data_version").fetchall()[0][0])
+
+    def wait(self, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            with self._mutex:
+                if self._closed.is_set():
+                    return False
+                version = self._version()
+            if version != self._seen:
+                self._seen = version
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0 or self._closed.wait(min(left, LOOK_SECONDS)):
+                return False
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._mutex:
+            self._connection.close()
+
+
+class MemoryWaker(Waker):
+    """Looks at how many rows the one connection of a database in memory has changed."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+        self._closed = threading.Event()
+        self._seen = count()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        while not self._closed.is_set():
+            count = self._count()
+            if count != self._seen:
+                self._seen = count
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._closed.wait(min(left, LOOK_SECONDS))
+        return False
+
+    def close(self) -> None:
+        self._closed.set()

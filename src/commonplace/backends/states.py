@@ -1,0 +1,61 @@
+"""Entries as rows, on every backend: the columns that live and former states share, and the way from a row back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from commonplace.checks import JSON, Namespace
+from commonplace.entry import Entry
+
+COLUMNS = (
+    "id, kind, key, identity, is_json, attributes, revision, commit_number, valid_from, "
+    "created_at, updated_at, expires_at, actor, heading, text, value"
+)
+FORMER_COLUMNS = COLUMNS.replace("id, kind", "entry, kind", 1)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=dict)
+_read = json.JSONDecoder().raw_decode
+"""What `dump` wrote has nothing around it, so nothing needs to be skipped: half the time of `json.loads`."""
+
+
+def columns(alias: str) -> str:
+    return ", ".join(f"{alias}.{name}" for name in COLUMNS.split(", "))
+
+
+def dump(value: JSON) -> str:
+    return _ENCODER.encode(value)
+
+
+def entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:
+    """A live row, in the order of COLUMNS, or a former one whose texts have been decoded."""
+    (id, kind, key, identity, is_json, attributes, revision, commit, _valid_from) = row[:9]
+    (created_at, updated_at, expires_at, actor, heading, text, value) = row[9:16]
+    return Entry(
+        id=id,
+        namespace=namespace,
+        kind=kind,
+        key=key,
+        value=_read(value)[0] if is_json else value,
+        text=text if text is not None else "" if is_json else value,
+        heading=heading,
+        attributes=_read(attributes)[0],
+        identity=identity,
+        revision=revision,
+        commit=commit,
+        created_at=created_at,
+        updated_at=updated_at,
+        expires_at=expires_at,
+        actor=actor,
+    )
+
+
+def labels(attributes: Mapping[str, JSON], names: Sequence[str]) -> set[tuple[str, str]]:
+    """The indexed attributes as (name, value), for the values that are strings or lists of strings."""
+    found = set()
+    for name in names:
+        value = attributes.get(name)
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, str):
+                found.add((name, item))
+    return found

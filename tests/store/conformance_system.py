@@ -1,0 +1,173 @@
+"""What every backend must do beside the entries: operations done once, the program's own rows, the wait for commits."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from commonplace.entry import Draft
+from commonplace.errors import InvalidInput
+from commonplace.store import Store, Transaction, Usage
+
+HERE = ("user", "u1")
+THERE = ("user", "u10")
+LATER = 4_000_000_000_000_000
+
+
+def write_file(store: Store, key: str, namespace: tuple[str, ...] = HERE) -> None:
+    store.write(namespace, lambda transaction: transaction.put(Draft("file", key, "text")))
+
+
+def record(store: Store, key: str, value: Any, *, expires_at: int = LATER) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.put(Draft("file", f"made by {key}", "text"))
+        transaction.record_operation(key, value, expires_at=expires_at)
+
+    store.write(HERE, work)
+
+
+def recorded(store: Store, key: str, namespace: tuple[str, ...] = HERE) -> Any:
+    return store.write(namespace, lambda transaction: transaction.operation(key))[0]
+
+
+class SystemConformance:
+    def test_an_operation_is_remembered_with_its_change_and_in_its_namespace_only(self, store: Store) -> None:
+        assert recorded(store, "k") is None
+        record(store, "k", {"a": [1, None, "ü"]})
+        assert recorded(store, "k") == {"a": [1, None, "ü"]}
+        assert recorded(store, "k", THERE) is None
+        assert recorded(store, "other") is None
+
+    def test_an_operation_is_forgotten_when_its_change_fails(self, store: Store) -> None:
+        def work(transaction: Transaction) -> None:
+            transaction.put(Draft("file", "k", "text"))
+            transaction.record_operation("k", 1, expires_at=LATER)
+            raise RuntimeError("no")
+
+        try:
+            store.write(HERE, work)
+        except RuntimeError:
+            assert recorded(store, "k") is None
+
+    def test_an_operation_that_changed_nothing_is_not_kept(self, store: Store) -> None:
+        write_file(store, "a")
+        _, commit = store.write(HERE, lambda transaction: transaction.record_operation("k", 1, expires_at=LATER))
+        assert commit is None
+        assert recorded(store, "k") is None
+
+    def test_an_operation_expires_and_its_key_can_be_used_again(self, store: Store, clock: Any) -> None:
+        record(store, "k", 1, expires_at=clock.now + 10_000_000)
+        clock.advance(9)
+        assert recorded(store, "k") == 1
+        clock.advance(2)
+        assert recorded(store, "k") is None
+        record(store, "k", 2)
+        assert recorded(store, "k") == 2
+
+    def test_purge_of_a_namespace_forgets_its_operations(self, store: Store) -> None:
+        record(store, "k", 1)
+        store.purge(HERE)
+        assert recorded(store, "k") is None
+
+    def test_system_rows_are_put_listed_and_deleted_by_part(self, store: Store) -> None:
+        assert store.system_get("keys", "a") is None
+        assert store.system_put("keys", "b", {"n": 2})
+        assert store.system_put("keys", "a", {"n": 1})
+        assert store.system_put("other", "a", "else")
+        assert store.system_list("keys") == {"a": {"n": 1}, "b": {"n": 2}}
+        assert store.system_get("keys", "a") == {"n": 1}
+        assert store.system_put("keys", "a", {"n": 3})
+        assert store.system_get("keys", "a") == {"n": 3}
+        assert store.system_delete("keys", "a") is True
+        assert store.system_delete("keys", "a") is False
+        assert store.system_list("keys") == {"b": {"n": 2}}
+        assert store.system_get("other", "a") == "else"
+
+    def test_of_many_who_put_a_new_system_row_one_succeeds(self, store: Store) -> None:
+        won: list[int] = []
+
+        def put(number: int) -> None:
+            if store.system_put("keys", "a", number, only_new=True):
+                won.append(number)
+
+        threads = [threading.Thread(target=put, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert won == [store.system_get("keys", "a")]
+
+    def test_a_waker_tells_of_a_commit_once(self, store: Store) -> None:
+        waker = store.waker()
+        try:
+            assert waker.wait(0) is False
+            write_file(store, "a")
+            assert waker.wait(10) is True
+            assert waker.wait(0.1) is False
+            write_file(store, "b", THERE)
+            assert waker.wait(10) is True
+        finally:
+            waker.close()
+
+    def test_a_closed_waker_ends_the_wait(self, store: Store) -> None:
+        waker = store.waker()
+        ended: list[bool] = []
+        waiting = threading.Thread(target=lambda: ended.append(waker.wait(60)))
+        waiting.start()
+        waker.close()
+        waiting.join(10)
+        assert ended == [False]
+        assert waker.wait(60) is False
+
+    def test_usage_counts_what_is_live_whatever_way_it_came_and_went(self, store: Store) -> None:
+        def usage(transaction: Transaction) -> Usage:
+            return transaction.usage()
+
+        assert store.write(HERE, usage)[0] == Usage(0, 0)
+        for key in ("a", "d\x01b", "d\x01c"):
+            write_file(store, key)
+        each = len("text") + len("{}")
+        assert store.write(HERE, usage)[0] == Usage(3, 3 * each)
+        store.write(HERE, lambda transaction: transaction.put(Draft("file", "a", "x" * 100)))
+        assert store.write(HERE, usage)[0] == Usage(3, 2 * each + 102)
+        store.write(HERE, lambda transaction: transaction.move_range("file", "d\x01", "e\x01", lambda key: None))
+        assert store.write(HERE, usage)[0] == Usage(3, 2 * each + 102)
+        store.write(HERE, lambda transaction: transaction.delete("file", "a"))
+        assert store.write(HERE, usage)[0] == Usage(2, 2 * each)
+        store.write(HERE, lambda transaction: transaction.delete_range("file", "e\x01"))
+        assert store.write(HERE, usage)[0] == Usage(0, 0)
+        write_file(store, "z", THERE)
+        store.purge(THERE)
+        assert store.write(THERE, usage)[0] == Usage(0, 0)
+        with pytest.raises(RuntimeError):
+            store.write(HERE, _fail_after_put)
+        assert store.write(HERE, usage)[0] == Usage(0, 0)
+
+    def test_a_screen_sees_every_draft_and_may_change_or_refuse_it(self, store: Store) -> None:
+        def screen(draft: Draft) -> Draft:
+            if draft.value == "bad":
+                raise InvalidInput("no")
+            return replace(draft, value="masked", text="masked") if draft.value == "secret" else draft
+
+        def write(value: str) -> object:
+            def work(transaction: Transaction) -> object:
+                transaction.screen = screen
+                return transaction.put(Draft("file", "k", value)).value
+
+            return store.write(HERE, work)[0]
+
+        assert write("plain") == "plain"
+        assert write("secret") == "masked"
+        with pytest.raises(InvalidInput):
+            write("bad")
+        found = store.get(HERE, "file", ["k"])[0]
+        assert found is not None
+        assert (found.value, found.text) == ("masked", "masked")
+
+
+def _fail_after_put(transaction: Transaction) -> None:
+    transaction.put(Draft("file", "k", "text"))
+    raise RuntimeError("no")

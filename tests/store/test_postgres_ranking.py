@@ -1,0 +1,134 @@
+"""The two backends rank alike: the same data and queries give the same hits in the same order with the same scores."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import commonplace
+from commonplace.backends.postgres import PostgresStore, searching
+from commonplace.entry import Draft
+from commonplace.filters import Filter
+from commonplace.language.tokens import query_terms
+from commonplace.store import Transaction
+from doubles import Clock, WordEmbedder
+from postgres_server import empty, shared_book, shared_server
+
+HERE = ("user", "u1")
+WORDS = ["deploy", "blue", "green", "checklist", "Tuesday", "rollback", "snake_case", "naïve", "東京", "kv-store", "42"]
+WORDS += [f"word{number}" for number in range(60)]
+
+
+@pytest.fixture
+def books() -> Iterator[list[commonplace.Book]]:
+    empty_first = PostgresStore(shared_book())
+    empty(shared_book())
+    empty_first.close()
+    opened = [
+        commonplace.open(url, embedder=WordEmbedder(), clock=Clock(), background=False)
+        for url in (":memory:", shared_book())
+    ]
+    yield opened
+    for book in opened:
+        book.close()
+
+
+def fill(space: commonplace.Space) -> None:
+    chance = random.Random(3)
+    for number in range(150):
+        words = [chance.choice(WORDS) for _ in range(chance.choice([3, 8, 30, 400]))]
+        if number % 3:
+            space.files.write(f"/notes/{number % 7}/{number}", " ".join(words))
+        else:
+            content = {"text": " ".join(words), "n": number}
+            tags = [f"t{number % 4}"]
+            space.records.create(type="note", content=content, source="s", confidence=0.5, tags=tags)
+    for number in range(0, 150, 10):
+        if number % 3:
+            space.files.append(f"/notes/{number % 7}/{number}", "deploy blue green")
+    space.files.delete("/notes/1/1")
+
+
+def seen(space: commonplace.Space, query: str, **options: Any) -> list[Any]:
+    return [
+        (hit.kind, hit.entry.value, pytest.approx(hit.score, abs=2e-4), hit.start, hit.end, hit.snippet)
+        for hit in space.search(query, **options)
+    ]
+
+
+@pytest.mark.promise("postgres-ranks-alike")
+def test_both_backends_give_the_same_hits(books: list[commonplace.Book]) -> None:
+    spaces = [book.space(*HERE) for book in books]
+    for space in spaces:
+        fill(space)
+    for book in books:
+        book.reindex()
+    for query in ("deploy checklist", "blue/green", "東京 rollback", "snake_case word7 word8", "nothing like it", "42"):
+        for options in ({}, {"limit": 50}, {"kinds": ["record"]}, {"filter": {"n": {"$gt": 60}}}):
+            first, second = (seen(space, query, **options) for space in spaces)
+            assert first == second, (query, options)
+            assert first, (query, options)
+
+
+def test_both_indexes_propose_the_same_candidates(books: list[commonplace.Book]) -> None:
+    spaces = [book.space(*HERE) for book in books]
+    for space in spaces:
+        fill(space)
+    stores = [book.store for book in books]
+    for terms in ("deploy", "blue green word3", "naïve 東京"):
+        for limit in (3, 40, 200):
+            first, second = (
+                [
+                    (score, start, end)
+                    for _, score, start, end in store.search_text(HERE, query_terms(terms), Filter(), limit)
+                ]
+                for store in stores
+            )
+            assert first == second, (terms, limit)
+    counts = [store.term_counts(HERE, ["deploy", "blue", "none"]) for store in stores]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.promise("postgres-recall")
+def test_a_large_namespace_is_searched_by_its_index_and_misses_next_to_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(searching, "EXACT_ROWS", 500)
+    store = PostgresStore(shared_server().create_database() + "?partitions=2")
+    rows, dimensions = 1_500, 32
+    chance = np.random.default_rng(5)
+    matrix = chance.normal(size=(rows, dimensions)).astype(np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+
+    def work(transaction: Transaction) -> None:
+        for number in range(rows):
+            transaction.put(Draft("file", str(number), f"n{number}"), is_fresh=True)
+
+    for namespace in (HERE, ("user", "u2")):
+        store.write(namespace, work)
+    store.aim("m", dimensions)
+    while claimed := store.claim(2_000, 60):
+        store.index("m", [(passage.chunk_id, matrix[int(passage.text[1:])]) for passage in claimed])
+    while store.tidy():
+        continue
+    assert store.vector_indexes()
+    assert all(store.vector_indexes().values())
+    found = 0
+    for query in matrix[:50]:
+        noisy = query + chance.normal(size=dimensions).astype(np.float32) * 0.1
+        noisy /= np.linalg.norm(noisy)
+        expected = set(np.argsort(-(matrix @ noisy))[:10].tolist())
+        candidates = store.search_vectors(HERE, "m", noisy, Filter(), 10)
+        assert len(candidates) == 10
+        entries = store.load(HERE, [candidate.entry_id for candidate in candidates])
+        found += len(expected & {int(entry.key) for entry in entries.values()})
+    assert found / 500 >= 0.98
+    assert store.index_namespace(HERE) != []
+    assert len(store.search_vectors(HERE, "m", matrix[0], Filter(), 10)) == 10
+    assert store.index_namespace(HERE) == []
+    assert store.verify() == []
+    store.close()
