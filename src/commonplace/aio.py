@@ -14,19 +14,24 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cached_property, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from commonplace import book as sync
 from commonplace.checks import Namespace
 from commonplace.limits import Limits
+from commonplace.remote import connect as connect_to_service
 from commonplace.space.files import FileInfo, Files
 from commonplace.space.records import Records
+from commonplace.space.rules import Rules
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads
 from commonplace.space.working import WorkingMemories
+from commonplace.store import Progress
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from commonplace.exchange import Imported
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,7 +43,8 @@ def _awaited(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[Any
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        return asyncio.to_thread(method, self._wrapped, *args, **kwargs)
+        # By its name: the wrapped object may be a service's, with a method of its own.
+        return asyncio.to_thread(getattr(self._wrapped, method.__name__), *args, **kwargs)
 
     return call
 
@@ -53,6 +59,7 @@ class AsyncFiles:
     exists = _awaited(Files.exists)
     stat = _awaited(Files.stat)
     list = _awaited(Files.list)
+    page = _awaited(Files.page)
     write = _awaited(Files.write)
     append = _awaited(Files.append)
     edit = _awaited(Files.edit)
@@ -108,15 +115,22 @@ class AsyncThreads:
     get = _awaited(Threads.get)
     list = _awaited(Threads.list)
     update = _awaited(Threads.update)
+    suggest_title = _awaited(Threads.suggest_title)
     delete = _awaited(Threads.delete)
     clone = _awaited(Threads.clone)
+    transfer = _awaited(Threads.transfer)
     add = _awaited(Threads.add)
     messages = _awaited(Threads.messages)
+    page_of_threads = _awaited(Threads.page_of_threads)
+    page_of_messages = _awaited(Threads.page_of_messages)
     around = _awaited(Threads.around)
     get_message = _awaited(Threads.get_message)
     update_message = _awaited(Threads.update_message)
+    clear = _awaited(Threads.clear)
     delete_messages = _awaited(Threads.delete_messages)
     recall = _awaited(Threads.recall)
+    context = _awaited(Threads.context)
+    search = _awaited(Threads.search)
 
 
 class AsyncSpace:
@@ -145,6 +159,12 @@ class AsyncSpace:
     def threads(self) -> AsyncThreads:
         return AsyncThreads(self._wrapped.threads)
 
+    def once(self, key: str, fingerprint: str) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.once(key, fingerprint))
+
+    def expecting(self, kind: str, key: str, *revisions: int) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.expecting(kind, key, *revisions))
+
     search = _awaited(Space.search)
     history = _awaited(Space.history)
     state = _awaited(Space.state)
@@ -161,16 +181,31 @@ class AsyncBook:
     def __init__(self, wrapped: sync.Book) -> None:
         self._wrapped = wrapped
 
-    def space(self, *labels: str, actor: str | None = None) -> AsyncSpace:
-        return AsyncSpace(self._wrapped.space(*labels, actor=actor))
+    def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.space(*labels, actor=actor, rules=rules))
 
     namespaces = _awaited(sync.Book.namespaces)
     reindex = _awaited(sync.Book.reindex)
     rebuild_keywords = _awaited(sync.Book.rebuild_keywords)
     stats = _awaited(sync.Book.stats)
+    export = _awaited(sync.Book.export)
     backup = _awaited(sync.Book.backup)
     verify = _awaited(sync.Book.verify)
     close = _awaited(sync.Book.close)
+
+    async def import_lines(
+        self,
+        stream: BinaryIO,
+        *,
+        only: Namespace | None = None,
+        merge: bool = False,
+        actor: str | None = None,
+        progress: Progress | None = None,
+    ) -> AsyncIterator[Imported]:
+        """Take in what `export` wrote, a namespace at a time."""
+        taken = self._wrapped.import_lines(stream, only=only, merge=merge, actor=actor, progress=progress)
+        while (one := await asyncio.to_thread(next, taken, None)) is not None:
+            yield one
 
     async def __aenter__(self) -> Self:
         return self
@@ -190,3 +225,4 @@ def _opened(method: Callable[P, sync.Book]) -> Callable[P, Awaitable[AsyncBook]]
 
 
 open = _opened(sync.open_book)
+connect = _opened(connect_to_service)

@@ -209,7 +209,9 @@ def test_a_store_that_cannot_be_opened_is_told_to_whoever_calls(start, tmp_path)
     server.initialize()
     result = server.call("memory_list")
     assert result["isError"]
-    assert "PostgreSQL" in result["content"][0]["text"]
+    told = result["content"][0]["text"]
+    assert "cannot be reached" in told
+    assert "pass" not in told
     assert server.ask("resources/read", {"uri": "mem://recent"})["error"]["code"] == -32000
     assert server.ask("ping")["result"] == {}
 

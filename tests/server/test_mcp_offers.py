@@ -19,8 +19,16 @@ TOOLS = {
     "files": ["memory"],
     "claude": ["memory"],
     "facts": ["manage_memory", "search_memory"],
+    "conversations": [
+        "thread_list",
+        "thread_read",
+        "conversation_search",
+        "message_add",
+        "working_memory_read",
+        "updateWorkingMemory",
+    ],
 }
-TOOLS["all"] = [*TOOLS["records"], "memory", "claude_memory", *TOOLS["facts"]]
+TOOLS["all"] = [*TOOLS["records"], "memory", "claude_memory", *TOOLS["facts"], *TOOLS["conversations"]]
 
 
 @pytest.fixture

@@ -253,7 +253,7 @@ def test_without_a_model_keywords_answer_and_a_notice_says_so(space: Space, embe
 
 @pytest.mark.promise("engine-model-change")
 def test_a_new_model_takes_over_while_the_old_vectors_serve(book: commonplace.Book, embedder: Any) -> None:
-    from conftest import WordEmbedder
+    from doubles import WordEmbedder
 
     space = book.space("user", "u1")
     for number in range(30):
@@ -288,7 +288,7 @@ def test_a_new_model_takes_over_while_the_old_vectors_serve(book: commonplace.Bo
 
 
 def test_a_book_of_another_model_answers_by_keywords_and_says_what_to_do(open_book: Any) -> None:
-    from conftest import WordEmbedder
+    from doubles import WordEmbedder
 
     first = open_book()
     first.space("user", "u1").files.write("/f", "zebra")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -327,3 +328,47 @@ def test_a_clone_of_more_than_a_page_is_complete(space):
     newest = texts(space.threads.messages(clone.id, last=1_000).messages)
     assert newest == [str(number) for number in range(50, 1_050)]
     assert space.stats().entries == {"thread": 2, "message": 2_100}
+
+
+@pytest.mark.promise("conversations-clone-part")
+def test_a_clone_may_take_some_messages_under_an_id_and_for_a_resource_of_choice(space, clock):
+    thread = space.threads.create("Deploys", resource="A", metadata={"a": 1}, id="t")
+    for number in range(6):
+        clock.advance()
+        space.threads.add(thread.id, [{"id": f"m{number}", "role": "user", "content": f"{number}"}])
+    times = [message.created_at for message in space.threads.messages(thread.id).messages]
+
+    def copied(**choice):
+        clone = space.threads.clone("t", **choice)
+        return [message.content for message in space.threads.messages(clone.id).messages]
+
+    assert copied(last=2) == ["4", "5"]
+    assert copied(only=["m3", "m1", "elsewhere"]) == ["1", "3"]
+    assert copied(after=times[2], upto=times[4]) == ["2", "3", "4"]
+    assert copied(after=times[1], upto_message="m4", last=1) == ["4"]
+    assert copied(last=0) == []
+    clone = space.threads.clone("t", new_id="copy", to="B", metadata={"b": 2}, title="Mine")
+    assert (clone.id, clone.resource_id, clone.title) == ("copy", "B", "Mine")
+    assert clone.metadata == {"b": 2, "clone": clone.metadata["clone"]}
+    assert {message.resource_id for message in space.threads.messages("copy", resource="B").messages} == {"B"}
+    with pytest.raises(AlreadyExists, match="a thread with id copy exists already"):
+        space.threads.clone("t", new_id="copy")
+
+
+@pytest.mark.promise("conversations-transfer")
+def test_a_thread_changes_hands_whole_and_back_with_one_undo(space, clock):
+    created = space.threads.create("Deploys", resource="A", id="t")
+    said = space.threads.add("t", [{"id": "m", "role": "user", "content": "blue or green"}])
+    space.threads.working.write({"x": 1}, thread="t")
+    clock.advance()
+    given = space.threads.transfer("t", "B")
+    assert (given.resource_id, given.title, given.created_at) == ("B", "Deploys", created.created_at)
+    assert space.threads.messages("t", resource="B").messages == tuple(replace(one, resource_id="B") for one in said)
+    assert [thread.id for thread in space.threads.list(resource="A").threads] == []
+    assert space.threads.recall("t", resource="B", query="green", scope="resource", last=0).messages
+    assert space.threads.working.read(thread="t", resource="B").content == {"x": 1}
+    with pytest.raises(Forbidden, match=r"Thread with id t is for resource with id B but resource A was queried\."):
+        space.threads.transfer("t", "C", resource="A")
+    assert space.threads.transfer("t", "B") == given
+    space.undo(space.changes()[-1].commit)
+    assert space.threads.messages("t", resource="A").messages == said

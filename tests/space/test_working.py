@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonplace import Conflict, InvalidInput, Limits, TooLarge
+from commonplace.errors import Outdated
 from commonplace.space.working import EMPTIED, WorkingMemory, holds_data, merged
 
 TEMPLATE = "# User\n- **Name**: [name]\n- **City**: [city]\n"
@@ -93,6 +94,17 @@ def test_updates_at_once_all_survive(working):
         list(writers.map(update, range(8)))
 
     assert len(working.read().content["notes"]) == 40
+
+
+@pytest.mark.promise("conversations-working-both-survive")
+def test_a_write_that_names_a_revision_is_made_at_that_one_only(working):
+    first = working.write("# Ann", revision=0)
+    for wrong in (0, 2):
+        with pytest.raises(Outdated) as refused:
+            working.write("# Bob", revision=wrong)
+        assert refused.value.revision == 1
+    assert working.read() == first
+    assert working.write("# Bob", revision=1).revision == 2
 
 
 def test_an_update_that_changes_nothing_makes_no_revision(working):

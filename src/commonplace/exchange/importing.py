@@ -66,6 +66,16 @@ def import_book(
         raise InvalidInput(f"the file has no namespace {'/'.join(only)}; import it without a namespace to take all")
 
 
+def namespaces_of(stream: BinaryIO) -> Iterator[Namespace]:
+    """The namespaces that an export tells of, for a look before taking any in."""
+    file = _File(stream, None)
+    check_header(file.next_line())
+    while (line := file.next_line()).name == "namespace":
+        head = read_head(line)
+        yield head.namespace
+        file.skip_states(head)
+
+
 class _File:
     """The lines of an export, with the place to go back to."""
 

@@ -1,11 +1,14 @@
-"""A copy of a conversation, whole or up to a point, made inside one transaction."""
+"""A copy of a conversation, whole or in part, and its change of hands; each inside one transaction."""
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from commonplace.checks import JSON
+from commonplace.engine.undo import draft_of
 from commonplace.entry import Draft, Entry
 from commonplace.errors import NotFound
 from commonplace.space import timeline
@@ -19,33 +22,71 @@ from commonplace.store import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a copy ends, inclusive: at a message, at a time, at whichever comes first, or nowhere."""
+    """Which messages a copy takes: up to a message or a time (inclusive), from a time on, these, the last so many."""
 
-    message: str | None
-    time: int | None
+    message: str | None = None
+    time: int | None = None
+    after: int | None = None
+    only: frozenset[str] | None = None
+    last: int | None = None
 
     @property
     def is_whole(self) -> bool:
-        return self.message is None and self.time is None
+        return self == Cut()
 
 
-def clone_thread(transaction: Transaction, thread: Entry, new_id: str, title: str | None, cut: Cut) -> Entry:
+@dataclass(frozen=True, slots=True)
+class NewThread:
+    """What a copy is to be; without a title, a resource or metadata it has those of the thread that is copied."""
+
+    id: str
+    title: str | None
+    resource: str | None = None
+    metadata: Mapping[str, JSON] | None = None
+
+
+def clone_thread(transaction: Transaction, thread: Entry, new: NewThread, cut: Cut) -> Entry:
     """Copy a thread and its messages, which get ids of their own and keep their times."""
     source = thread_of(thread)
-    stop = None if cut.message is None else _message_key(transaction, source.id, cut.message)
+    owner = source.resource_id if new.resource is None else new.resource
     copied: Entry | None = None
-    for message in timeline.all_messages(transaction, source.id):
-        if (stop is not None and message.key > stop) or (cut.time is not None and message.created_at > cut.time):
-            break
+    for message in _chosen(transaction, source.id, cut):
         copied = message
-        transaction.put(_copied_message(message, new_id))
+        transaction.put(_copied_message(message, new.id, owner))
     if cut.is_whole:
-        _copy_working(transaction, source.id, new_id)
+        _copy_working(transaction, source.id, new.id, owner)
     origin: dict[str, JSON] = {"sourceThreadId": source.id, "clonedAt": moment(transaction.time).isoformat()}
     if copied is not None:
         origin["lastMessageId"] = copied.identity
-    named = title or (f"Clone of {source.title}" if source.title else None)
-    return transaction.put(thread_draft(new_id, source.resource_id, named, {**source.metadata, "clone": origin}))
+    named = new.title or (f"Clone of {source.title}" if source.title else None)
+    metadata = source.metadata if new.metadata is None else new.metadata
+    return transaction.put(thread_draft(new.id, owner, named, {**metadata, "clone": origin}))
+
+
+def transfer_thread(transaction: Transaction, thread: Entry, resource: str) -> Entry:
+    """Give a thread, its messages and its working memory to another resource; ids and times stay."""
+    source = thread_of(thread)
+    for message in timeline.all_messages(transaction, source.id):
+        transaction.put(_given_to(message, resource))
+    working = transaction.get(WORKING, thread_key(source.id))
+    if working is not None:
+        transaction.put(_given_to(working, resource))
+    return transaction.put(thread_draft(source.id, resource, source.title, source.metadata))
+
+
+def _chosen(transaction: Transaction, thread_id: str, cut: Cut) -> Iterable[Entry]:
+    chosen = _between(transaction, thread_id, cut)
+    return chosen if cut.last is None else deque(chosen, cut.last)
+
+
+def _between(transaction: Transaction, thread_id: str, cut: Cut) -> Iterator[Entry]:
+    stop = None if cut.message is None else _message_key(transaction, thread_id, cut.message)
+    for message in timeline.all_messages(transaction, thread_id):
+        if (stop is not None and message.key > stop) or (cut.time is not None and message.created_at > cut.time):
+            return
+        is_early = cut.after is not None and message.created_at < cut.after
+        if not is_early and (cut.only is None or message.identity in cut.only):
+            yield message
 
 
 def _message_key(transaction: Transaction, thread_id: str, id: str) -> str:
@@ -55,20 +96,26 @@ def _message_key(transaction: Transaction, thread_id: str, id: str) -> str:
     return entry.key
 
 
-def _copied_message(message: Entry, thread_id: str) -> Draft:
+def _copied_message(message: Entry, thread_id: str, resource: str) -> Draft:
     return Draft(
         MESSAGE,
         moved_key(message.key, thread_id),
         message.value,
         text=message.text,
-        attributes={**message.attributes, "threadId": thread_id},
+        attributes={**message.attributes, "threadId": thread_id, "resourceId": resource},
         identity=str(uuid.uuid4()),
         created_at=message.created_at,
     )
 
 
-def _copy_working(transaction: Transaction, thread_id: str, new_id: str) -> None:
+def _given_to(entry: Entry, resource: str) -> Draft:
+    return replace(
+        draft_of(entry), attributes={**entry.attributes, "resourceId": resource}, updated_at=entry.updated_at
+    )
+
+
+def _copy_working(transaction: Transaction, thread_id: str, new_id: str, resource: str) -> None:
     entry = transaction.get(WORKING, thread_key(thread_id))
     if entry is not None:
-        attributes = {**entry.attributes, "threadId": new_id}
+        attributes = {**entry.attributes, "threadId": new_id, "resourceId": resource}
         transaction.put(Draft(WORKING, thread_key(new_id), entry.value, text="", attributes=attributes))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from commonplace.checks import JSON, check_json, check_line, check_text
 from commonplace.entry import Draft, Entry
@@ -14,8 +14,12 @@ from commonplace.errors import Forbidden, InvalidInput, NotFound, TooLarge
 from commonplace.space.keys import THREAD
 from commonplace.space.times import moment
 
+if TYPE_CHECKING:
+    from commonplace.space.context import Context
+
 MAX_ID_BYTES = 200
 MAX_TITLE_BYTES = 2_000
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,18 @@ class Thread:
     metadata: Mapping[str, JSON]
     created_at: datetime
     updated_at: datetime
+    revision: int = field(default=0, compare=False, repr=False)
+    _context: Callable[..., Context] | None = field(default=None, compare=False, repr=False)
+
+    def context(self, query: str | None = None, max_tokens: int | None = None, **options: Any) -> Context:
+        """What a model is to be given of this conversation; the options are those of `Threads.context`."""
+        if self._context is None:
+            raise InvalidInput("this thread was not read from a space; call space.threads.context with its id")
+        return self._context(self.id, query, max_tokens=max_tokens, **options)
+
+    def bound_to(self, context: Callable[..., Context]) -> Thread:
+        """The same thread, with the conversations that it was read from."""
+        return replace(self, _context=context)
 
 
 def thread_of(entry: Entry) -> Thread:
@@ -39,6 +55,7 @@ def thread_of(entry: Entry) -> Thread:
         metadata=attributes["metadata"],
         created_at=moment(entry.created_at),
         updated_at=moment(entry.updated_at),
+        revision=entry.revision,
     )
 
 
@@ -95,7 +112,7 @@ def check_object(name: str, value: object, max_bytes: int) -> dict[str, JSON]:
 
 def check_size(name: str, value: JSON, max_bytes: int) -> None:
     try:
-        size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+        size = len(_ENCODER.encode(value).encode())
     except ValueError as error:  # Python writes no integer of more than 4,300 digits
         raise InvalidInput(f"{name} contains a number that is too long; send it as a string") from error
     if size > max_bytes:

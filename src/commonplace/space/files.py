@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Literal, cast
 
-from commonplace.checks import JSON, check_text
+from commonplace.checks import check_text
 from commonplace.entry import Draft, Entry
 from commonplace.errors import (
     AlreadyExists,
@@ -23,6 +23,7 @@ from commonplace.filters import Filter
 from commonplace.limits import Limits
 from commonplace.space.handle import Handle
 from commonplace.space.keys import DIRECTORY, FILE
+from commonplace.space.measures import file_measures, line_count
 from commonplace.space.paths import ROOT, key_of, name_of, normalise, parents, path_of
 from commonplace.space.times import expiry, microseconds, moment
 from commonplace.store import Child, Scan, Transaction
@@ -45,6 +46,13 @@ class FileInfo:
     @property
     def name(self) -> str:
         return name_of(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePage:
+    files: tuple[FileInfo, ...]
+    cursor: str | None
+    """Where the next page begins, or None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +124,32 @@ class Files:
 
     def walk(self, path: str = ROOT) -> Iterator[FileInfo]:
         """Everything below a directory: its directories in order, then its files in order."""
-        path = normalise(path, self._limits)
-        for kind in (DIRECTORY, FILE):
-            cursor: str | None = None
-            while True:
-                scan = Scan(Filter(kinds=(kind,), key_prefix=_below(path)), limit=_WALK_PAGE, after=cursor)
-                page = self._handle.store.scan(self._handle.namespace, scan)
-                yield from map(_info, page.entries)
-                cursor = page.cursor
-                if cursor is None:
-                    break
+        cursor: str | None = None
+        while True:
+            page = self.page(path, limit=_WALK_PAGE, cursor=cursor)
+            yield from page.files
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def page(self, path: str = ROOT, *, limit: int = _WALK_PAGE, cursor: str | None = None) -> FilePage:
+        """What `walk` gives, a page at a time."""
+        below = _below(normalise(path, self._limits))
+        kind, _, after = (f"{DIRECTORY}:" if cursor is None else check_text("cursor", cursor)).partition(":")
+        if kind not in (DIRECTORY, FILE):
+            raise InvalidInput("the cursor is none of this listing; leave it out to begin anew")
+        found: list[Entry] = []
+        while True:
+            scan = Scan(Filter(kinds=(kind,), key_prefix=below), limit=limit - len(found), after=after or None)
+            page = self._handle.store.scan(self._handle.namespace, scan)
+            found += page.entries
+            if page.cursor is not None:
+                return FilePage(tuple(map(_info, found)), f"{kind}:{page.cursor}")
+            if kind == FILE:
+                return FilePage(tuple(map(_info, found)), None)
+            kind, after = FILE, ""
+            if len(found) == limit:
+                return FilePage(tuple(map(_info, found)), f"{FILE}:")
 
     # Writing
 
@@ -193,7 +217,7 @@ class Files:
             raise InvalidInput(f"line must be a whole number, not {line!r}")
 
         def change(old: str) -> str:
-            count = _line_count(old)
+            count = line_count(old)
             if not 0 <= line <= count:
                 raise InvalidInput(f"line {line} is not in {path}; it has the lines 0 (the top) to {count}")
             lines = old.split("\n")
@@ -226,7 +250,7 @@ class Files:
                     counts[kind] += 1
             return counts[FILE], counts[DIRECTORY]
 
-        (files, directories), commit = self._handle.write(work)
+        (files, directories), commit = self._handle.write(work, "delete")
         return Removed(files, directories, commit)
 
     def move(self, old: str, new: str) -> Moved:
@@ -234,6 +258,7 @@ class Files:
         old, new = self._file_path(old), self._file_path(new)
         if (new + "/").startswith(old + "/"):
             raise InvalidInput(f"{old} cannot be moved into itself ({new})")
+        self._handle.rules.screened(Draft(DIRECTORY, key_of(new), {}))  # a moved entry is not put, and so not screened
 
         def work(transaction: Transaction) -> int:
             if any(transaction.get(kind, key_of(new)) for kind in (FILE, DIRECTORY)):
@@ -283,7 +308,7 @@ class Files:
         size = len(text.encode())
         if size > self._limits.file_bytes:
             raise TooLarge(f"{path} would have {size:,} bytes; at most {self._limits.file_bytes:,} are allowed")
-        if _line_count(text) > self._limits.file_lines:
+        if line_count(text) > self._limits.file_lines:
             raise TooLarge(f"{path} would pass {self._limits.file_lines:,} lines; split it")
 
     def _put(self, transaction: Transaction, path: str, text: str, *, expires_at: int | None) -> Entry:
@@ -291,9 +316,13 @@ class Files:
         if transaction.get(DIRECTORY, key_of(path)) is not None:
             raise IsADirectory(f"{path} is a directory; name a file in it")
         self._make_directories(transaction, parents(path))
-        attributes: dict[str, JSON] = {"size": len(text.encode()), "lines": _line_count(text)}
         draft = Draft(
-            FILE, key_of(path), text, heading=self._heading(FILE, path), attributes=attributes, expires_at=expires_at
+            FILE,
+            key_of(path),
+            text,
+            heading=self._heading(FILE, path),
+            attributes=file_measures(text),
+            expires_at=expires_at,
         )
         return transaction.put(draft)
 
@@ -323,10 +352,6 @@ class Files:
 
 def _below(path: str) -> str:
     return key_of(path.rstrip("/") + "/")
-
-
-def _line_count(text: str) -> int:
-    return text.count("\n") + (0 if text.endswith("\n") or not text else 1)
 
 
 def _lines_of(text: str, wanted: str) -> tuple[int, ...]:

@@ -9,6 +9,9 @@ from typing import TypeVar
 from commonplace.checks import Namespace
 from commonplace.engine.indexing import Indexer
 from commonplace.entry import Entry
+from commonplace.space.expected import Expected
+from commonplace.space.once import Once
+from commonplace.space.rules import Action, Rules
 from commonplace.store import Store, Transaction
 
 T = TypeVar("T")
@@ -22,10 +25,22 @@ class Handle:
     namespace: Namespace
     indexer: Indexer
     actor: str | None
+    rules: Rules = Rules()  # noqa: RUF009 - frozen
+    once: Once | None = None
+    expected: Expected | None = None
 
-    def write(self, work: Callable[[Transaction], T]) -> tuple[T, int | None]:
-        """Run a change; its result and its commit number, None when nothing changed."""
-        result = self.store.write(self.namespace, work, actor=self.actor)
+    def write(self, work: Callable[[Transaction], T], *actions: Action) -> tuple[T, int | None]:
+        """Run a change; its result and its commit number, None when nothing changed.
+
+        It counts as the action `write`, or as those named.
+        """
+        self.rules.check(*(actions or ("write",)))
+        change = self.rules.kept(work)
+        if self.expected is not None:
+            change = self.expected.met(change)
+        if self.once is not None:
+            change = self.once.done(change)
+        result = self.store.write(self.namespace, change, actor=self.actor)
         if result[1] is not None:
             self.indexer.notice_write()
         return result

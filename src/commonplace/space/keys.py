@@ -25,3 +25,10 @@ def name_of_entry(entry: Entry) -> str:
     if entry.kind == MESSAGE and entry.identity is not None:
         return entry.identity
     return name_of_key(entry.kind, entry.key)
+
+
+def thread_of_entry(entry: Entry) -> str | None:
+    """The thread that a message belongs to, or that this is."""
+    if entry.kind == MESSAGE:
+        return entry.key.partition(SEPARATOR)[0]
+    return entry.key if entry.kind == THREAD else None

@@ -2,8 +2,8 @@
 
 Known shapes: plain text; lists of parts (OpenAI's `text`, `input_text`, `output_text`; Anthropic's `tool_use` and
 `tool_result`; the AI SDK's `tool-call`, `tool-result` and `tool-NAME`); OpenAI's `tool_calls`; Mastra's format 2,
-`{"format": 2, "parts": […]}`. An unknown part gives its `text`, if it has one. Reasoning, images and encoded data
-give nothing.
+`{"format": 2, "parts": […]}`; the Responses API's items without a role, such as `function_call`. An unknown part
+gives its `text`, if it has one. Reasoning, images and encoded data give nothing.
 """
 
 from __future__ import annotations
@@ -16,21 +16,57 @@ from commonplace.checks import JSON
 
 OPENING = "<working_memory>"
 CLOSING = "</working_memory>"
+LONGEST_SPEAKER = 64
+"""Characters of a `name` that is put before the text; a longer one is no name."""
 
 _REASONING = ("reasoning", "thinking", "redacted_thinking", "redacted-reasoning")
-_CALL_FIELDS = ("name", "toolName", "title", "input", "args", "arguments", "rawInput")
-_RESULT_FIELDS = ("content", "output", "result", "errorText")
-_NAME_FIELDS = ("filename", "name", "title")
+_CALL_FIELDS = ("name", "toolName", "title", "input", "args", "arguments", "rawInput", "action", "queries", "code")
+_RESULT_FIELDS = ("content", "output", "result", "results", "errorText")
+_CALL_ENDINGS = ("_call", "_call_output")
+_ITEMS_WITHOUT_ROLE = (
+    "reasoning",
+    "compaction",
+    "item_reference",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+)
+_NAME_FIELDS = ("filename", "name", "title", "alt", "caption")
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
 
 
 def searchable_text(message: Mapping[str, JSON]) -> str:
-    """The words of a message: its text, its tools' names, arguments and results, its files' names."""
-    found = [*_texts(message.get("content")), *_texts(message.get("parts"))]
+    """The words of a message: who speaks, its text, its tools' names, arguments and results, its files' names."""
+    if is_item_without_role(message):
+        found = [*_part_texts(message)]
+    else:
+        found = [*_texts(message.get("content")), *_texts(message.get("parts"))]
     for call in _items(message.get("tool_calls")) + _items([message.get("function_call")]):
         function = call.get("function")
         found += _leaves_of(function if isinstance(function, Mapping) else call, _CALL_FIELDS)
-    return "\n".join(text for text in found if text.strip())
+    text = "\n".join(text for text in found if text.strip())
+    speaker = message.get("name")
+    # Who speaks is half of what is said where several do: without names a third of the answers is not found.
+    return f"{speaker}: {text}" if text and _is_speaker(speaker) else text
+
+
+def _is_speaker(name: JSON) -> bool:
+    return isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_SPEAKER and "\n" not in name
+
+
+def is_item_without_role(message: Mapping[str, JSON]) -> bool:
+    """Whether this is an item of OpenAI's Responses API that has no role: a tool's call or result, reasoning."""
+    kind = message.get("type")
+    return (
+        isinstance(kind, str)
+        and "role" not in message
+        and (kind.endswith(_CALL_ENDINGS) or kind in _ITEMS_WITHOUT_ROLE)
+    )
+
+
+def is_encoded(text: str) -> bool:
+    """Whether a text is data in disguise, such as an image, rather than words."""
+    return text.startswith("data:") or _ENCODED.fullmatch(text) is not None
 
 
 def without_working_memory(content: JSON) -> JSON:
@@ -81,7 +117,7 @@ def _part_texts(part: Mapping[str, Any]) -> Iterator[str]:
         part = part["toolInvocation"]
     if kind in ("tool_result", "function_call_output"):
         yield from _results(part)
-    elif kind.startswith(("tool", "function", "dynamic-tool", "server_tool")):
+    elif kind.startswith(("tool", "function", "dynamic-tool", "server_tool", "mcp_")) or kind.endswith(_CALL_ENDINGS):
         if kind.startswith("tool-") and "toolName" not in part:
             yield kind.removeprefix("tool-")
         yield from _leaves_of(part, _CALL_FIELDS)
@@ -137,7 +173,7 @@ def _leaves_of(part: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]
 def _leaves(value: JSON) -> Iterator[str]:
     """The strings and numbers of any JSON, without encoded data."""
     if isinstance(value, str):
-        if not _ENCODED.fullmatch(value) and not value.startswith("data:"):
+        if not is_encoded(value):
             yield value
     elif isinstance(value, Mapping):
         for item in value.values():

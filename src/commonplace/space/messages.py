@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from commonplace.filters import Filter, equal
 from commonplace.limits import Limits
 from commonplace.space.conversation import check_id, check_object
 from commonplace.space.keys import MESSAGE
-from commonplace.space.message_text import searchable_text, without_working_memory
+from commonplace.space.message_text import is_item_without_role, searchable_text, without_working_memory
 from commonplace.space.times import microseconds, moment
 from commonplace.store import Scan, Transaction
 
@@ -49,6 +50,8 @@ class Message:
     content: JSON
     created_at: datetime
     extra: Mapping[str, JSON]
+    entry: Entry | None = field(default=None, compare=False, repr=False)
+    """As it is stored; its value is the message as it came, without an id and times of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ def message_of(entry: Entry) -> Message:
         content=value.get("content"),
         created_at=moment(entry.created_at),
         extra={name: field for name, field in value.items() if name not in ("role", "content")},
+        entry=entry,
     )
 
 
@@ -101,16 +105,31 @@ class Numbering:
         self._transaction = transaction
         self._prefix = thread_prefix(thread_id)
         self._next: dict[int, int] = {}
+        self._unused: set[int] = set()
+
+    def is_fresh(self, created_at: int) -> bool:
+        """Whether no key of that time was ever used before this transaction."""
+        return created_at in self._unused
 
     def key(self, created_at: int) -> str:
         moment_prefix = f"{self._prefix}{created_at:0{_TIME_DIGITS}d}{SEPARATOR}"
-        if created_at not in self._next:
-            newest = Scan(Filter(kinds=(MESSAGE,), key_prefix=moment_prefix), descending=True, limit=1)
-            found = self._transaction.scan(newest).entries
-            self._next[created_at] = int(found[0].key.rpartition(SEPARATOR)[2]) + 1 if found else 0
-        number = self._next[created_at]
-        self._next[created_at] += 1
+        number = self._next.get(created_at)
+        if number is None:
+            number = self._first_number(created_at, moment_prefix)
+        self._next[created_at] = number + 1
         return f"{moment_prefix}{number:0{_NUMBER_DIGITS}d}"
+
+    def _first_number(self, created_at: int, moment_prefix: str) -> int:
+        # The commit's own time is new but for messages that came dated into the future: one look tells, and saves
+        # the scan. Numbers begin at 0, so where the first was never used, none was.
+        if created_at == self._transaction.time and not self._transaction.history(
+            MESSAGE, f"{moment_prefix}{0:0{_NUMBER_DIGITS}d}"
+        ):
+            self._unused.add(created_at)
+            return 0
+        newest = Scan(Filter(kinds=(MESSAGE,), key_prefix=moment_prefix), descending=True, limit=1)
+        found = self._transaction.scan(newest).entries
+        return int(found[0].key.rpartition(SEPARATOR)[2]) + 1 if found else 0
 
 
 # Coming in
@@ -118,17 +137,26 @@ class Numbering:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A checked message; `draft` lacks only its key and, where none was given, its time."""
+    """A checked message; `draft` lacks its key, its owner and, where none was given, its time."""
 
+    name: str
     id: str
+    is_named: bool
+    """Whether the id came with it: only then can it be there already."""
     created_at: int | None
+    resource: JSON
     draft: Draft
 
-    def placed(self, key: str, created_at: int) -> Draft:
-        draft = replace(self.draft, key=key, created_at=created_at)
-        # The same text has the same passages: not to be worked out again while other writers wait.
-        vars(draft)["passages"] = self.draft.passages
+    def placed(self, key: str, created_at: int, resource: str) -> Draft:
+        """The draft, whole; only what was checked before is put in, so nothing is checked a second time."""
+        draft = copy(self.draft)
+        attributes = {**self.draft.attributes, "resourceId": resource}
+        vars(draft).update(key=key, created_at=created_at, attributes=attributes)
         return draft
+
+    def check_owner(self, resource: str) -> None:
+        if self.resource not in (None, resource):
+            raise InvalidInput(f"{self.name} has the resourceId {self.resource!r}, but is added with {resource!r}")
 
     def check_same(self, known: Entry, thread_id: str) -> None:
         """The message that has this id already must be this one."""
@@ -142,45 +170,67 @@ class Incoming:
             )
 
 
-def incoming(messages: object, thread_id: str, resource: str, limits: Limits) -> list[Incoming]:
+def incoming(messages: object, thread_id: str, limits: Limits, *, verbatim: bool = False) -> list[Incoming]:
     """Check messages and work out their passages; those that are not to be stored are left out."""
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
         raise InvalidInput('messages must be a list, such as [{"role": "user", "content": "…"}]')
     if len(messages) > MAX_MESSAGES:
         raise TooLarge(f"there are {len(messages):,} messages; one call takes at most {MAX_MESSAGES:,}")
-    checked = [
-        _checked(f"message {number}", message, thread_id, resource, limits)
-        for number, message in enumerate(messages, 1)
-    ]
-    stored = [one for one in checked if cast(str, one.draft.attributes["role"]) in ROLES]
+    check = _checked_item if verbatim else _checked
+    checked = [check(f"message {number}", message, thread_id, limits) for number, message in enumerate(messages, 1)]
+    stored = [one for one in checked if verbatim or one.draft.attributes["role"] in ROLES]
     for one in stored:
         _ = one.draft.passages
     return stored
 
 
-def _checked(name: str, message: object, thread_id: str, resource: str, limits: Limits) -> Incoming:
+def _checked(name: str, message: object, thread_id: str, limits: Limits) -> Incoming:
     if not isinstance(message, Mapping):
         raise InvalidInput(f"{name} must be an object with role and content, not {type(message).__name__}")
     value = check_object(
         name, {key: field for key, field in message.items() if key not in _OWN_FIELDS}, limits.message_bytes
     )
-    for field, own in (("threadId", thread_id), ("resourceId", resource)):
-        if message.get(field) not in (None, own):
-            raise InvalidInput(f"{name} has the {field} {message[field]!r}, but is added with {own!r}")
+    if message.get("threadId") not in (None, thread_id):
+        raise InvalidInput(f"{name} has the threadId {message['threadId']!r}, but is added with {thread_id!r}")
     given = message.get("id")
     id = str(uuid.uuid4()) if given is None else check_id(f"{name}: id", given)
-    draft = message_draft(name, _UNSAVED_KEY, value, thread_id=thread_id, resource=resource, identity=id)
-    return Incoming(id, _created_at(name, message.get("createdAt")), draft)
+    draft = message_draft(name, _UNSAVED_KEY, value, thread_id=thread_id, resource="", identity=id)
+    created_at = _created_at(name, message.get("createdAt"))
+    return Incoming(name, id, given is not None, created_at, message.get("resourceId"), draft)
+
+
+def _checked_item(name: str, item: object, thread_id: str, limits: Limits) -> Incoming:
+    """An item that is kept to the letter: ids and times in it are its own, and no concern of ours."""
+    value = check_object(name, item, limits.message_bytes)
+    id = str(uuid.uuid4())
+    role = value.get("role")
+    attributes: dict[str, JSON] = {
+        "role": role if isinstance(role, str) and role else role_of_item(value) or "assistant",
+        "resourceId": "",
+        "threadId": thread_id,
+    }
+    draft = Draft(MESSAGE, _UNSAVED_KEY, value, text=searchable_text(value), attributes=attributes, identity=id)
+    return Incoming(name, id, False, None, None, draft)
+
+
+def role_of_item(value: Mapping[str, JSON]) -> str | None:
+    """Whose an item of OpenAI's Responses API is that has no role: what a tool said is a tool's, a call the agent's."""
+    if "role" in value or not is_item_without_role(value):
+        return None
+    kind = str(value["type"])
+    return "tool" if kind.endswith("_output") else "user" if kind.endswith("_response") else "assistant"
 
 
 def message_draft(
     name: str, key: str, value: Mapping[str, JSON], *, thread_id: str, resource: str, identity: str
 ) -> Draft:
     """Check role and content, and give what is to be stored of a message."""
-    role = value.get("role")
-    if role not in ROLES and role not in UNSTORED_ROLES:
-        raise InvalidInput(f"{name}: role is required and must be one of {', '.join(ROLES + UNSTORED_ROLES)}")
-    _check_content(name, value)
+    role = role_of_item(value)
+    if role is None:
+        role = cast(str, value.get("role"))
+        if role not in ROLES and role not in UNSTORED_ROLES:
+            raise InvalidInput(f"{name}: role is required and must be one of {', '.join(ROLES + UNSTORED_ROLES)}")
+        _check_content(name, value)
     kept = {
         field: without_working_memory(part) if field in ("content", "parts") else part for field, part in value.items()
     }

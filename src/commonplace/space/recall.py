@@ -14,7 +14,7 @@ from commonplace.filters import Filter
 from commonplace.space import timeline
 from commonplace.space.conversation import check_count
 from commonplace.space.handle import Handle
-from commonplace.space.keys import MESSAGE, name_of_entry
+from commonplace.space.keys import MESSAGE, name_of_entry, thread_of_entry
 from commonplace.space.messages import Message, in_time_order, message_of
 
 RecallScope = Literal["thread", "resource"]
@@ -84,4 +84,5 @@ def _search(handle: Handle, searcher: Searcher, thread: Entry, request: RecallRe
         narrowed = timeline.messages_filter(thread.key)
     else:
         narrowed = Filter(kinds=(MESSAGE,), resource=cast(str, thread.attributes["resourceId"]))
-    return searcher.search([handle.namespace], SearchRequest(query, narrowed, request.top))
+    asked = SearchRequest(query, narrowed, request.top, conversation=thread_of_entry)
+    return searcher.search([handle.namespace], asked)

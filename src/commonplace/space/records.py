@@ -72,7 +72,7 @@ class Records:
 
         A new record gets a UUID as its id, or the `id` that is given and that no record has.
         """
-        checked = self._check(type, content, source, confidence)
+        checked = self._screened(self._check(type, content, source, confidence))
         clean_tags = self.clean_tags(tags)
         identity = checked.hash
         draft = self._draft(str(uuid.uuid4()) if id is None else _check_id(id), checked, clean_tags)
@@ -120,6 +120,7 @@ class Records:
                 old.source if source is _UNSET else source,
                 old.confidence if confidence is _UNSET else confidence,
             )
+            fields = self._screened(fields)
             new_tags = old.tags if tags is _UNSET else self.clean_tags(tags)
             ends = entry.expires_at if ttl_seconds is _UNSET else expiry(transaction.time, ttl_seconds)
             other = transaction.find(RECORD, fields.hash)
@@ -142,7 +143,7 @@ class Records:
             if transaction.delete(RECORD, _check_id(id)) is None:
                 raise NotFound(f"Memory {id} not found")
 
-        _, commit = self._handle.write(work)
+        _, commit = self._handle.write(work, "delete")
         assert commit is not None
         return commit
 
@@ -200,6 +201,16 @@ class Records:
             raise TooLarge(f"content is too large (max {limit} characters)")
         type, source = cast(str, type), cast(str, source)
         return _Fields(type, content, source, float(confidence), _hash(type, source, written))
+
+    def _screened(self, fields: _Fields) -> _Fields:
+        """The fields as the rules let them in: a record's hash is of what is kept, never of what was masked in it."""
+        if self._handle.rules.screen is None:
+            return fields
+        draft = self._draft("?", fields, ())
+        kept = self._handle.rules.screened(draft)
+        if kept is draft:
+            return fields
+        return self._check(kept.attributes["type"], kept.value, kept.attributes["source"], fields.confidence)
 
     def _draft(self, id: str, fields: _Fields, tags: tuple[str, ...]) -> Draft:
         attributes: dict[str, JSON] = {

@@ -15,6 +15,7 @@ from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.limits import Limits
+from commonplace.space.expected import Expected
 from commonplace.space.files import Files
 from commonplace.space.handle import Handle
 from commonplace.space.keys import (
@@ -26,7 +27,9 @@ from commonplace.space.keys import (
     WORKING,
     name_of_entry,
     name_of_key,
+    thread_of_entry,
 )
+from commonplace.space.once import Once
 from commonplace.space.paths import key_of, normalise, path_of
 from commonplace.space.records import Records
 from commonplace.space.times import microseconds
@@ -66,6 +69,21 @@ class Space:
 
         return Threads(self._handle, self._searcher, self._limits)
 
+    def once(self, key: str, fingerprint: str) -> Space:
+        """This space for one creation that a caller may repeat: the key's first use makes it, later ones answer alike.
+
+        A key that comes back with another fingerprint raises Conflict. Keys are remembered for a day.
+        """
+        return Space(replace(self._handle, once=Once(key, fingerprint)), self._searcher, self._limits)
+
+    def expecting(self, kind: str, key: str, *revisions: int) -> Space:
+        """This space for a change that is made only while an entry is at one of these revisions; else Outdated.
+
+        0 is the revision of what does not exist. Without any, the entry has to exist.
+        """
+        expected = Expected(*self._place(kind, key), key, revisions)
+        return Space(replace(self._handle, expected=expected), self._searcher, self._limits)
+
     def search(
         self,
         query: str,
@@ -80,12 +98,14 @@ class Space:
         after: datetime | str | None = None,
         before: datetime | str | None = None,
         as_of: datetime | str | None = None,
+        now: datetime | str | None = None,
         below: bool = False,
     ) -> SearchResult:
         """Find by words and by meaning, over files, records and messages alike; the best first.
 
         `kinds`, `type`, `tags`, `filter` and the times of the last update narrow it; `as_of` searches what was
-        there at a time; `below` looks into the namespaces under this one as well.
+        there at a time; `now` is when `yesterday` in the query is counted from; `below` looks into the namespaces under
+        this one as well.
         """
         narrowed = Filter(
             kinds=_check_kinds(kinds),
@@ -96,7 +116,16 @@ class Space:
             updated_before=microseconds("before", before),
             conditions=parse_conditions(filter),
         )
-        request = SearchRequest(query, narrowed, limit, offset, microseconds("as_of", as_of), name_of_entry)
+        request = SearchRequest(
+            query,
+            narrowed,
+            limit,
+            offset,
+            microseconds("as_of", as_of),
+            name_of_entry,
+            conversation=thread_of_entry,
+            now=microseconds("now", now),
+        )
         namespaces = list(self._namespaces_below()) if below else [self.namespace]
         return self._searcher.search(namespaces, request)
 
@@ -147,7 +176,7 @@ class Space:
 
             self._check_tree(transaction, undo(transaction, commit, is_needed))
 
-        _, undone = self._handle.write(work)
+        _, undone = self._handle.write(work, "write", "delete")
         if undone is None:
             raise Conflict(f"commit {commit} cannot be undone: all that it made is needed by now")
         return undone
@@ -175,6 +204,7 @@ class Space:
         """
         if key is not None and kind is None:
             raise InvalidInput("purge of one entry needs its kind as well, such as purge('file', '/notes/today')")
+        self._handle.rules.check("admin")
         place = (None, None) if kind is None else (kind, None) if key is None else self._place(kind, key)
         return self._handle.store.purge(
             self.namespace,

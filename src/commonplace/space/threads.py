@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, cast
@@ -17,10 +17,11 @@ from commonplace.checks import JSON, check_text
 from commonplace.engine.search import Searcher
 from commonplace.entry import Entry
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
-from commonplace.filters import Filter
+from commonplace.filters import Filter, parse_conditions
 from commonplace.limits import Limits
 from commonplace.space import timeline
-from commonplace.space.cloning import Cut, clone_thread
+from commonplace.space.cloning import Cut, NewThread, clone_thread, transfer_thread
+from commonplace.space.context import Budget, Context, build_context, system_text
 from commonplace.space.conversation import (
     Thread,
     check_count,
@@ -43,11 +44,16 @@ from commonplace.space.messages import (
     incoming,
     message_draft,
     message_of,
+    thread_prefix,
 )
+from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
 from commonplace.space.recall import Recall, RecallRequest, RecallScope, recall
+from commonplace.space.thread_search import ThreadSearchRequest, ThreadSearchResult, search_threads
 from commonplace.space.times import microseconds
+from commonplace.space.titles import has_own_title
+from commonplace.space.tokens import CountTokens, estimate_tokens
 from commonplace.space.working import WorkingMemories, thread_key
-from commonplace.store import Scan, Transaction
+from commonplace.store import Page, Scan, Transaction
 
 _UNSET: Any = object()
 
@@ -95,10 +101,10 @@ class Threads:
                 raise AlreadyExists(f"a thread with id {new_id} exists already; choose another id")
             return transaction.put(draft)
 
-        return thread_of(self._handle.write(work)[0])
+        return self._thread(self._handle.write(work)[0])
 
     def get(self, id: str, *, resource: str | None = None) -> Thread:
-        return thread_of(find_thread(self._handle.get, id, resource))
+        return self._thread(find_thread(self._handle.get, id, resource))
 
     def list(self, *, resource: str | None = None, limit: int = 20, cursor: str | None = None) -> ThreadPage:
         """The threads of a resource, or all; the one used last comes first."""
@@ -111,7 +117,25 @@ class Threads:
             after=_check_cursor(cursor),
         )
         page = self._handle.store.scan(self._handle.namespace, scan)
-        return ThreadPage(tuple(map(thread_of, page.entries)), page.cursor)
+        return ThreadPage(tuple(map(self._thread, page.entries)), page.cursor)
+
+    def page_of_threads(
+        self,
+        page: int = 0,
+        *,
+        resource: str | None = None,
+        metadata: Mapping[str, JSON] | None = None,
+        per_page: int = 100,
+        order_by: OrderBy = "updatedAt",
+        direction: Direction = "DESC",
+    ) -> NumberedPage[Thread]:
+        """The threads of a resource, or all, by page number from 0 and with a total; `metadata` is what they have."""
+        request = PageRequest(page, per_page, order_by, direction)
+        owner = None if resource is None else check_id("resource", resource)
+        fields = parse_conditions(None if metadata is None else {"metadata": metadata})
+        return numbered_page(
+            self._handle, Filter(kinds=(THREAD,), resource=owner, conditions=fields), request, self._thread
+        )
 
     def update(
         self,
@@ -133,6 +157,19 @@ class Threads:
             draft = thread_draft(id, old.resource_id, old.title if new_title is _UNSET else new_title, both)
             return entry if draft.attributes == entry.attributes else transaction.put(draft)
 
+        return self._thread(self._handle.write(work)[0])
+
+    def suggest_title(self, id: str, title: str, *, resource: str | None = None) -> Thread:
+        """Give a thread a title while it has none of its own; one that somebody chose meanwhile stays."""
+        checked = check_title(title)
+
+        def work(transaction: Transaction) -> Entry:
+            entry = find_thread(transaction.get, id, resource)
+            old = thread_of(entry)
+            if has_own_title(old.title):
+                return entry
+            return transaction.put(thread_draft(id, old.resource_id, checked, old.metadata))
+
         return thread_of(self._handle.write(work)[0])
 
     def delete(self, id: str, *, resource: str | None = None) -> int:
@@ -140,12 +177,11 @@ class Threads:
 
         def work(transaction: Transaction) -> None:
             find_thread(transaction.get, id, resource)
-            for message in [entry.key for entry in timeline.all_messages(transaction, id)]:
-                transaction.delete(MESSAGE, message)
+            transaction.delete_range(MESSAGE, thread_prefix(id))
             transaction.delete(WORKING, thread_key(id))
             transaction.delete(THREAD, id)
 
-        _, commit = self._handle.write(work)
+        _, commit = self._handle.write(work, "delete")
         assert commit is not None
         return commit
 
@@ -155,48 +191,89 @@ class Threads:
         *,
         upto_message: str | None = None,
         upto: datetime | str | None = None,
+        after: datetime | str | None = None,
+        only: Sequence[str] | None = None,
+        last: int | None = None,
         title: str | None = None,
+        metadata: Mapping[str, JSON] | None = None,
+        new_id: str | None = None,
+        to: str | None = None,
         resource: str | None = None,
     ) -> Thread:
-        """Copy a thread with its messages, all or up to a message or a time (inclusive), which get new ids.
+        """Copy a thread with its messages, which get new ids: all, or those up to a message or a time (inclusive),
+        from a time on, with these ids, the last so many.
 
-        Its working memory goes along with a whole copy only: it may know of what comes after.
+        `to` is the copy's resource, left out the same. Its working memory goes along with a whole copy only: it may
+        know of what comes after.
         """
-        new_id, new_title = str(uuid.uuid4()), check_title(title)
-        last = None if upto_message is None else check_id("message id", upto_message)
-        cut = Cut(last, microseconds("upto", upto))
+        new = NewThread(
+            str(uuid.uuid4()) if new_id is None else check_id("thread id", new_id),
+            check_title(title),
+            None if to is None else check_id("resource", to),
+            None if metadata is None else self._check_metadata(metadata),
+        )
+        cut = Cut(
+            None if upto_message is None else check_id("message id", upto_message),
+            microseconds("upto", upto),
+            microseconds("after", after),
+            None if only is None else frozenset(_check_ids(only)),
+            None if last is None else check_count("last", last, 0, MAX_MESSAGES),
+        )
 
         def work(transaction: Transaction) -> Entry:
             source = find_thread(transaction.get, id, resource)
-            return clone_thread(transaction, source, new_id, new_title, cut)
+            if new_id is not None and transaction.get(THREAD, new.id) is not None:
+                raise AlreadyExists(f"a thread with id {new.id} exists already; choose another id")
+            return clone_thread(transaction, source, new, cut)
 
-        return thread_of(self._handle.write(work)[0])
+        return self._thread(self._handle.write(work)[0])
+
+    def transfer(self, id: str, to: str, *, resource: str | None = None) -> Thread:
+        """Give a thread with its messages and its own working memory to another resource; one change, to be undone."""
+        owner = check_id("resource", to)
+
+        def work(transaction: Transaction) -> Entry:
+            source = find_thread(transaction.get, id, resource)
+            if source.attributes["resourceId"] == owner:
+                return source
+            return transfer_thread(transaction, source, owner)
+
+        return self._thread(self._handle.write(work)[0])
 
     # Messages
 
     def add(
-        self, thread_id: str, messages: Sequence[Mapping[str, object]], *, resource: str | None = None
+        self,
+        thread_id: str,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        resource: str | None = None,
+        verbatim: bool = False,
     ) -> tuple[Message, ...]:
         """Save messages, all or none, in their order; those that are there already stay as they are.
 
         A message without an id gets one, and without `createdAt` the commit's time. System messages are left out.
+        With `verbatim` any objects are kept to the letter, each as a new message: ids in them are theirs, not ours.
         """
-        owner = self.get(thread_id, resource=resource).resource_id
-        arrived = incoming(messages, thread_id, owner, self._limits)
+        arrived = incoming(messages, check_id("thread id", thread_id), self._limits, verbatim=verbatim)
+        if self._handle.rules.screen is not None:  # before it is compared with what is there already
+            arrived = [replace(one, draft=self._handle.rules.screened(one.draft)) for one in arrived]
 
         def work(transaction: Transaction) -> tuple[Entry, ...]:
-            find_thread(transaction.get, thread_id, owner)
+            owner = cast(str, find_thread(transaction.get, thread_id, resource).attributes["resourceId"])
             numbering = Numbering(transaction, thread_id)
             saved: dict[str, Entry] = {}
             is_new = False
             for message in arrived:
-                known = transaction.find(MESSAGE, message.id)
+                message.check_owner(owner)
+                known = transaction.find(MESSAGE, message.id) if message.is_named else None
                 if known is not None:
                     message.check_same(known, thread_id)
                     saved.setdefault(message.id, known)
                     continue
                 at = transaction.time if message.created_at is None else message.created_at
-                saved[message.id] = transaction.put(message.placed(numbering.key(at), at))
+                draft = message.placed(numbering.key(at), at, owner)
+                saved[message.id] = transaction.put(draft, is_fresh=numbering.is_fresh(at))
                 is_new = True
             if is_new:
                 transaction.touch(THREAD, thread_id)
@@ -219,18 +296,43 @@ class Threads:
 
         `after` (inclusive) and `before` narrow by time.
         """
+        narrowed = timeline.messages_filter(
+            check_id("thread id", thread_id), after=microseconds("after", after), before=microseconds("before", before)
+        )
+        if last is None:
+            size = check_count("limit", limit, 1, timeline.MAX_PAGE)
+            page = timeline.page(self._handle, narrowed, size, _check_cursor(cursor))
+        elif cursor is None:
+            count = check_count("last", last, 0, timeline.MAX_PAGE)
+            page = Page(timeline.last(self._handle, narrowed, count), None)
+        else:
+            raise InvalidInput("the last messages have no cursor; give `last`, or `limit` and `cursor`")
+        if page.entries:  # a message says whose it is, so the thread need not be read for that
+            check_owner(thread_id, cast(str, page.entries[0].attributes["resourceId"]), resource)
+        else:
+            find_thread(self._handle.get, thread_id, resource)
+        return MessagePage(tuple(map(message_of, page.entries)), page.cursor)
+
+    def page_of_messages(
+        self,
+        thread_id: str,
+        page: int = 0,
+        *,
+        resource: str | None = None,
+        per_page: int = 40,
+        order_by: OrderBy = "createdAt",
+        direction: Direction = "ASC",
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+    ) -> NumberedPage[Message]:
+        """A thread's messages by page number from 0, with a total; `after` (inclusive) and `before` narrow by time."""
+        request = PageRequest(page, per_page, order_by, direction)
         find_thread(self._handle.get, thread_id, resource)
         narrowed = timeline.messages_filter(
             thread_id, after=microseconds("after", after), before=microseconds("before", before)
         )
-        if last is not None:
-            if cursor is not None:
-                raise InvalidInput("the last messages have no cursor; give `last`, or `limit` and `cursor`")
-            count = check_count("last", last, 0, timeline.MAX_PAGE)
-            return MessagePage(tuple(map(message_of, timeline.last(self._handle, narrowed, count))), None)
-        size = check_count("limit", limit, 1, timeline.MAX_PAGE)
-        page = timeline.page(self._handle, narrowed, size, _check_cursor(cursor))
-        return MessagePage(tuple(map(message_of, page.entries)), page.cursor)
+        # Keys are in the order of time, and tell apart what was said in the same moment.
+        return numbered_page(self._handle, narrowed, request, message_of, created="key")
 
     def around(
         self, message_id: str, *, before: int = 1, after: int = 1, resource: str | None = None
@@ -281,13 +383,19 @@ class Threads:
 
         return message_of(self._handle.write(work)[0])
 
+    def clear(self, id: str, *, resource: str | None = None) -> int | None:
+        """Delete all messages of a thread, which stays; the one commit, or None where there was none of them."""
+
+        def work(transaction: Transaction) -> None:
+            find_thread(transaction.get, id, resource)
+            if transaction.delete_range(MESSAGE, thread_prefix(id)):
+                transaction.touch(THREAD, id)
+
+        return self._handle.write(work, "delete")[1]
+
     def delete_messages(self, ids: Sequence[str], *, resource: str | None = None) -> int | None:
         """Delete those of these messages that there are; the one commit, or None where there was none of them."""
-        if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
-            raise InvalidInput("ids must be a list of message ids")
-        if len(ids) > MAX_MESSAGES:
-            raise TooLarge(f"there are {len(ids):,} ids; one call takes at most {MAX_MESSAGES:,}")
-        wanted = dict.fromkeys(check_id("message id", id) for id in ids)
+        wanted = _check_ids(ids)
 
         def work(transaction: Transaction) -> None:
             for id in wanted:
@@ -297,7 +405,7 @@ class Threads:
                     transaction.delete(MESSAGE, entry.key)
                     transaction.touch(THREAD, message_of(entry).thread_id)
 
-        return self._handle.write(work)[1]
+        return self._handle.write(work, "delete")[1]
 
     def recall(
         self,
@@ -318,7 +426,46 @@ class Threads:
         thread = find_thread(self._handle.get, thread_id, resource)
         return recall(self._handle, self._searcher, thread, request)
 
+    def context(
+        self,
+        thread_id: str,
+        query: str | None = None,
+        *,
+        max_tokens: int | None = None,
+        resource: str | None = None,
+        last: int = 10,
+        top: int = 4,
+        neighbours: int = 1,
+        scope: RecallScope = "thread",
+        working: bool = True,
+        count_tokens: CountTokens = estimate_tokens,
+    ) -> Context:
+        """What `recall` finds as messages for a model, with the working memory, within so many tokens.
+
+        A tool's call and its result come together or not at all. `count_tokens` gives the number of tokens of a text;
+        left out, it is an estimate that is rather too high.
+        """
+        request, budget = RecallRequest(query, last, top, neighbours, scope), Budget(max_tokens, count_tokens)
+        thread = find_thread(self._handle.get, thread_id, resource)
+        owner = cast(str, thread.attributes["resourceId"])
+        memories = (self.working.read(resource=owner), self.working.read(thread=thread_id)) if working else ()
+        recalled = recall(self._handle, self._searcher, thread, request)
+        return build_context(self._handle, thread_id, recalled, last, budget, system_text(memories))
+
+    def search(
+        self, query: str, *, limit: int = 10, resource: str | None = None, now: datetime | str | None = None
+    ) -> ThreadSearchResult:
+        """The conversations that are about something, best first, each with the messages found in it.
+
+        `now` is when `yesterday` in the query is counted from.
+        """
+        request = ThreadSearchRequest(query, limit, resource, microseconds("now", now))
+        return search_threads(self._handle, self._searcher, request, self._thread)
+
     # Rules
+
+    def _thread(self, entry: Entry) -> Thread:
+        return thread_of(entry).bound_to(self.context)
 
     def _message(self, id: str, resource: str | None) -> Entry:
         found = self._handle.store.find(self._handle.namespace, MESSAGE, check_id("message id", id))
@@ -338,3 +485,12 @@ def _found(entry: Entry | None, id: str, resource: str | None) -> Entry:
 
 def _check_cursor(cursor: str | None) -> str | None:
     return None if cursor is None else check_text("cursor", cursor, max_bytes=10_000)
+
+
+def _check_ids(ids: Sequence[str]) -> dict[str, None]:
+    """Message ids, each once and in order."""
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
+        raise InvalidInput("ids must be a list of message ids")
+    if len(ids) > MAX_MESSAGES:
+        raise TooLarge(f"there are {len(ids):,} ids; one call takes at most {MAX_MESSAGES:,}")
+    return dict.fromkeys(check_id("message id", id) for id in ids)

@@ -35,10 +35,10 @@ def last(handle: Handle, filter: Filter, count: int) -> tuple[Entry, ...]:
 
 def around(handle: Handle, entry: Entry, before: int, after: int) -> tuple[Entry, ...]:
     """A message with so many of its thread before and after it, oldest first."""
-    return (*_beside(handle, entry, -before)[::-1], entry, *_beside(handle, entry, after))
+    return (*beside(handle, entry, -before)[::-1], entry, *beside(handle, entry, after))
 
 
-def _beside(handle: Handle, entry: Entry, count: int) -> tuple[Entry, ...]:
+def beside(handle: Handle, entry: Entry, count: int) -> tuple[Entry, ...]:
     """So many messages after one, or before it where the count is negative; the nearest first."""
     if not count:
         return ()

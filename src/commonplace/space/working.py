@@ -1,11 +1,12 @@
 """Working memory: what an agent keeps in mind of a resource, across all its threads, or of one thread.
 
 It is Markdown text, which is replaced, or data, which is merged: two updates at once both survive. What an update
-loses, history keeps. Whether data fits a schema is for the caller to check.
+loses, history keeps. With a schema, data that would not fit it after the merge is refused, and nothing changes.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from typing import Literal, cast
 
 from commonplace.checks import JSON, check_text
 from commonplace.entry import SEPARATOR, Draft, Entry, Revision
-from commonplace.errors import Conflict, InvalidInput
+from commonplace.errors import Conflict, InvalidInput, Outdated
 from commonplace.filters import equal
 from commonplace.limits import Limits
 from commonplace.space.conversation import check_id, check_object, check_size, find_thread
 from commonplace.space.handle import Handle
 from commonplace.space.keys import WORKING
+from commonplace.space.message_text import CLOSING, OPENING
+from commonplace.space.schemas import Schema, SchemaSource, schema_of
 from commonplace.space.times import moment
 from commonplace.store import Transaction
 
@@ -28,6 +31,9 @@ EMPTIED = "Attempted to replace existing working memory with empty template. Upd
 
 _EMPTY_LABEL = re.compile(r"[^:]{0,200}:[*_\s]*")
 """Such as `- **Name**:` and `Facts:`, with nothing after it."""
+
+_NO_CLOSING = "<\\/"
+"""Stands for `</`: JSON reads it so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +68,36 @@ class WorkingMemories:
         resource: str | None = None,
         thread: str | None = None,
         template: str | Mapping[str, JSON] | None = None,
+        schema: SchemaSource | None = None,
+        revision: int | None = None,
     ) -> WorkingMemory:
         """Replace the text, or merge data into the data: null deletes, lists are replaced, what is omitted stays.
 
-        Neither the empty `template` nor a text without any data replaces what is there.
+        Neither the empty `template`, nor a text without any data, nor an update that empties every field of the
+        `schema` replaces what is there. A schema is a JSON Schema or a pydantic model; what the merge makes must fit.
+        With a `revision`, 0 being that of none, it is written only while that is the present one; else Outdated.
         """
         key = self._key(resource, thread)
         update = self._check(content)
+        rules = schema_of(schema)
+        if rules is not None and isinstance(update, str):
+            raise InvalidInput("this working memory has a schema: send an object with the fields to change, no text")
 
         def work(transaction: Transaction) -> Entry:
             owner = resource or self._handle.namespace[-1]
             if thread is not None:
                 owner = cast(str, find_thread(transaction.get, thread, resource).attributes["resourceId"])
             entry = transaction.get(WORKING, key)
+            found = 0 if entry is None else entry.revision
+            if revision is not None and found != revision:
+                raise Outdated(f"the working memory is at revision {found} by now; read it again, then decide", found)
             new: str | Mapping[str, JSON] = update if isinstance(update, str) else merged({}, update)
             if entry is not None:
-                new = self._next(cast("str | Mapping[str, JSON]", entry.value), update, template)
+                new = self._next(cast("str | Mapping[str, JSON]", entry.value), update, template, rules)
                 if equal(new, entry.value):
                     return entry
+            if rules is not None:
+                rules.check("working memory", check_object("working memory", new, self._limits.message_bytes))
             check_size("working memory", new, self._limits.message_bytes)
             attributes: dict[str, JSON] = {"resourceId": owner, "threadId": thread}
             # Not searched: the whole of it stands in every prompt.
@@ -95,7 +113,7 @@ class WorkingMemories:
                 find_thread(transaction.get, thread, resource)
             transaction.delete(WORKING, self._key(resource, thread))
 
-        return self._handle.write(work)[1]
+        return self._handle.write(work, "delete")[1]
 
     def history(self, *, resource: str | None = None, thread: str | None = None) -> list[Revision]:
         """Every revision, oldest first, deletions included."""
@@ -119,6 +137,7 @@ class WorkingMemories:
         present: str | Mapping[str, JSON],
         update: str | Mapping[str, JSON],
         template: str | Mapping[str, JSON] | None,
+        schema: Schema | None,
     ) -> str | Mapping[str, JSON]:
         if isinstance(present, str) and isinstance(update, str):
             if holds_data(present, template) and not holds_data(update, template):
@@ -129,7 +148,8 @@ class WorkingMemories:
             raise Conflict(
                 f"the working memory is {kinds[0]} and cannot become {kinds[1]}; write {kinds[0]}, or clear it first"
             )
-        if present and isinstance(template, Mapping) and equal(update, template):
+        is_template = isinstance(template, Mapping) and equal(update, template)
+        if present and (is_template or (schema is not None and schema.is_empty_template(update))):
             raise Conflict(EMPTIED)
         return merged(present, update)
 
@@ -172,3 +192,12 @@ def _working_of(entry: Entry) -> WorkingMemory:
         revision=entry.revision,
         updated_at=moment(entry.updated_at),
     )
+
+
+def state_text(content: str | Mapping[str, JSON]) -> str:
+    """A state for a prompt, between the tags that no saved message keeps; nothing in it can close them."""
+    if isinstance(content, str):
+        written = content.strip()
+    else:
+        written = json.dumps(content, ensure_ascii=False, indent=2, default=dict)
+    return f"{OPENING}\n{written.replace('</', _NO_CLOSING)}\n{CLOSING}"

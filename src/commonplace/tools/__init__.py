@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from commonplace.tools.claude import ClaudeMemoryTool, ToolAnswer
+    from commonplace.tools.conversations import ConversationTools
     from commonplace.tools.facts import (
         Fact,
         ManageMemoryTool,
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from commonplace.tools.protocol import memory_protocol
     from commonplace.tools.records import RecordTools
     from commonplace.tools.unified import UnifiedMemoryTool
+    from commonplace.tools.working_memory import WorkingMemoryOptions, WorkingMemoryTool
 
 __all__ = [
     "ClaudeMemoryTool",
+    "ConversationTools",
     "Fact",
     "FolderMemoryStore",
     "InMemoryMemoryStore",
@@ -39,6 +42,8 @@ __all__ = [
     "SpaceMemoryStore",
     "ToolAnswer",
     "UnifiedMemoryTool",
+    "WorkingMemoryOptions",
+    "WorkingMemoryTool",
     "create_manage_memory_tool",
     "create_search_memory_tool",
     "export_folder",
@@ -49,6 +54,7 @@ __all__ = [
 # Imported on first use: one tool does not pay for another's dependencies.
 _LAZY = {
     "ClaudeMemoryTool": "commonplace.tools.claude",
+    "ConversationTools": "commonplace.tools.conversations",
     "Fact": "commonplace.tools.facts",
     "FolderMemoryStore": "commonplace.tools.folder_store",
     "InMemoryMemoryStore": "commonplace.tools.memory_store",
@@ -63,6 +69,8 @@ _LAZY = {
     "SpaceMemoryStore": "commonplace.tools.memory_store",
     "ToolAnswer": "commonplace.tools.claude",
     "UnifiedMemoryTool": "commonplace.tools.unified",
+    "WorkingMemoryOptions": "commonplace.tools.working_memory",
+    "WorkingMemoryTool": "commonplace.tools.working_memory",
     "create_manage_memory_tool": "commonplace.tools.facts",
     "create_search_memory_tool": "commonplace.tools.facts",
     "export_folder": "commonplace.tools.folder_exchange",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict
@@ -20,10 +21,11 @@ from pydantic import ValidationError
 
 from commonplace import __version__
 from commonplace.errors import CommonplaceError
+from commonplace.server.clients import client_word
 from commonplace.server.mcp.completion import complete
 from commonplace.server.mcp.eras import HANDSHAKE, has_links
 from commonplace.server.mcp.guidance import instructions
-from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.memory import CLIENT, Memory
 from commonplace.server.mcp.profiles import Answer, Profile, Toolbox
 from commonplace.server.mcp.prompts import PROMPTS, render
 from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, read
@@ -36,6 +38,9 @@ _BEFORE_INITIALIZE = ("initialize", "ping")
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+
+tool_calls: Counter[tuple[str, str, str]] = Counter()
+"""Calls of this process by profile, tool, and `ok` or `refused`; counted on event loops only."""
 
 
 def build_server(memory: Memory, profile: Profile = "records", *, is_stdio: bool = False) -> Server[Any]:
@@ -60,7 +65,7 @@ def build_server(memory: Memory, profile: Profile = "records", *, is_stdio: bool
         on_subscriptions_listen=watcher.listen,
         lifespan=watcher.lifespan,
     )
-    middleware: list[ServerMiddleware[Any]] = [_worded_errors]
+    middleware: list[ServerMiddleware[Any]] = [_worded_errors, _named_client]
     server.middleware = [*middleware, _after_initialize] if is_stdio else middleware
     return server
 
@@ -70,6 +75,15 @@ async def _after_initialize(ctx: Context, call_next: CallNext) -> HandlerResult:
     if is_closed and ctx.request_id is not None and ctx.method not in _BEFORE_INITIALIZE:
         raise MCPError(NOT_INITIALIZED, "Server not initialized")
     return await call_next(ctx)
+
+
+async def _named_client(ctx: Context, call_next: CallNext) -> HandlerResult:
+    said = ctx.session.client_params
+    named = CLIENT.set(None if said is None else client_word(said.client_info.name))
+    try:
+        return await call_next(ctx)
+    finally:
+        CLIENT.reset(named)
 
 
 async def _worded_errors(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -102,6 +116,7 @@ class _Offered:
         self._memory = memory
         self._watcher = watcher
         self._tools = Toolbox(memory, profile)
+        self._profile = profile
         self._turn = turn
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -117,6 +132,7 @@ class _Offered:
             names = ", ".join(spec["name"] for spec in self._tools.specs)
             raise MCPError(types.METHOD_NOT_FOUND, f"Unknown tool: {params.name[:100]}; there are {names}")
         answer = await self._run(partial(self._tools.call, params.name, params.arguments or {}))
+        tool_calls[self._profile, params.name, "refused" if answer.is_error else "ok"] += 1
         self._watcher.look_now()
         return _result(answer, context.protocol_version)
 

@@ -17,6 +17,8 @@ from commonplace.server.mcp.profiles import PROFILES, Profile
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_BODY_BYTES = 16_000_000
+MAX_SESSIONS = 10_000
+IDLE_SECONDS = 30 * 60
 
 
 def build_app(
@@ -24,13 +26,9 @@ def build_app(
 ) -> Starlette:
     memory = Memory(lambda: book.space(*namespace, actor=ACTOR), default_limit=limits[0], max_limit=limits[1])
     addresses: dict[str, Profile] = {"/mcp": "records", **{f"/mcp/{profile}": profile for profile in PROFILES}}
+    security = _own_pages_only() if host in LOOPBACK else None
     managers = {
-        path: StreamableHTTPSessionManager(
-            build_server(memory, profile),
-            stateless=is_stateless,
-            security_settings=_own_pages_only() if host in LOOPBACK else None,
-            max_request_body_size=MAX_BODY_BYTES,
-        )
+        path: session_manager(memory, profile, security=security, is_stateless=is_stateless)
         for path, profile in addresses.items()
     }
 
@@ -43,6 +41,25 @@ def build_app(
 
     routes = [Route(path, endpoint=StreamableHTTPASGIApp(manager)) for path, manager in managers.items()]
     return Starlette(routes=routes, lifespan=lifespan)
+
+
+def session_manager(
+    memory: Memory,
+    profile: Profile,
+    *,
+    security: TransportSecuritySettings | None = None,
+    is_stateless: bool = False,
+    max_sessions: int = MAX_SESSIONS,
+) -> StreamableHTTPSessionManager:
+    """The sessions of one memory and one profile, and nobody else's. `run` it before the first request."""
+    return StreamableHTTPSessionManager(
+        build_server(memory, profile),
+        stateless=is_stateless,
+        security_settings=security,
+        session_idle_timeout=IDLE_SECONDS,
+        max_request_body_size=MAX_BODY_BYTES,
+        max_sessions=max_sessions,
+    )
 
 
 def _own_pages_only() -> TransportSecuritySettings:

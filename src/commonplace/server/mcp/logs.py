@@ -12,14 +12,15 @@ _LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO
 
 
 class JSONLines(logging.Formatter):
-    """One JSON object a record: time, level, logger, message, and the traceback where there is one."""
+    """One JSON object a record: time, level, logger, message, its fields, and the traceback where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower().replace("warning", "warn"),
             "logger": record.name,
             "message": record.getMessage(),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)

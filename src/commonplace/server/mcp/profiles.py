@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.server.mcp.memory import Memory
 from commonplace.space.space import Space
+from commonplace.tools.as_data import as_data
 from commonplace.tools.claude import ClaudeMemoryTool
+from commonplace.tools.conversations import TOOLS as CONVERSATION_TOOLS
+from commonplace.tools.conversations import ConversationTools
 from commonplace.tools.facts import (
     ManageMemoryTool,
     SearchMemoryTool,
@@ -26,10 +29,11 @@ from commonplace.tools.unified import UnifiedMemoryTool
 
 __all__ = ["PROFILES", "Answer", "Profile", "Toolbox", "check_profile"]
 
-Profile = Literal["records", "files", "claude", "facts", "all"]
+Profile = Literal["records", "files", "claude", "facts", "conversations", "all"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 Call = Callable[[Memory, Mapping[str, Any]], Answer]
+_FILE_TOOLS = ("memory", "claude_memory")
 
 
 def check_profile(name: str) -> Profile:
@@ -45,7 +49,16 @@ class Toolbox:
     def __init__(self, memory: Memory, profile: Profile) -> None:
         self._memory = memory
         self._tools = {spec.name: (spec, call) for spec, call in _tools_of(profile)}
-        self.specs = [_wire(spec) for spec, _ in self._tools.values()]
+        self._wrapped = {
+            name
+            for name, (spec, _) in self._tools.items()
+            if memory.wraps_results and (spec.is_read_only or name in _FILE_TOOLS)
+        }
+        # What is wrapped is a text: structured, it would reach the model without its marks.
+        self.specs = [
+            _wire(replace(spec, output_schema={}) if name in self._wrapped else spec)
+            for name, (spec, _) in self._tools.items()
+        ]
 
     def __contains__(self, name: str) -> bool:
         return name in self._tools
@@ -54,9 +67,10 @@ class Toolbox:
         """Run a tool; what the store or the call refuses is an answer that a model can act on."""
         _, call = self._tools[name]
         try:
-            return call(self._memory, arguments)
+            answer = call(self._memory, arguments)
         except CommonplaceError as error:
             return refusal(str(error))
+        return Answer(as_data(answer.text)) if name in self._wrapped and not answer.is_error else answer
 
 
 def _tools_of(profile: Profile) -> list[tuple[ToolSpec, Call]]:
@@ -68,7 +82,10 @@ def _tools_of(profile: Profile) -> list[tuple[ToolSpec, Call]]:
         return [_claude("memory")]
     if profile == "facts":
         return _fact_tools()
-    return [*_record_tools(), _unified("memory"), _claude("claude_memory"), *_fact_tools()]
+    if profile == "conversations":
+        return _conversation_tools()
+    files = [_unified("memory"), _claude("claude_memory")]
+    return [*_record_tools(), *files, *_fact_tools(), *_conversation_tools()]
 
 
 def _record_tools() -> list[tuple[ToolSpec, Call]]:
@@ -142,6 +159,13 @@ def _fact_tools() -> list[tuple[ToolSpec, Call]]:
         (_fact_spec(managing, "Manage facts", {}, is_read_only=False), manage),
         (_fact_spec(searching, "Search facts", output, is_read_only=True), search),
     ]
+
+
+def _conversation_tools() -> list[tuple[ToolSpec, Call]]:
+    def call_of(spec: ToolSpec) -> Call:
+        return lambda memory, arguments: ConversationTools(memory.space).call(spec.name, arguments)
+
+    return [(spec, call_of(spec)) for spec in CONVERSATION_TOOLS]
 
 
 def _fact_spec(

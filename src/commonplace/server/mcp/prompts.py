@@ -9,6 +9,7 @@ from typing import Any
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.mcp.guidance import SAVING
 from commonplace.server.mcp.memory import Memory
+from commonplace.tools.as_data import as_data
 
 DIGEST_CHARACTERS = 8_000
 """About 2,000 tokens: a digest must leave room for the conversation."""
@@ -70,6 +71,8 @@ def _recall(memory: Memory, arguments: Mapping[str, str]) -> str:
             "other words. Otherwise answer without it, and save what you learn."
         )
     digest, shown = _digest(memory, items)
+    if memory.wraps_results:
+        digest = as_data(digest)
     left = f"\n\n{len(items) - shown} more were found; memory_search shows them." if shown < len(items) else ""
     return (
         f"What the memory holds on: {query}\n"

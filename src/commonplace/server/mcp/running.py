@@ -35,7 +35,12 @@ def run(settings: Settings, profile: str, *, protocol_version: str | None, debug
             _log.info("opened the book for %s", settings.namespace)
             return book.space(*labels, actor=ACTOR)
 
-        memory = Memory(open_space, default_limit=settings.search_default_limit, max_limit=settings.search_max_limit)
+        memory = Memory(
+            open_space,
+            default_limit=settings.search_default_limit,
+            max_limit=settings.search_max_limit,
+            wraps_results=settings.wrap_results,
+        )
         server = build_server(memory, chosen, is_stdio=True)
         with claimed_pipes() as (stdin, stdout):
             anyio.run(lambda: serve(server, stdin, stdout, version=version))

@@ -1,0 +1,143 @@
+"""A conversation at size: adding one message and reading the last ten, from 100 to 100,000 messages in the thread,
+beside the OpenAI Agents SDK's own SQLiteSession, on files of the same disk, turn by turn in the same run.
+
+python benchmarks/conversations.py [--sizes 100 1000 10000 100000] [--folder FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from agents.memory import SessionABC, SQLiteSession
+
+import commonplace
+from commonplace.adapters.openai_agents import CommonplaceSession
+
+SIZES = (100, 1_000, 10_000, 100_000)
+ROUNDS = 200
+WRITERS = 8
+GOAL_GROWTH = 1.5
+ITEMS_A_CALL = 10_000
+SYNCHRONOUS = {0: "off", 1: "normal", 2: "full", 3: "extra"}
+
+
+def item(number: int) -> Any:
+    service, day = number % 97, number % 365
+    return {
+        "role": "assistant" if number % 2 else "user",
+        "content": f"Message {number}: service {service} goes out on day {day}, after the checklist of its team was "
+        "read and the owner of the payment path has agreed.",
+    }
+
+
+@dataclass
+class Contender:
+    """A session, and how long each of its calls took, in milliseconds."""
+
+    name: str
+    session: SessionABC
+    durability: str
+    close: Callable[[], object]
+    times: dict[str, list[float]] = field(default_factory=dict)
+
+    async def timed(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        start = time.perf_counter()
+        result = await call()
+        self.times.setdefault(what, []).append((time.perf_counter() - start) * 1e3)
+        return result
+
+    def median(self, what: str) -> float:
+        return statistics.median(self.times[what])
+
+
+def ours(folder: Path, durability: Literal["full", "normal"]) -> Contender:
+    book = commonplace.open(folder / f"commonplace-{durability}.db", durability=durability, background=False)
+    session = CommonplaceSession(book.space("user", "u-1"), "chat")
+    return Contender(f"commonplace, {durability}", session, f"WAL, synchronous={durability}", book.close)
+
+
+def theirs(folder: Path) -> Contender:
+    session = SQLiteSession("chat", folder / "agents.db")
+    connection = session._get_connection()
+    mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    synchronous = SYNCHRONOUS[connection.execute("PRAGMA synchronous").fetchone()[0]]
+    return Contender("SQLiteSession", session, f"{mode.upper()}, synchronous={synchronous}", session.close)
+
+
+async def measure(contenders: list[Contender], size: int) -> None:
+    """Fill up to a size, then let everybody take turns: what disturbs the disk disturbs all of them."""
+    for one in contenders:
+        present = len(await one.session.get_items())
+        for first in range(present, size, ITEMS_A_CALL):
+            await one.session.add_items([item(number) for number in range(first, min(size, first + ITEMS_A_CALL))])
+        one.times.clear()
+    for number in range(ROUNDS):
+        for one in contenders[number % len(contenders) :] + contenders[: number % len(contenders)]:
+            added = item(size + number)
+            await one.timed("add", lambda one=one, added=added: one.session.add_items([added]))  # type: ignore[misc]
+            newest = await one.timed("last 10", lambda one=one: one.session.get_items(limit=10))  # type: ignore[misc]
+            assert len(newest) == 10
+            assert newest[-1] == added
+    for one in contenders:
+        start = time.perf_counter()
+        await asyncio.gather(*(_writer(one.session, size + ROUNDS * (number + 1)) for number in range(WRITERS)))
+        one.times[f"add, {WRITERS} at once"] = [(time.perf_counter() - start) * 1e3 / ROUNDS]
+
+
+async def _writer(session: SessionABC, first: int) -> None:
+    for number in range(ROUNDS // WRITERS):
+        await session.add_items([item(first + number)])
+
+
+def report(medians: dict[str, dict[int, list[float]]], contenders: list[Contender], sizes: list[int]) -> None:
+    print(f"\n{'median in ms':<16}{'messages':>10}" + "".join(f"{one.name:>21}" for one in contenders), end="")
+    print("   the first beside the second, goal: at most 1, below it from 1,000 on")
+    for what, by_size in medians.items():
+        for size in sizes:
+            ratio = by_size[size][0] / by_size[size][1]
+            verdict = "ok" if ratio < 1 or (ratio <= 1 and size < 1_000) else "missed"
+            print(f"{what:<16}{size:>10,}" + "".join(f"{took:>21.3f}" for took in by_size[size]), end="")
+            print(f"   {ratio:.2f} {verdict}")
+    print(f"\nGrowth with the thread; goal: at most {GOAL_GROWTH:g} times")
+    for place, one in enumerate(contenders):
+        for what, by_size in medians.items():
+            growth = by_size[sizes[-1]][place] / by_size[sizes[0]][place]
+            verdict = "ok" if growth <= GOAL_GROWTH else "missed"
+            print(f"{one.name}: {what}: {growth:.2f} times from {sizes[0]:,} to {sizes[-1]:,} messages, {verdict}")
+
+
+async def run(folder: Path, sizes: list[int]) -> None:
+    contenders = [ours(folder, "full"), theirs(folder), ours(folder, "normal")]
+    print(f"commonplace {commonplace.__version__}, openai-agents {version('openai-agents')}; {ROUNDS} rounds a size")
+    for one in contenders:
+        print(f"{one.name}: {one.durability}")
+    medians: dict[str, dict[int, list[float]]] = {}
+    for size in sizes:
+        await measure(contenders, size)
+        for what in contenders[0].times:
+            medians.setdefault(what, {})[size] = [one.median(what) for one in contenders]
+    report(medians, contenders, sizes)
+    for one in contenders:
+        one.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--folder", help="where the files are made, for another disk (default: the temporary folder)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        asyncio.run(run(Path(folder), sorted(arguments.sizes)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""A `Session` of the OpenAI Agents SDK: `Runner.run(agent, "hello", session=CommonplaceSession(space, "chat-1"))`.
+
+A session is a thread, and its items are the thread's messages: every item comes back as it was put in, in the order in
+which it was, and is found by search, recalled, undone and exported as any other message is.
+
+Needs `pip install 'commonplace[openai-agents]'`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, NotFound
+from commonplace.space.messages import Message
+from commonplace.space.space import Space
+from commonplace.space.threads import Threads
+from commonplace.space.timeline import MAX_PAGE
+
+try:
+    from agents.memory import SessionABC, SessionSettings
+except ImportError as error:
+    raise ConfigurationError(
+        "the OpenAI Agents SDK is not installed, or too old; run: pip install 'commonplace[openai-agents]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from agents.items import TResponseInputItem
+
+__all__ = ["CommonplaceSession"]
+
+T = TypeVar("T")
+
+
+class HasSpace(Protocol):
+    """Such as an agent's memory."""
+
+    @property
+    def space(self) -> Space: ...
+
+
+class CommonplaceSession(SessionABC):
+    """One conversation, kept in a space. The thread with the session's id is made with the first item."""
+
+    def __init__(
+        self,
+        memory: Space | HasSpace,
+        session_id: str,
+        *,
+        resource: str | None = None,
+        session_settings: SessionSettings | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.session_settings = session_settings or SessionSettings()
+        self._threads = _threads_of(memory)
+        self._resource = resource
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The newest so many items, or all, oldest first."""
+        settings = self.session_settings
+        chosen = settings.limit if limit is None and settings is not None else limit
+        return await asyncio.get_running_loop().run_in_executor(None, self._items, chosen)
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Save items, all or none, after those that are there."""
+        if items:
+            await _finished(lambda: self._add(cast(list[dict[str, Any]], items)))
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Take the newest item away; None where there is none."""
+        return await _finished(self._pop)
+
+    async def clear_session(self) -> None:
+        """Delete all items, as one commit that `Space.undo` takes back."""
+        await _finished(self._clear)
+
+    # In a worker thread
+
+    def _items(self, limit: int | None) -> list[TResponseInputItem]:
+        if limit is not None and limit <= MAX_PAGE:
+            return [_item(message) for message in self._last(limit)] if limit > 0 else []
+        items: list[TResponseInputItem] = []
+        cursor: str | None = None
+        while True:
+            try:
+                page = self._threads.messages(self.session_id, resource=self._resource, limit=MAX_PAGE, cursor=cursor)
+            except NotFound:
+                return []
+            items += map(_item, page.messages)
+            cursor = page.cursor
+            if cursor is None:
+                return items if limit is None else items[-limit:]
+
+    def _last(self, count: int) -> tuple[Message, ...]:
+        try:
+            return self._threads.messages(self.session_id, resource=self._resource, last=count).messages
+        except NotFound:
+            return ()
+
+    def _add(self, items: list[dict[str, Any]]) -> None:
+        try:
+            self._threads.add(self.session_id, items, resource=self._resource, verbatim=True)
+        except NotFound:
+            with suppress(AlreadyExists):  # another one may have just made it
+                self._threads.create(id=self.session_id, resource=self._resource)
+            self._threads.add(self.session_id, items, resource=self._resource, verbatim=True)
+
+    def _pop(self) -> TResponseInputItem | None:
+        while newest := self._last(1):
+            # Of several that pop at once, the one whose deletion was a commit has taken it.
+            if self._threads.delete_messages([newest[0].id], resource=self._resource) is not None:
+                return _item(newest[0])
+        return None
+
+    def _clear(self) -> None:
+        try:
+            self._threads.clear(self.session_id, resource=self._resource)
+        except NotFound:
+            return
+
+
+def _threads_of(memory: object) -> Threads:
+    space = memory if isinstance(memory, Space) else getattr(memory, "space", None)
+    if not isinstance(space, Space):
+        raise InvalidInput(
+            'a session needs a space, such as book.space("user", "u-123"), or an agent\'s memory, '
+            f"not {type(memory).__name__}"
+        )
+    return space.threads
+
+
+def _item(message: Message) -> TResponseInputItem:
+    assert message.entry is not None
+    return cast("TResponseInputItem", message.entry.value)
+
+
+async def _finished(change: Callable[[], T]) -> T:
+    """Make a change in a worker thread; a caller who is cancelled still waits for how it ended.
+
+    Otherwise what comes next, such as taking the items back, could overtake it.
+    """
+    future = asyncio.get_running_loop().run_in_executor(None, change)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait({future})
+        raise

@@ -1,0 +1,61 @@
+"""Agents' memories, awaited: every call runs in a worker thread.
+
+agent_id = await commonplace.agents.aio.create_agent("Support helper")
+memory = await commonplace.agents.aio.get_agent_memory(agent_id)
+thread = await memory.create_thread("u-123")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+
+from commonplace import agents
+from commonplace.agents.memory import AgentMemory
+from commonplace.aio import AsyncSpace, _awaited
+
+
+class AsyncAgentMemory:
+    """`AgentMemory`, awaited."""
+
+    def __init__(self, wrapped: AgentMemory) -> None:
+        self._wrapped = wrapped
+
+    @property
+    def agent_id(self) -> str:
+        return self._wrapped.agent_id
+
+    @cached_property
+    def space(self) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.space)
+
+    create_thread = _awaited(AgentMemory.create_thread)
+    get_thread = _awaited(AgentMemory.get_thread)
+    list_threads = _awaited(AgentMemory.list_threads)
+    update_thread = _awaited(AgentMemory.update_thread)
+    delete_thread = _awaited(AgentMemory.delete_thread)
+    clone_thread = _awaited(AgentMemory.clone_thread)
+    save_messages = _awaited(AgentMemory.save_messages)
+    list_messages = _awaited(AgentMemory.list_messages)
+    delete_messages = _awaited(AgentMemory.delete_messages)
+    recall = _awaited(AgentMemory.recall)
+    context = _awaited(AgentMemory.context)
+    working_memory = _awaited(AgentMemory.working_memory)
+    update_working_memory = _awaited(AgentMemory.update_working_memory)
+    system_message = _awaited(AgentMemory.system_message)
+    tools = _awaited(AgentMemory.tools)
+
+
+async def create_agent(name: str) -> str:
+    """`create_agent`, awaited."""
+    return await asyncio.to_thread(agents.create_agent, name)
+
+
+async def get_agent_memory(agent_id: str) -> AsyncAgentMemory:
+    """`get_agent_memory`, awaited."""
+    return AsyncAgentMemory(await asyncio.to_thread(agents.get_agent_memory, agent_id))
+
+
+async def close_all() -> None:
+    """`close_all`, awaited."""
+    await asyncio.to_thread(agents.close_all)

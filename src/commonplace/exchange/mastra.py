@@ -1,0 +1,315 @@
+"""Taking over a Mastra memory: the threads, messages and working memories of its LibSQL file, with ids and times.
+
+What is there already stays as it is, so an import that was cut off, or is repeated, goes on and doubles nothing. A row
+that cannot be read is left out and told of; it never stops the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from commonplace.backends.sqlite.foreign import ForeignTables, open_foreign
+from commonplace.checks import JSON, Namespace
+from commonplace.entry import SEPARATOR, Draft
+from commonplace.errors import InvalidInput
+from commonplace.filters import equal
+from commonplace.limits import Limits
+from commonplace.space.conversation import check_id, check_object, check_title, thread_draft
+from commonplace.space.keys import MESSAGE, THREAD, WORKING
+from commonplace.space.messages import Incoming, Numbering, incoming, thread_of_key
+from commonplace.space.times import microseconds
+from commonplace.space.working import thread_key
+from commonplace.store import Progress, Store, Transaction
+
+T = TypeVar("T")
+
+THREADS, MESSAGES, RESOURCES = "mastra_threads", "mastra_messages", "mastra_resources"
+ROWS_A_COMMIT = 500
+MAX_REASONS = 10
+_MILLISECONDS_FROM = 100_000_000_000
+"""A number of seconds this large would be the year 5138."""
+
+_THREAD_FIELDS = ("id", "resourceId", "title", "metadata", "createdAt", "updatedAt")
+_MESSAGE_FIELDS = ("id", "threadId", "content", "role", "type", "createdAt")
+_RESOURCE_FIELDS = ("id", "workingMemory")
+
+
+@dataclass(frozen=True, slots=True)
+class MastraImport:
+    """What came in, what was there already, and what could not."""
+
+    threads: int = 0
+    messages: int = 0
+    working_memories: int = 0
+    kept: int = 0
+    differing: int = 0
+    """Of those kept, how many are not the same in the file."""
+    left_out: int = 0
+    """System messages, which are not stored."""
+    damaged: int = 0
+    reasons: tuple[str, ...] = ()
+    """Of the first damaged rows."""
+
+
+def import_mastra(
+    store: Store,
+    namespace: Namespace,
+    path: Path,
+    *,
+    limits: Limits | None = None,
+    actor: str | None = None,
+    progress: Progress | None = None,
+) -> MastraImport:
+    """Read a Mastra `memory.db` into a namespace, in commits of some hundred rows."""
+    with open_foreign(path) as tables:
+        if not tables.columns(THREADS) or not tables.columns(MESSAGES):
+            raise InvalidInput(
+                f"{path} is no Mastra memory: it has no tables {THREADS} and {MESSAGES}; "
+                "give the file that its LibSQLStore writes"
+            )
+        return _Import(store, namespace, limits or Limits(), actor, progress).run(tables)
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    draft: Draft
+    working: Draft | None
+
+
+class _Import:
+    def __init__(
+        self, store: Store, namespace: Namespace, limits: Limits, actor: str | None, progress: Progress | None
+    ) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._limits = limits
+        self._actor = actor
+        self._progress = progress
+        self._done = 0
+        self._result = MastraImport()
+
+    def run(self, tables: ForeignTables) -> MastraImport:
+        sources = [(THREADS, _THREAD_FIELDS), (MESSAGES, _MESSAGE_FIELDS), (RESOURCES, _RESOURCE_FIELDS)]
+        present = {table: _columns(tables, table, fields) for table, fields in sources if tables.columns(table)}
+        total = sum(tables.count(table) for table in present)
+        for table, columns in present.items():
+            read, write = self._steps(table)
+            rows = tables.rows(table, columns)
+            while batch := [*islice(rows, ROWS_A_COMMIT)]:
+                write([checked for row in batch for checked in self._checked(table, row, read)])
+                self._done += len(batch)
+                if self._progress is not None:
+                    self._progress(self._done, total, "rows")
+        return self._result
+
+    def _steps(self, table: str) -> tuple[Callable[[Mapping[str, Any]], Any], Callable[[list[Any]], None]]:
+        if table == THREADS:
+            return self._read_thread, self._write_threads
+        if table == MESSAGES:
+            return self._read_message, self._write_messages
+        return self._read_resource, self._write_working
+
+    def _checked(self, table: str, row: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
+        """What a row says, or nothing where it is damaged."""
+        try:
+            found = read({name: _text(value) for name, value in row.items()})
+        except (InvalidInput, UnicodeDecodeError) as error:
+            self._damaged(f"{table} {_shown(row.get('id'))}: {error}")
+            return
+        if found is not None:
+            yield found
+
+    def _damaged(self, reason: str) -> None:
+        reasons = (*self._result.reasons, reason)[:MAX_REASONS]
+        self._count(damaged=1)
+        self._result = replace(self._result, reasons=reasons)
+
+    def _count(self, **more: int) -> None:
+        present = {name: getattr(self._result, name) + count for name, count in more.items()}
+        self._result = replace(self._result, **present)
+
+    # Reading
+
+    def _read_thread(self, row: Mapping[str, Any]) -> _Thread:
+        id, resource = check_id("id", row["id"]), check_id("resourceId", row["resourceId"])
+        metadata = _object("metadata", row["metadata"], self._limits)
+        working = metadata.pop("workingMemory", None)
+        fields = {name: field for name, field in metadata.items() if field is not None}
+        draft = thread_draft(id, resource, check_title(row["title"] or None), fields)
+        created = _time("createdAt", row["createdAt"])
+        updated = created if row["updatedAt"] is None else _time("updatedAt", row["updatedAt"])
+        return _Thread(
+            replace(draft, created_at=created, updated_at=updated),
+            self._working(thread_key(id), resource, id, working) if working else None,
+        )
+
+    def _read_message(self, row: Mapping[str, Any]) -> Incoming | None:
+        thread_id = check_id("threadId", row["threadId"])
+        message = {
+            "id": check_id("id", row["id"]),
+            "role": row["role"],
+            "content": _content(row["content"]),
+            "createdAt": _moment(row["createdAt"]),
+        }
+        if row["type"] not in (None, "v2"):
+            message["type"] = row["type"]
+        found = incoming([message], thread_id, self._limits)
+        if not found:
+            self._count(left_out=1)
+        return found[0] if found else None
+
+    def _read_resource(self, row: Mapping[str, Any]) -> Draft | None:
+        if not row["workingMemory"]:
+            return None
+        id = check_id("id", row["id"])
+        return self._working(f"resource{SEPARATOR}{id}", id, None, row["workingMemory"])
+
+    def _working(self, key: str, resource: str, thread_id: str | None, written: object) -> Draft:
+        """With a schema Mastra keeps the data as JSON in a text; without one, the text is Markdown."""
+        content = written if isinstance(written, Mapping) else _content(written)
+        if not isinstance(content, (str, Mapping)):
+            raise InvalidInput("workingMemory must be a text or an object")
+        checked = check_object("workingMemory", {"content": content}, self._limits.message_bytes)
+        attributes: dict[str, JSON] = {"resourceId": resource, "threadId": thread_id}
+        return Draft(WORKING, key, checked["content"], text="", attributes=attributes)
+
+    # Writing
+
+    def _write(self, work: Callable[[Transaction], dict[str, int]]) -> None:
+        self._count(**self._store.write(self._namespace, work, actor=self._actor)[0])
+
+    def _write_threads(self, threads: list[_Thread]) -> None:
+        def work(transaction: Transaction) -> dict[str, int]:
+            counts = {"threads": 0, "working_memories": 0, "kept": 0, "differing": 0}
+            for thread in threads:
+                known = transaction.get(THREAD, thread.draft.key)
+                if known is None:
+                    transaction.put(thread.draft)
+                    counts["threads"] += 1
+                else:
+                    counts["kept"] += 1
+                    counts["differing"] += not equal(known.attributes, thread.draft.attributes)
+                if thread.working is not None:
+                    _put_working(transaction, thread.working, counts)
+            return counts
+
+        self._write(work)
+
+    def _write_working(self, memories: list[Draft]) -> None:
+        def work(transaction: Transaction) -> dict[str, int]:
+            counts = {"working_memories": 0, "kept": 0, "differing": 0}
+            for memory in memories:
+                _put_working(transaction, memory, counts)
+            return counts
+
+        self._write(work)
+
+    def _write_messages(self, messages: list[Incoming]) -> None:
+        reasons: list[str] = []
+
+        def work(transaction: Transaction) -> dict[str, int]:
+            counts = {"messages": 0, "kept": 0, "differing": 0}
+            reasons.clear()  # a write may have to be repeated
+            numbering: dict[str, Numbering] = {}
+            for message in messages:
+                thread_id = cast(str, message.draft.attributes["threadId"])
+                known = transaction.find(MESSAGE, message.id)
+                if known is not None:
+                    counts["kept"] += 1
+                    counts["differing"] += not _is_same(message, known.key, known.value, thread_id)
+                    continue
+                thread = transaction.get(THREAD, thread_id)
+                if thread is None:
+                    reasons.append(f"{MESSAGES} {message.id}: its thread {thread_id} is not there")
+                    continue
+                at = cast(int, message.created_at)
+                key = numbering.setdefault(thread_id, Numbering(transaction, thread_id)).key(at)
+                transaction.put(message.placed(key, at, cast(str, thread.attributes["resourceId"])))
+                counts["messages"] += 1
+            return counts
+
+        self._write(work)
+        for reason in reasons:
+            self._damaged(reason)
+
+
+def _put_working(transaction: Transaction, memory: Draft, counts: dict[str, int]) -> None:
+    known = transaction.get(WORKING, memory.key)
+    if known is None:
+        transaction.put(memory)
+        counts["working_memories"] += 1
+    else:
+        counts["kept"] += 1
+        counts["differing"] += not equal(known.value, memory.value)
+
+
+def _is_same(message: Incoming, key: str, value: JSON, thread_id: str) -> bool:
+    return thread_of_key(key) == thread_id and equal(value, message.draft.value)
+
+
+# Columns and values
+
+
+def _columns(tables: ForeignTables, table: str, fields: Iterable[str]) -> dict[str, str]:
+    """Our names with the file's: `threadId` may be `thread_id` there, and what is not there reads as null."""
+    named = {column.replace("_", "").lower(): column for column in tables.columns(table)}
+    missing = [field for field in fields if field.lower() not in named]
+    if missing:
+        raise InvalidInput(f"the table {table} has no column {missing[0]}; it is of a Mastra that is not known here")
+    return {field: named[field.lower()] for field in fields}
+
+
+def _text(value: object) -> object:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _shown(id: object) -> str:
+    return id.decode(errors="replace") if isinstance(id, bytes) else repr(id)
+
+
+def _content(written: object) -> JSON:
+    """JSON where the text is some, as format 2 is; any other text as it stands."""
+    if not isinstance(written, str):
+        raise InvalidInput("content must be a text")
+    try:
+        read: JSON = json.loads(written)
+    except (ValueError, RecursionError):
+        return written
+    return read if isinstance(read, (str, list, dict)) else written
+
+
+def _object(name: str, written: object, limits: Limits) -> dict[str, JSON]:
+    if written is None or written == "":
+        return {}
+    try:
+        read = json.loads(written) if isinstance(written, str) else written
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} is no JSON") from error
+    return {} if read is None else check_object(name, read, limits.message_bytes)
+
+
+def _moment(written: object) -> datetime:
+    """A time as Mastra's versions wrote it: ISO 8601, SQLite's own form (which is UTC), or a number since 1970."""
+    if isinstance(written, (int, float)) and not isinstance(written, bool):
+        seconds = written / 1_000 if abs(written) >= _MILLISECONDS_FROM else written
+        try:
+            return datetime.fromtimestamp(seconds, UTC)
+        except (ValueError, OverflowError, OSError) as error:
+            raise InvalidInput(f"{written!r} is no time") from error
+    try:
+        found = datetime.fromisoformat(cast(str, written))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{written!r} is no time") from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _time(name: str, written: object) -> int:
+    found = microseconds(name, _moment(written))
+    assert found is not None
+    return found

@@ -1,0 +1,77 @@
+"""Titles of conversations: a local rule, the limits that every title keeps, and when a thread may be given one.
+
+A title has at most 80 characters, stands on one line, and has neither quotes nor colons. All of it is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from commonplace.checks import JSON
+from commonplace.space.message_text import searchable_text
+from commonplace.space.messages import Message
+
+MAX_CHARACTERS = 80
+MAX_SOURCE_CHARACTERS = 2_000
+"""A first message may be a pasted log; its beginning is enough, for the rule and for a model."""
+
+_CODE_BLOCK = re.compile(r"```[^`]*```")
+_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://(?:www\.)?", re.IGNORECASE)
+_MARKUP = re.compile(r"^[\s#>*+=|_~-]+|[*_~|=#]{2,}", re.MULTILINE)
+_APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
+_KEPT_APOSTROPHE = "\N{MODIFIER LETTER APOSTROPHE}"
+_QUOTES = re.compile("[\"'`´‘’‚‛“”„‟«»‹›「」『』〝〞〟＂＇]")
+_COLON_IN_NUMBER = re.compile(r"(?<=\d)[:：](?=\d)")
+_COLON = re.compile("[:：︰﹕]")
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff\ud800-\udfff]")
+_FIRST_SENTENCE = re.compile(r"(.{12,}?[.!?。！？])(?:\s|(?<=[。！？]))", re.DOTALL)
+_REASONING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"New Thread \d{4}-\d\d-\d\dT[0-9:.]+Z?")
+"""What Mastra calls a thread that was given no title."""
+
+
+def has_own_title(title: str | None) -> bool:
+    """Whether someone chose the title; a placeholder is none."""
+    return title is not None and bool(title.strip()) and _PLACEHOLDER.fullmatch(title.strip()) is None
+
+
+def local_title(text: str) -> str | None:
+    """A title by rule: the first sentence, without markup; None where the text has no words."""
+    start = _CODE_BLOCK.sub(" ", text[:MAX_SOURCE_CHARACTERS]).strip() or text[:MAX_SOURCE_CHARACTERS]
+    plain = _MARKUP.sub(" ", _ADDRESS.sub("", start)).strip()
+    sentence = _FIRST_SENTENCE.match(plain + " ")
+    return clean_title(sentence[1] if sentence else plain)
+
+
+def clean_title(text: str) -> str | None:
+    """What a rule or a model wrote, within the limits of a title; None where nothing readable is left."""
+    line = _REASONING.sub(" ", text[: 10 * MAX_SOURCE_CHARACTERS])[:MAX_SOURCE_CHARACTERS]
+    line = _UNSEEN.sub(" ", line)
+    line = _QUOTES.sub("", _APOSTROPHE.sub(_KEPT_APOSTROPHE, line))
+    line = " ".join(_COLON.sub(" ", _COLON_IN_NUMBER.sub(".", line)).split())
+    line = _shortened(line).strip(" .,;。，、-–—")
+    return line if any(character.isalnum() for character in line) else None
+
+
+def _shortened(line: str) -> str:
+    if len(line) <= MAX_CHARACTERS:
+        return line
+    cut = line[: MAX_CHARACTERS - 1]
+    # A script without spaces, or one long word, is cut where it is.
+    words = cut.rpartition(" ")[0]
+    return (words if len(words) >= MAX_CHARACTERS // 2 else cut).rstrip(" .,;-–—") + "…"
+
+
+def first_user_text(messages: Iterable[Message]) -> str | None:
+    """The words of the first user message that has any."""
+    for message in messages:
+        if message.role == "user":
+            text = searchable_text(_as_it_came(message)).strip()
+            if text:
+                return text[:MAX_SOURCE_CHARACTERS]
+    return None
+
+
+def _as_it_came(message: Message) -> dict[str, JSON]:
+    return {**message.extra, "content": message.content}

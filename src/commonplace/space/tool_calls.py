@@ -1,0 +1,148 @@
+"""Which messages belong together: a tool's call and its result, a thought and what it led to. Pure functions.
+
+A model refuses a call without its result and a result without its call, so whoever leaves messages out has to leave
+out all that belong together. Known are the shapes of `message_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from commonplace.checks import JSON
+from commonplace.space.message_text import is_item_without_role
+
+_CALLING_PARTS = ("tool_use", "server_tool_use", "mcp_tool_use")
+_RESULT_PARTS = ("tool-result", "tool-error")
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """What ties a message to others: the ids of the calls that it makes, and of those that it answers."""
+
+    calls: frozenset[str]
+    results: frozenset[str]
+    is_thought: bool
+    """Reasoning of the Responses API, which is refused without the item after it."""
+    may_follow_thought: bool
+
+    @property
+    def open_calls(self) -> frozenset[str]:
+        return self.calls - self.results
+
+    @property
+    def foreign_results(self) -> frozenset[str]:
+        return self.results - self.calls
+
+
+def ties_of(message: Mapping[str, JSON]) -> Ties:
+    found = [*_ties(message)]
+    kind = message.get("type")
+    is_item = is_item_without_role(message)
+    return Ties(
+        calls=frozenset(id for id, is_call in found if is_call),
+        results=frozenset(id for id, is_call in found if not is_call),
+        is_thought=is_item and kind == "reasoning",
+        may_follow_thought=(is_item and str(kind).endswith("_call"))
+        or (kind == "message" and message.get("role") == "assistant"),
+    )
+
+
+def _ties(message: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Each id with whether it is a call's."""
+    kind, role = message.get("type"), message.get("role")
+    if is_item_without_role(message):
+        yield from _tie(message.get("call_id"), is_call=not str(kind).endswith("_output"))
+    for call in _mappings(message.get("tool_calls")):
+        yield from _tie(call.get("id"), is_call=True)
+    if isinstance(message.get("function_call"), Mapping):  # the form before tool calls had ids: told by its name
+        yield from _tie(message["function_call"].get("name"), is_call=True)
+    if role == "tool":
+        yield from _tie(message.get("tool_call_id"), is_call=False)
+    if role == "function":
+        yield from _tie(message.get("name"), is_call=False)
+    content = message.get("content")
+    parts = content.get("parts") if isinstance(content, Mapping) else content
+    for part in (*_mappings(parts), *_mappings(message.get("parts"))):
+        yield from _part_ties(part)
+
+
+def _part_ties(part: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    kind = part.get("type")
+    kind = kind if isinstance(kind, str) else ""
+    if kind in _CALLING_PARTS:
+        yield from _tie(part.get("id"), is_call=True)
+    elif "tool_use_id" in part:
+        yield from _tie(part["tool_use_id"], is_call=False)
+    elif kind in _RESULT_PARTS:
+        yield from _tie(part.get("toolCallId"), is_call=False)
+    elif kind.startswith("tool-") or kind == "dynamic-tool":
+        # The AI SDK's own: one part that is a call first, and becomes its result.
+        inner = part.get("toolInvocation")
+        one = inner if isinstance(inner, Mapping) else part
+        yield from _tie(one.get("toolCallId"), is_call=True)
+        if str(one.get("state", "")).startswith(("result", "output-")):
+            yield from _tie(one.get("toolCallId"), is_call=False)
+
+
+def _tie(id: object, *, is_call: bool) -> Iterator[tuple[str, bool]]:
+    if isinstance(id, str):
+        yield id, is_call
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    if not isinstance(value, (list, tuple)):
+        return []
+    return [cast(Mapping[str, Any], item) for item in value if isinstance(item, Mapping)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Messages, by their places in a thread, that go together or not at all."""
+
+    places: tuple[int, ...]
+    unanswered: frozenset[str]
+    uncalled: frozenset[str]
+
+
+def bundles(ties: Sequence[Ties]) -> list[Bundle]:
+    """Bundle the messages of one thread, given in time order; a result belongs to the last call before it."""
+    leader = [*range(len(ties))]
+    answered: dict[tuple[int, str], bool] = {}
+    last_call: dict[str, int] = {}
+    uncalled: dict[int, set[str]] = {}
+    for place, one in enumerate(ties):
+        for id in one.calls:
+            last_call[id] = place
+            answered[place, id] = id in one.results
+        for id in one.foreign_results:
+            if id in last_call:
+                answered[last_call[id], id] = True
+                _join(leader, last_call[id], place)
+            else:
+                uncalled.setdefault(place, set()).add(id)
+        if one.is_thought and place + 1 < len(ties):
+            _join(leader, place, place + 1)
+    members: dict[int, list[int]] = {}
+    for place in range(len(ties)):
+        members.setdefault(_find(leader, place), []).append(place)
+    return [
+        Bundle(
+            tuple(places),
+            frozenset(id for place in places for id in ties[place].calls if not answered[place, id]),
+            frozenset(id for place in places for id in uncalled.get(place, ())),
+        )
+        for places in members.values()
+    ]
+
+
+def _find(leader: list[int], place: int) -> int:
+    while leader[place] != place:
+        place = leader[place]
+    return place
+
+
+def _join(leader: list[int], one: int, other: int) -> None:
+    first, second = sorted((_find(leader, one), _find(leader, other)))
+    leader[second] = first

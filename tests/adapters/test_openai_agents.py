@@ -1,0 +1,255 @@
+"""The Session of the OpenAI Agents SDK: what was put in comes back, in order, and an agent remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from agents.memory import SessionSettings, SQLiteSession
+from agents.memory.session import Session
+from agents.models.interface import Model
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+import commonplace
+from agents import Agent, ModelResponse, RunConfig, Runner, Usage, function_tool
+from commonplace import Forbidden, InvalidInput
+from commonplace.adapters.openai_agents import CommonplaceSession
+from doubles import WordEmbedder
+
+ITEMS: list[Any] = [
+    {"role": "user", "content": "Which day do we deploy?"},
+    {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "look it up"}]},
+    {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "runbook", "arguments": '{"of":"deploys"}'},
+    {"type": "function_call_output", "call_id": "call_1", "output": "deploys go out on Tuesdays"},
+    {"id": "__fake_id__", "type": "message", "role": "assistant", "status": "completed", "content": []},
+    {"id": "__fake_id__", "role": "system", "content": "<working_memory>kept to the letter</working_memory>"},
+    {"type": "a_type_of_next_year", "createdAt": "never", "threadId": 7},
+]
+
+
+@pytest.fixture
+def session(space):
+    return CommonplaceSession(space, "chat-1")
+
+
+@pytest.mark.promise("openai-agents-items-as-they-came")
+def test_items_come_back_as_they_were_put_in_and_in_their_order(session):
+    async def scenario() -> None:
+        await session.add_items(ITEMS[:3])
+        await session.add_items(ITEMS[3:])
+        assert await session.get_items() == ITEMS
+        assert await session.get_items(limit=2) == ITEMS[-2:]
+        assert await session.get_items(limit=0) == []
+
+    asyncio.run(scenario())
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=9),
+    lambda below: (
+        st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(["id", "role", "text"]), below, max_size=3)
+    ),
+    max_leaves=6,
+)
+names = st.sampled_from(["role", "content", "type", "id", "createdAt", "call_id", "name"])
+batches = st.lists(st.lists(st.dictionaries(names, json_values, max_size=4), max_size=4), max_size=5)
+
+
+@given(batches, st.integers(0, 6), st.integers(0, 8))
+def test_it_answers_as_the_session_of_the_sdk_does(calls, pops, limit):
+    async def run(one: Any) -> list[Any]:
+        seen = []
+        for items in calls:
+            await one.add_items(items)
+            seen.append(await one.get_items(limit=limit))
+        seen += [await one.pop_item() for _ in range(pops)]
+        seen.append(await one.get_items())
+        await one.clear_session()
+        seen += [await one.get_items(), await one.pop_item()]
+        return seen
+
+    with commonplace.open(":memory:", embedder=WordEmbedder(), background=False) as book:
+        ours = asyncio.run(run(CommonplaceSession(book.space("user", "u1"), "s")))
+    theirs = SQLiteSession("s")
+    assert ours == asyncio.run(run(theirs))
+    theirs.close()
+
+
+def test_an_agents_memory_holds_sessions_too_and_a_book_is_told_apart(book, space):
+    class Agent:
+        def __init__(self, space: commonplace.Space) -> None:
+            self.space = space
+
+    asyncio.run(CommonplaceSession(Agent(space), "s").add_items(ITEMS))
+    assert asyncio.run(CommonplaceSession(space, "s").get_items()) == ITEMS
+    with pytest.raises(InvalidInput, match=r"a session needs a space, such as book\.space\(.*not Book"):
+        CommonplaceSession(book, "s")
+
+
+def test_it_is_a_session_by_the_protocol_of_the_sdk(session):
+    assert isinstance(session, Session)
+
+
+@pytest.mark.promise("openai-agents-pop-and-clear")
+def test_the_newest_item_is_popped_and_a_cleared_session_is_empty_until_undo(session, space):
+    async def scenario() -> None:
+        await session.add_items(ITEMS)
+        assert await session.pop_item() == ITEMS[-1]
+        assert await session.get_items() == ITEMS[:-1]
+        await session.clear_session()
+        assert (await session.get_items(), await session.pop_item()) == ([], None)
+        space.undo(space.stats().commit)
+        assert await session.get_items() == ITEMS[:-1]
+
+    asyncio.run(scenario())
+
+
+def test_every_item_is_popped_once_by_many_at_the_same_time(session):
+    async def scenario() -> None:
+        await session.add_items([{"role": "user", "content": str(number)} for number in range(40)])
+        popped = await asyncio.gather(*(session.pop_item() for _ in range(45)))
+        assert sorted(int(item["content"]) for item in popped if item is not None) == list(range(40))
+
+    asyncio.run(scenario())
+
+
+def test_sessions_keep_apart_and_their_first_items_may_come_at_once(space):
+    async def scenario() -> None:
+        sessions = [CommonplaceSession(space, f"chat-{number % 2}") for number in range(8)]
+        await asyncio.gather(
+            *(one.add_items([{"role": "user", "content": str(number)}]) for number, one in enumerate(sessions))
+        )
+        for parity in (0, 1):
+            items = await sessions[parity].get_items()
+            assert sorted(int(item["content"]) % 2 for item in items) == [parity] * 4
+
+    asyncio.run(scenario())
+
+
+def test_a_limit_of_the_settings_holds_where_none_is_given(space):
+    async def scenario() -> None:
+        session = CommonplaceSession(space, "s", session_settings=SessionSettings(limit=2))
+        await session.add_items(ITEMS)
+        assert await session.get_items() == ITEMS[-2:]
+        assert await session.get_items(limit=3) == ITEMS[-3:]
+
+    asyncio.run(scenario())
+
+
+def test_more_items_than_a_page_holds_come_back(session):
+    async def scenario() -> None:
+        many = [{"role": "user", "content": str(number)} for number in range(2_300)]
+        await session.add_items(many)
+        assert await session.get_items() == many
+        assert await session.get_items(limit=1_500) == many[-1_500:]
+
+    asyncio.run(scenario())
+
+
+def test_items_are_messages_that_search_finds(session, space):
+    asyncio.run(session.add_items(ITEMS))
+    assert space.threads.get("chat-1").id == "chat-1"
+    assert [message.role for message in space.threads.messages("chat-1").messages][:4] == [
+        "user",
+        "assistant",
+        "assistant",
+        "tool",
+    ]
+    assert [hit.entry.value for hit in space.search("tuesdays", limit=1)] == [ITEMS[3]]
+
+
+def test_a_session_of_another_resource_is_refused(space):
+    asyncio.run(CommonplaceSession(space, "s", resource="ann").add_items(ITEMS[:1]))
+    other = CommonplaceSession(space, "s", resource="bob")
+    for call in (other.get_items, other.pop_item, other.clear_session, lambda: other.add_items(ITEMS[:1])):
+        with pytest.raises(Forbidden):
+            asyncio.run(call())
+
+
+def test_a_cancelled_addition_is_whole_before_the_caller_goes_on(session):
+    async def scenario() -> None:
+        task = asyncio.ensure_future(session.add_items(ITEMS))
+        await asyncio.sleep(0)  # it has begun
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await session.get_items() == ITEMS
+
+    asyncio.run(scenario())
+
+
+# With the SDK
+
+
+class ScriptedModel(Model):
+    """Answers with what a script makes of the input, and keeps what it was shown."""
+
+    def __init__(self, *script: Callable[[list[Any]], Any]) -> None:
+        self.script = list(script)
+        self.shown: list[list[Any]] = []
+
+    async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> ModelResponse:
+        items = [{"role": "user", "content": input}] if isinstance(input, str) else list(input)
+        self.shown.append(items)
+        return ModelResponse(output=[self.script.pop(0)(items)], usage=Usage(), response_id=None)
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+def says(text: str) -> ResponseOutputMessage:
+    part = ResponseOutputText(type="output_text", text=text, annotations=[])
+    return ResponseOutputMessage(id="__fake_id__", type="message", role="assistant", status="completed", content=[part])
+
+
+@pytest.mark.promise("openai-agents-remembers")
+def test_an_agent_remembers_the_first_turn_in_the_second_even_in_a_new_process(open_book):
+    @function_tool
+    def runbook(of: str) -> str:
+        return f"{of} go out on Tuesdays"
+
+    def call(items: list[Any]) -> ResponseFunctionToolCall:
+        return ResponseFunctionToolCall(
+            type="function_call", call_id="c1", name="runbook", arguments='{"of":"deploys"}'
+        )
+
+    def answer_from_memory(items: list[Any]) -> ResponseOutputMessage:
+        outputs = [item["output"] for item in items if item.get("type") == "function_call_output"]
+        return says(f"As I said: {outputs[0]}.")
+
+    model = ScriptedModel(call, lambda items: says("On Tuesdays."), answer_from_memory)
+    agent = Agent(name="A", model=model, tools=[runbook])
+    quiet = RunConfig(tracing_disabled=True)
+
+    def turn(text: str) -> str:
+        book = open_book()
+        session = CommonplaceSession(book.space("user", "u1"), "chat")
+        result = asyncio.run(Runner.run(agent, text, session=session, run_config=quiet))
+        book.close()
+        return str(result.final_output)
+
+    assert turn("When do we deploy?") == "On Tuesdays."
+    assert turn("What was that?") == "As I said: deploys go out on Tuesdays."
+    first, *between, last = model.shown[-1]
+    assert (first["content"], last["content"]) == ("When do we deploy?", "What was that?")
+    assert [item.get("type") for item in between] == ["function_call", "function_call_output", "message"]
+
+
+def test_without_the_sdk_the_error_names_the_extra():
+    code = (
+        "import sys; sys.modules['agents'] = None\n"
+        "import commonplace\n"
+        "try:\n    import commonplace.adapters.openai_agents\n"
+        "except commonplace.ConfigurationError as error:\n    print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "pip install 'commonplace[openai-agents]'" in said

@@ -1,0 +1,51 @@
+"""Agents in a folder of the test's own, with its clock and embedder; closed with the test."""
+
+from __future__ import annotations
+
+import pytest
+
+from commonplace.agents import AgentMemories, BookOptions, MemoryConfig
+
+
+@pytest.fixture
+def base(tmp_path):
+    return tmp_path / "_tables" / "agents"
+
+
+@pytest.fixture
+def open_memories(base, clock, embedder):
+    """Makes `AgentMemories`; words are its arguments, `config` those of `MemoryConfig`."""
+    opened = []
+
+    def open_one(base_folder=base, *, config=None, **options):
+        books = BookOptions(embedder=embedder, clock=clock, durability="normal", background=False)
+        place = {} if "book" in options else {"base_folder": base_folder, "options": books}
+        memories = AgentMemories(**{**place, "config": MemoryConfig(**(config or {})), **options})
+        opened.append(memories)
+        return memories
+
+    yield open_one
+    for memories in opened:
+        memories.close()
+
+
+@pytest.fixture(params=["a folder each", "one shared book"])
+def open_anywhere(request, open_memories, open_book):
+    """`open_memories` on either kind of place."""
+
+    def open_one(**options):
+        return (
+            open_memories(**options) if request.param == "a folder each" else open_memories(book=open_book(), **options)
+        )
+
+    return open_one
+
+
+@pytest.fixture
+def memories(open_anywhere):
+    return open_anywhere()
+
+
+@pytest.fixture
+def memory(memories):
+    return memories.get_agent_memory(memories.create_agent("Test agent"))

@@ -1,0 +1,306 @@
+"""Taking over a Mastra memory: everything comes in with its ids and times, once, and damage stops nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from commonplace import InvalidInput, NotFound
+from commonplace.cli import main
+from commonplace.exchange import mastra
+from commonplace.exchange.mastra import MastraImport, import_mastra
+from commonplace.space.messages import Message
+
+# As @mastra/libsql 1.23 makes them; 0.16 differs in the type of the resources' metadata (JSONB) only.
+SCHEMA = """
+CREATE TABLE mastra_threads (
+  "id" TEXT NOT NULL PRIMARY KEY, "resourceId" TEXT NOT NULL, "title" TEXT NOT NULL, "metadata" TEXT,
+  "createdAt" TEXT NOT NULL, "updatedAt" TEXT NOT NULL
+);
+CREATE TABLE mastra_messages (
+  "id" TEXT NOT NULL PRIMARY KEY, "thread_id" TEXT NOT NULL, "content" TEXT NOT NULL, "role" TEXT NOT NULL,
+  "type" TEXT NOT NULL, "createdAt" TEXT NOT NULL, "resourceId" TEXT
+);
+CREATE TABLE mastra_resources (
+  "id" TEXT NOT NULL PRIMARY KEY, "workingMemory" TEXT, "metadata" TEXT, "createdAt" TEXT NOT NULL,
+  "updatedAt" TEXT NOT NULL
+);
+"""
+AT = "2026-11-15T12:23:18.766Z"
+TIME = datetime(2026, 11, 15, 12, 23, 18, 766_000, UTC)
+LATER = "2026-11-15T12:24:00.000Z"
+TOOL = {
+    "type": "tool-invocation",
+    "toolInvocation": {"state": "result", "toolCallId": "c1", "toolName": "runbook", "args": {}, "result": "blue"},
+}
+ASKED = {"format": 2, "parts": [{"type": "text", "text": "How do we deploy?"}], "content": "How do we deploy?"}
+ANSWERED = {"format": 2, "parts": [{"type": "step-start"}, TOOL, {"type": "text", "text": "Blue/green."}]}
+
+
+class MemoryFile:
+    """A Mastra memory, written as its LibSQLStore writes it."""
+
+    def __init__(self, path: Path, schema: str = SCHEMA) -> None:
+        self.path = path
+        self.connection = apsw.Connection(str(path))
+        self.connection.execute(f"PRAGMA journal_mode = WAL; {schema}").fetchall()
+        self.connection.execute("BEGIN")
+
+    def thread(self, id: Any, resource: Any = "user-1", title: Any = "", metadata: Any = None, at: Any = AT) -> None:
+        # Since 1.0 metadata is SQLite's binary JSON.
+        self.connection.execute(
+            "INSERT INTO mastra_threads VALUES (?, ?, ?, jsonb(?), ?, ?)",
+            (id, resource, title, None if metadata is None else json.dumps(metadata), at, LATER),
+        )
+
+    def message(self, id: Any, thread: Any, content: Any, role: Any = "user", kind: Any = "v2", at: Any = AT) -> None:
+        written = json.dumps(content, ensure_ascii=False) if isinstance(content, (dict, list)) else content
+        self.connection.execute(
+            "INSERT INTO mastra_messages VALUES (?, ?, ?, ?, ?, ?, ?)", (id, thread, written, role, kind, at, "user-1")
+        )
+
+    def resource(self, id: Any, working: Any) -> None:
+        self.connection.execute("INSERT INTO mastra_resources VALUES (?, ?, jsonb('{}'), ?, ?)", (id, working, AT, AT))
+
+    def saved(self) -> Path:
+        self.connection.execute("COMMIT; BEGIN")
+        return self.path
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> MemoryFile:
+    return MemoryFile(tmp_path / "mastra.db")
+
+
+@pytest.fixture
+def take(book, space) -> Callable[..., MastraImport]:
+    return lambda path, **options: import_mastra(book.store, space.namespace, path, **options)
+
+
+def fill(memory: MemoryFile) -> Path:
+    memory.thread("t1", title="Deploys", metadata={"a": 1, "gone": None})
+    memory.thread("t2", resource="user-2")
+    memory.message("m1", "t1", ASKED)
+    memory.message("m2", "t1", ANSWERED, role="assistant")
+    memory.message("m3", "t1", {"format": 2, "parts": [{"type": "text", "text": "Thanks"}]}, at=LATER)
+    memory.message("m4", "t2", "plain text")
+    memory.resource("user-1", "# Facts\n- **Name**: Ann\n")
+    memory.resource("user-2", json.dumps({"keyContext": ["prefers tea"]}))
+    memory.resource("user-3", None)
+    return memory.saved()
+
+
+@pytest.mark.promise("mastra-import-keeps-everything")
+def test_threads_messages_and_working_memories_come_with_their_ids_and_times(memory, take, space):
+    assert take(fill(memory)) == MastraImport(threads=2, messages=4, working_memories=2)
+
+    thread = space.threads.get("t1", resource="user-1")
+    assert (thread.title, thread.metadata, thread.created_at) == ("Deploys", {"a": 1}, TIME)
+    assert thread.updated_at == datetime.fromisoformat(LATER)
+    assert space.threads.get("t2").title is None
+    messages = space.threads.messages("t1").messages
+    assert messages[:2] == (
+        Message("m1", "t1", "user-1", "user", ASKED, TIME, {}),
+        Message("m2", "t1", "user-1", "assistant", ANSWERED, TIME, {}),
+    )
+    assert [message.id for message in messages] == ["m1", "m2", "m3"]
+    assert space.threads.get_message("m4").content == "plain text"
+    assert space.threads.working.read(resource="user-1").content == "# Facts\n- **Name**: Ann\n"
+    assert space.threads.working.read(resource="user-2").content == {"keyContext": ["prefers tea"]}
+    assert space.threads.working.read(resource="user-3") is None
+    assert [hit.key for hit in space.search("blue/green", limit=1)] == ["m2"]
+
+
+@pytest.mark.promise("mastra-import-twice")
+def test_a_second_import_changes_nothing_and_takes_only_what_is_new(memory, take, space):
+    take(fill(memory))
+    before = space.stats()
+
+    assert take(memory.saved()) == MastraImport(kept=8)
+    assert space.stats() == before
+
+    memory.message("m5", "t2", "new")
+    assert take(memory.saved()) == MastraImport(messages=1, kept=8)
+
+
+@pytest.mark.promise("mastra-import-twice")
+def test_what_was_changed_here_stays_and_is_counted(memory, take, space):
+    take(fill(memory))
+    space.threads.update("t1", title="Ours")
+    space.threads.update_message("m4", content="ours")
+    space.threads.working.write("# Facts\n- **Name**: Bea", resource="user-1")
+
+    assert take(memory.saved()) == MastraImport(kept=8, differing=3)
+    assert space.threads.get("t1").title == "Ours"
+    assert space.threads.get_message("m4").content == "ours"
+
+
+@pytest.mark.promise("mastra-import-twice")
+def test_an_import_that_was_cut_off_goes_on(memory, take, space, monkeypatch):
+    monkeypatch.setattr(mastra, "ROWS_A_COMMIT", 2)
+    fill(memory)
+    seen: list[int] = []
+
+    def stop(done: int, total: int | None, label: str) -> None:
+        seen.append(done)
+        if done >= 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take(memory.path, progress=stop)
+    assert (seen, space.stats().entries) == ([2, 4], {"thread": 2, "message": 2})
+
+    steps: list[tuple[int, int | None, str]] = []
+    assert take(memory.path, progress=lambda *step: steps.append(step)).messages == 2
+    assert steps[-1] == (9, 9, "rows")
+    assert [message.id for message in space.threads.messages("t1").messages] == ["m1", "m2", "m3"]
+
+
+def test_messages_of_the_same_moment_stay_in_the_order_in_which_they_were_saved(memory, take, space):
+    memory.thread("t1")
+    for number in range(30):
+        memory.message(f"m{29 - number}", "t1", str(number))
+    take(memory.saved())
+    assert [message.content for message in space.threads.messages("t1").messages] == [str(n) for n in range(30)]
+
+
+@pytest.mark.promise("mastra-import-damage")
+def test_damaged_rows_are_told_of_and_stop_nothing(memory, take, space):
+    memory.thread("t1")
+    memory.thread("bad-time", at="yesterday")
+    memory.connection.execute("INSERT INTO mastra_threads VALUES ('bad-json', 'r', '', '{not', ?, ?)", (AT, AT))
+    memory.thread("bad-metadata", metadata=[1])
+    memory.message("m1", "t1", "kept")
+    memory.message("orphan", "nowhere", "x")
+    memory.message("no-role", "t1", "x", role="")
+    memory.message("surrogate", "t1", '{"format": 2, "parts": [{"type": "text", "text": "\\ud800"}]}')
+    memory.message("", "t1", "x")
+    memory.message("bytes", "t1", "x")
+    memory.connection.execute("UPDATE mastra_messages SET content = CAST(x'fffe41' AS TEXT) WHERE id = 'bytes'")
+    memory.message("system", "t1", "You are helpful.", role="system")
+    memory.resource("user-1", b"\xff\x00")
+
+    found = take(memory.saved())
+
+    assert (found.threads, found.messages, found.left_out, found.damaged) == (1, 1, 1, 9)
+    told = "\n".join(found.reasons)
+    for part in (
+        "mastra_threads bad-time: 'yesterday' is no time",
+        "mastra_threads bad-json: metadata is no JSON",
+        "mastra_threads bad-metadata: metadata must be an object",
+        "mastra_messages orphan: its thread nowhere is not there",
+        "mastra_messages no-role: message 1: role is required",
+        "mastra_messages surrogate: message 1 contains a lone surrogate",
+        "mastra_messages : id is required",
+        "mastra_messages bytes: 'utf-8' codec",
+        "mastra_resources user-1",
+    ):
+        assert part in told
+    assert [message.content for message in space.threads.messages("t1").messages] == ["kept"]
+
+
+def test_only_the_first_reasons_are_kept(memory, take):
+    memory.thread("t1")
+    for number in range(50):
+        memory.message(f"m{number}", "nowhere", "x")
+    found = take(memory.saved())
+    assert (found.damaged, len(found.reasons)) == (50, 10)
+
+
+def test_older_shapes_are_read_snake_case_numbers_and_texts(tmp_path, take, space):
+    memory = MemoryFile(
+        tmp_path / "old.db",
+        "CREATE TABLE mastra_threads (id TEXT, resource_id TEXT, title TEXT, metadata TEXT, created_at, updated_at);"
+        "CREATE TABLE mastra_messages (id TEXT, thread_id TEXT, content TEXT, role TEXT, type TEXT, created_at);",
+    )
+    execute = memory.connection.execute
+    working = json.dumps({"workingMemory": "# Facts\n- tea", "b": 2})
+    execute("INSERT INTO mastra_threads VALUES ('t', 'r', NULL, ?, 1700000000000, NULL)", (working,))
+    rows = [
+        ("m1", '"quoted"', "text", 1_700_000_000_000),
+        ("m2", "[1, 2", "text", "2023-11-14 22:13:20"),
+        ("m3", "42", "v2", "2023-11-14T22:13:20.5+00:00"),
+        ("m4", '[{"type": "text", "text": "part"}]', "tool-call", 1_700_000_001),
+    ]
+    for id, content, kind, at in rows:
+        execute("INSERT INTO mastra_messages VALUES (?, 't', ?, 'user', ?, ?)", (id, content, kind, at))
+
+    assert take(memory.saved()) == MastraImport(threads=1, messages=4, working_memories=1)
+
+    messages = space.threads.messages("t").messages
+    assert [(message.content, message.extra) for message in messages] == [
+        ("quoted", {"type": "text"}),
+        ("[1, 2", {"type": "text"}),
+        ("42", {}),
+        ([{"type": "text", "text": "part"}], {"type": "tool-call"}),
+    ]
+    assert [message.created_at.timestamp() - 1_700_000_000 for message in messages] == [0, 0, 0.5, 1]
+    thread = space.threads.get("t")
+    assert (thread.metadata, thread.created_at) == ({"b": 2}, messages[0].created_at)
+    assert thread.updated_at == thread.created_at
+    assert space.threads.working.read(thread="t").content == "# Facts\n- tea"
+
+
+def test_a_file_in_use_is_read_with_what_its_log_holds_and_is_not_changed(memory, take, space):
+    path = fill(memory)  # the connection is still open, and all is in the -wal
+    before = path.read_bytes()
+    assert take(path).messages == 4
+    assert path.read_bytes() == before
+
+
+# Refused
+
+
+@pytest.mark.promise("mastra-import-other-files")
+def test_what_is_no_mastra_memory_is_told_and_changes_nothing(tmp_path, take, space, book):
+    text = tmp_path / "notes.txt"
+    text.write_text("no database at all " * 100)
+    other = MemoryFile(tmp_path / "other.db", "CREATE TABLE things (id TEXT);").saved()
+    strange = MemoryFile(
+        tmp_path / "strange.db", "CREATE TABLE mastra_threads (id TEXT); CREATE TABLE mastra_messages (id TEXT);"
+    ).saved()
+    cases: list[tuple[Path, type[Exception], str]] = [
+        (text, InvalidInput, "is no SQLite database"),
+        (other, InvalidInput, "has no tables mastra_threads and mastra_messages"),
+        (strange, InvalidInput, "the table mastra_threads has no column resourceId"),
+        (tmp_path / "book.db", InvalidInput, "is a commonplace book"),
+        (tmp_path / "missing.db", NotFound, "there is no file"),
+    ]
+    for path, error, reason in cases:
+        with pytest.raises(error, match=reason):
+            take(path)
+    assert space.stats().entries == {}
+    assert not (tmp_path / "missing.db").exists()
+
+
+# The command
+
+
+def test_the_command_imports_and_says_what_came(memory, tmp_path, capsys):
+    fill(memory)
+    memory.message("orphan", "nowhere", "x")
+    memory.message("system", "t1", "You are helpful.", role="system")
+    call = ["import-mastra", str(memory.saved()), "--db", str(tmp_path / "b.db"), "--namespace", "agent/a1"]
+
+    assert main(call) == 0
+    said = capsys.readouterr()
+    assert "imported 2 threads, 4 messages, 2 working memories; 1 system message left out" in said.out
+    assert "left out: mastra_messages orphan: its thread nowhere is not there" in said.err
+
+    assert main(call) == 0
+    assert "imported 0 threads, 0 messages, 0 working memories; 8 were there already" in capsys.readouterr().out
+
+    assert main([*call, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"] == 8
+
+
+def test_the_command_makes_no_book_for_a_file_that_is_not_there(tmp_path, capsys):
+    assert main(["import-mastra", str(tmp_path / "no.db"), "--db", str(tmp_path / "b.db")]) != 0
+    assert "there is no file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

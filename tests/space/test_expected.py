@@ -1,0 +1,83 @@
+"""A change that is made only while an entry is as the caller saw it; looked at inside the write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from commonplace import Outdated, Space
+from commonplace.errors import InvalidInput
+
+NOTE = {"type": "note", "content": {"text": "tea"}, "source": "s", "confidence": 0.9}
+
+
+def fill(space: Space) -> None:
+    space.files.write("/f", "one")
+    space.records.create(**NOTE, id="r")  # type: ignore[arg-type]
+    space.threads.create("first", id="t")
+    space.threads.add("t", [{"id": "m", "role": "user", "content": "hello"}])
+    space.threads.working.write({"name": "Ana"}, resource="u")
+
+
+CHANGES: dict[tuple[str, str], Callable[[Space], object]] = {
+    ("file", "/f"): lambda space: space.files.write("/f", "two"),
+    ("record", "r"): lambda space: space.records.update("r", confidence=0.5),
+    ("thread", "t"): lambda space: space.threads.update("t", title="second"),
+    ("message", "m"): lambda space: space.threads.update_message("m", content="bye"),
+    ("working", "resource/u"): lambda space: space.threads.working.write({"city": "Bonn"}, resource="u"),
+}
+
+
+@pytest.mark.promise("expected-revision")
+@pytest.mark.parametrize(("kind", "key"), CHANGES)
+def test_a_change_is_made_at_the_expected_revision_and_refused_at_another(space: Space, kind: str, key: str) -> None:
+    fill(space)
+    change = CHANGES[kind, key]
+    change(space.expecting(kind, key, 1))
+    commit = space.stats().commit
+    with pytest.raises(Outdated, match=f"{kind} {key} is at revision 2; read it again") as refused:
+        change(space.expecting(kind, key, 1))
+    assert refused.value.revision == 2
+    assert space.stats().commit == commit
+    change(space.expecting(kind, key, 1, 2))
+
+
+@pytest.mark.promise("expected-revision")
+def test_nothing_and_anything_can_be_expected_too(space: Space) -> None:
+    with pytest.raises(Outdated, match="file /f does not exist") as refused:
+        space.expecting("file", "/f").files.append("/f", "x")
+    assert refused.value.revision == 0
+    assert space.expecting("file", "/f", 0).files.append("/f", "one").revision == 1
+    with pytest.raises(Outdated, match="file /f is at revision 1"):
+        space.expecting("file", "/f", 0).files.append("/f", "x")
+    assert space.expecting("file", "/f").files.append("/f", "two").revision == 2
+    assert space.files.read("/f") == "one\ntwo"
+
+
+def test_the_condition_may_be_on_another_entry_than_the_change(space: Space) -> None:
+    space.files.write("/plan", "x")
+    careful = space.expecting("file", "/plan", 1)
+    assert careful.records.create(**NOTE).revision == 1  # type: ignore[arg-type]
+    assert careful.files.delete("/nothing").commit is None
+    space.files.write("/plan", "y")
+    for change in (
+        lambda: careful.records.create(**NOTE),  # type: ignore[arg-type]
+        lambda: careful.files.delete("/plan"),
+        lambda: careful.threads.create(),
+        lambda: careful.undo(1),
+    ):
+        with pytest.raises(Outdated):
+            change()
+    assert space.stats().entries == {"file": 1, "record": 1}
+
+
+def test_a_repeated_creation_is_answered_though_its_condition_has_passed(space: Space) -> None:
+    careful = space.expecting("file", "/f", 0).once("k", "f")
+    first = careful.files.write("/f", "one")
+    assert careful.files.write("/f", "one") == first
+
+
+def test_an_unknown_kind_is_refused(space: Space) -> None:
+    with pytest.raises(InvalidInput, match="unknown kind 'page'"):
+        space.expecting("page", "x", 1)

@@ -1,0 +1,93 @@
+"""A creation under a caller's key is made once, however often and by however many it is asked for."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from commonplace import Space
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.space.once import KEPT_SECONDS
+from doubles import Clock, OpenBook
+
+
+def remember(space: Space, key: str, text: str = "tea", fingerprint: str = "f") -> object:
+    return space.once(key, fingerprint).records.create(type="note", content={"text": text}, source="s", confidence=0.9)
+
+
+@pytest.mark.promise("once-creation")
+def test_a_repeated_creation_gives_the_first_answer_and_makes_nothing(space: Space) -> None:
+    first = remember(space, "k")
+    commit = space.stats().commit
+    assert remember(space, "k") == first
+    assert space.stats().commit == commit
+    assert space.stats().entries == {"record": 1}
+    assert remember(space, "other key") != first
+
+
+def test_the_first_answer_comes_even_when_it_was_changed_or_deleted_since(space: Space) -> None:
+    thread = space.once("k", "f").threads.create("first")
+    space.threads.update(thread.id, title="second")
+    assert space.once("k", "f").threads.create("first").title == "first"
+    space.threads.delete(thread.id)
+    assert space.once("k", "f").threads.create("first").id == thread.id
+    assert space.stats().entries == {}
+
+
+def test_messages_are_added_once(space: Space) -> None:
+    thread = space.threads.create()
+    said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    first = space.once("k", "f").threads.add(thread.id, said)
+    assert space.once("k", "f").threads.add(thread.id, said) == first
+    assert space.threads.messages(thread.id).messages == first
+
+
+@pytest.mark.promise("once-conflict")
+def test_a_key_for_another_request_is_refused(space: Space) -> None:
+    remember(space, "k")
+    with pytest.raises(Conflict, match="used for another request; send a new one"):
+        remember(space, "k", "coffee", "g")
+    assert space.stats().entries == {"record": 1}
+
+
+def test_a_failed_creation_leaves_its_key_free(space: Space) -> None:
+    with pytest.raises(NotFound):
+        space.once("k", "f").threads.add("missing", [{"role": "user", "content": "x"}])
+    thread = space.once("k", "f").threads.create()
+    assert space.threads.get(thread.id) == thread
+
+
+def test_keys_are_of_one_namespace_and_last_a_day(open_book: OpenBook, clock: Clock) -> None:
+    book = open_book()
+    one, two = book.space("user", "one"), book.space("user", "two")
+    first = remember(one, "k")
+    assert remember(two, "k") != first
+    clock.advance(KEPT_SECONDS - 1)
+    assert remember(one, "k") == first
+    clock.advance(2)
+    assert remember(one, "k") != first
+
+
+def test_of_eight_who_ask_at_once_all_get_the_same_record(space: Space) -> None:
+    made: list[object] = []
+    threads = [threading.Thread(target=lambda: made.append(remember(space, "k"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 8
+    assert all(record == made[0] for record in made)
+    assert space.stats().entries == {"record": 1}
+
+
+def test_erased_creations_and_bad_keys_are_told(space: Space) -> None:
+    thread = space.once("k", "f").threads.create()
+    space.purge("thread", thread.id)
+    with pytest.raises(NotFound, match="erased since"):
+        space.once("k", "f").threads.create()
+    for bad in ("", " ", "a\nb", "x" * 300):
+        with pytest.raises(InvalidInput, match="idempotency key"):
+            space.once(bad, "f")
+    with pytest.raises(InvalidInput, match="cannot be made once"):
+        space.once("d", "f").threads.delete_messages(["x"])

@@ -1,0 +1,184 @@
+"""Search in conversations: threads by their messages, messages by their neighbours, speakers and times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commonplace import InvalidInput, Space, Unavailable
+from commonplace.embedding import create_embedder
+from commonplace.engine.passage_vectors import LONGEST, embed_passages
+
+FILLERS = ["morning", "lunch", "weather", "football", "music", "garden", "holiday", "train", "coffee", "book"]
+
+
+def talk(space: Space, id: str, *texts: str, at: str | None = None, **fields: Any) -> None:
+    space.threads.create(id=id, **({"resource": fields.pop("resource")} if "resource" in fields else {}))
+    dated = {} if at is None else {"createdAt": at}
+    space.threads.add(id, [{"role": "user", "content": text, **dated, **fields} for text in texts])
+
+
+def found(space: Space, query: str, **options: Any) -> list[str]:
+    return [hit.thread.id for hit in space.threads.search(query, **options)]
+
+
+@pytest.mark.promise("threads-search")
+def test_threads_are_found_best_first_with_the_messages_that_say_so(space: Space) -> None:
+    talk(space, "boats", "hello", "we rent a kayak on sunday", "the kayak is red")
+    talk(space, "food", "lunch was late", "a kayak was on the wall")
+    talk(space, "work", "the meeting is at nine")
+
+    result = space.threads.search("red kayak on sunday")
+
+    assert [hit.thread.id for hit in result][:2] == ["boats", "food"]
+    assert result[0].thread == space.threads.get("boats")
+    assert {hit.entry.text for hit in result[0].hits[:2]} == {"we rent a kayak on sunday", "the kayak is red"}
+    assert 0 < result[1].score < result[0].score <= 1
+    assert [hit.score for hit in result[0].hits] == sorted((hit.score for hit in result[0].hits), reverse=True)
+    assert result.notices == ()
+
+
+@pytest.mark.promise("threads-search")
+def test_several_messages_outweigh_one_that_is_as_good(space: Space) -> None:
+    talk(space, "twice", "garden kayak", "music", "train kayak")
+    talk(space, "once", "holiday kayak", "football", "coffee")
+    assert found(space, "kayak")[:2] == ["twice", "once"]
+
+
+def test_a_title_is_found_like_a_message(space: Space) -> None:
+    space.threads.create("The great flood of Prague", id="titled")
+    talk(space, "other", "prague is nice")
+    assert found(space, "great flood of prague")[0] == "titled"
+
+
+def test_a_limit_a_resource_and_a_deleted_thread_are_heeded(space: Space) -> None:
+    for number in range(15):
+        talk(space, f"t{number}", f"kayak {FILLERS[number % 10]}", resource="a" if number % 2 else "b")
+    assert len(found(space, "kayak")) == 10
+    assert len(found(space, "kayak", limit=15)) == 15
+    assert set(found(space, "kayak", limit=15, resource="a")) == {f"t{number}" for number in range(1, 15, 2)}
+    space.threads.delete("t3")
+    assert "t3" not in found(space, "kayak", limit=15)
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 101}, {"resource": ""}, {"now": "soon"}], ids=str)
+def test_wrong_arguments_are_refused(space: Space, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        space.threads.search("kayak", **wrong)
+
+
+def test_without_a_model_keywords_find_threads_and_a_notice_says_so(space: Space, embedder: Any) -> None:
+    talk(space, "boats", "we rent a kayak")
+    embedder.error = Unavailable("no model")
+    result = space.threads.search("kayak")
+    assert [hit.thread.id for hit in result] == ["boats"]
+    assert "no model" in result.notices[0]
+
+
+@pytest.mark.promise("search-weighs-conversation")
+def test_a_message_is_lifted_where_others_of_its_conversation_speak_for_it(space: Space) -> None:
+    talk(space, "a", "kayak morning", "lunch", "weather")
+    talk(space, "b", "kayak football", "we saw a kayak and a canoe", "kayak trip on the river")
+    hits = {hit.entry.text: hit for hit in space.search("kayak")}
+
+    alone, among = hits["kayak morning"], hits["kayak football"]
+    assert among.score > alone.score
+    assert among.parts["conversation"] > alone.parts.get("conversation", 0.0)
+    assert among.parts["keyword"] == alone.parts["keyword"]
+
+
+def test_a_single_message_and_a_file_have_no_conversation_to_speak_for_them(space: Space) -> None:
+    talk(space, "a", "kayak morning")
+    space.files.write("/a", "kayak lunch")
+    assert ["conversation" in hit.parts for hit in space.search("kayak")] == [False, False]
+
+
+@pytest.mark.promise("messages-named-speaker")
+def test_a_message_is_found_by_who_said_it_and_by_what_its_picture_shows(space: Space) -> None:
+    talk(space, "a", "I moved to the coast", name="Melanie")
+    talk(space, "b", "I moved to the coast", name="Caroline")
+    space.threads.add("b", [{"role": "user", "content": [{"type": "image", "caption": "a lighthouse at dusk"}]}])
+
+    assert space.search("where did Caroline move")[0].entry.text == "Caroline: I moved to the coast"
+    assert space.search("lighthouse")[0].entry.text == "a lighthouse at dusk"
+    assert space.threads.messages("a").messages[0].content == "I moved to the coast"
+
+
+@pytest.mark.promise("search-reads-dates")
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("kayak on 7 March 2023", "march"),
+        ("kayak two weeks ago", "april"),
+        ("kayak last year", "march"),
+        ("kayak", "april"),
+    ],
+)
+def test_a_named_time_lifts_what_is_from_then(space: Space, query: str, best: str) -> None:
+    talk(space, "march", "kayak trip", at="2023-03-07T12:00:00Z")
+    talk(space, "april", "kayak trip", at="2023-04-13T12:00:00Z")
+    talk(space, "old", "kayak trip", at="2019-04-13T12:00:00Z")
+    now = "2023-04-27T12:00:00Z"
+    if query == "kayak last year":
+        now = "2024-12-01T12:00:00Z"
+        assert set(found(space, query, now=now)[:2]) == {"march", "april"}
+    elif query == "kayak":
+        scores = [hit.score for hit in space.threads.search(query, now=now)]
+        assert scores[0] == pytest.approx(scores[-1])
+    else:
+        assert found(space, query, now=now)[0] == best
+        hit = space.search(query, now=now)[0]
+        assert (hit.entry.attributes["threadId"], hit.parts["time"]) == (best, 1.0)
+
+
+def test_a_search_of_the_past_counts_yesterday_from_then(space: Space, clock: Any) -> None:
+    from commonplace.space.times import moment
+
+    talk(space, "day", "kayak trip", at=moment(clock.now).isoformat())
+    clock.advance(86_400)
+    then = moment(clock.now)
+    clock.advance(86_400 * 30)
+    talk(space, "month", "kayak trip", at=moment(clock.now).isoformat())
+    assert "time" in space.search("kayak yesterday", as_of=then)[0].parts
+
+
+@pytest.mark.promise("passages-heard-by-sentence")
+def test_a_short_passage_is_heard_by_its_sentences_as_well(open_book: Any, embedder: Any) -> None:
+    embedder.reads_sentences = True
+    aside = "By the way my sister moved to Lyon."
+    topic = (
+        "Could you recommend a recipe for a soup with lentils and carrots and a little cumin for the weekend please? "
+    )
+    book = open_book(embedder=embedder)
+    space = book.space("user", "u1")
+    space.files.write("/a", topic + aside)
+    space.search("sister")
+    assert set(embedder.embedded) == {topic + aside, topic.strip(), aside}
+
+    mixed, plain = embed_passages(embedder, [topic + aside])[0], embedder.embed([topic + aside], purpose="passage")[0]
+    heard = embedder.embed([aside], purpose="query")[0]
+    assert float(mixed @ heard) > float(plain @ heard)
+    assert float(np.linalg.norm(mixed)) == pytest.approx(1.0)
+
+
+def test_long_passages_and_other_embedders_are_read_as_they_are(embedder: Any) -> None:
+    texts = ["One sentence stands here. " * (LONGEST // 20), "One. Two."]
+    expected = embedder.embed(texts, purpose="query")
+    assert np.array_equal(embed_passages(embedder, texts), expected)
+    embedder.reads_sentences = True
+    assert np.array_equal(embed_passages(embedder, texts), expected)
+
+
+@pytest.mark.promise("threads-search")
+def test_a_thread_that_says_much_leaves_room_for_the_others(space: Space) -> None:
+    talk(space, "much", *[f"kayak {word} {number}" for number in range(12) for word in FILLERS])
+    for number in range(9):
+        talk(space, f"little{number}", f"a long story about other things, and once about a kayak, {number}")
+    assert len(found(space, "kayak")) == 10
+
+
+def test_only_the_model_that_was_measured_with_sentences_asks_for_them() -> None:
+    asks = [getattr(create_embedder(name), "reads_sentences", False) for name in (None, "all-MiniLM-L6-v2")]
+    assert asks == [True, False]

@@ -1,0 +1,207 @@
+"""Working memory with a schema: what the merge makes must fit, and no schema can do harm."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from commonplace import Conflict, InvalidInput, TooLarge
+from commonplace.space import schemas
+from commonplace.space.schemas import Schema
+from commonplace.space.working import EMPTIED
+
+PROJECTS = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "properties": {
+        "owner": {"type": "string"},
+        "projects": {"type": "array", "items": {"$ref": "#/$defs/project"}},
+        "prefs": {"type": "object", "properties": {"style": {"enum": ["formal", "casual"]}}},
+    },
+    "$defs": {
+        "project": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    },
+}
+
+
+@pytest.fixture
+def working(space):
+    return space.threads.working
+
+
+@pytest.mark.promise("conversations-working-schema")
+def test_what_the_merge_makes_must_fit_the_schema(working):
+    schema = {**PROJECTS, "required": ["owner"]}
+    with pytest.raises(InvalidInput, match="at its top: 'owner' is a required property"):
+        working.write({"prefs": {"style": "formal"}}, schema=schema)
+    assert working.read() is None
+
+    working.write({"owner": "Ann"}, schema=schema)
+    kept = working.write({"prefs": {"style": "formal"}}, schema=schema)
+    assert kept.content == {"owner": "Ann", "prefs": {"style": "formal"}}
+    for wrong in ({"owner": None}, {"prefs": {"style": "rude"}}, {"owner": 5}):
+        with pytest.raises(InvalidInput, match="working memory does not fit its schema: "):
+            working.write(wrong, schema=schema)
+    assert working.read() == kept
+    assert working.write({"prefs": {"style": None}}, schema=schema).content == {"owner": "Ann", "prefs": {}}
+
+
+@pytest.mark.promise("conversations-working-schema")
+def test_a_refusal_names_every_field_at_fault_up_to_five(working):
+    wrong = {"owner": 5, "projects": [{"name": "a"}, {}, {"name": 7}], "prefs": {"style": "rude"}}
+    with pytest.raises(InvalidInput) as refused:
+        working.write(wrong, schema=PROJECTS)
+    assert str(refused.value) == (
+        "working memory does not fit its schema: owner: 5 is not of type 'string'; "
+        "prefs.style: 'rude' is not one of ['formal', 'casual']; projects[1]: 'name' is a required property; "
+        "projects[2].name: 7 is not of type 'string'"
+    )
+    with pytest.raises(InvalidInput) as refused:
+        working.write({"projects": ["x" * 10_000] * 100}, schema=PROJECTS)
+    assert len(str(refused.value)) < 2_000
+    assert working.read() is None
+
+
+def test_a_text_does_not_go_into_a_memory_with_a_schema(working):
+    with pytest.raises(InvalidInput, match="send an object"):
+        working.write("# Ann", schema=PROJECTS)
+
+
+@pytest.mark.promise("conversations-working-not-emptied")
+def test_an_update_that_empties_every_field_is_refused_and_one_field_may_go(working):
+    kept = working.write({"owner": "Ann", "projects": [{"name": "roof"}]}, schema=PROJECTS)
+    for empty in ({"owner": "", "projects": [], "prefs": {}}, {"owner": None, "projects": None, "prefs": None}):
+        with pytest.raises(Conflict) as refused:
+            working.write(empty, schema=PROJECTS)
+        assert str(refused.value) == EMPTIED
+    assert working.read() == kept
+    assert working.write({"owner": None, "projects": []}, schema=PROJECTS).content == {"projects": []}
+
+
+def test_the_only_field_of_a_schema_may_be_deleted(working):
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    working.write({"name": "Ann"}, schema=schema)
+    assert working.write({"name": None}, schema=schema).content == {}
+
+
+def test_data_from_before_the_schema_is_kept_and_can_be_corrected(working):
+    working.write({"owner": 5, "other": 1})
+    with pytest.raises(InvalidInput, match="owner: 5 is not of type 'string'"):
+        working.write({"prefs": {"style": "formal"}}, schema=PROJECTS)
+    now = working.write({"prefs": {"style": "formal"}, "owner": None}, schema=PROJECTS)
+    assert now.content == {"other": 1, "prefs": {"style": "formal"}}
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str | None = None
+    next: Strict | None = None
+
+
+@pytest.mark.promise("conversations-working-schema")
+def test_a_pydantic_model_is_taken_by_its_json_schema_also_a_recursive_one(working):
+    assert working.write({"next": {"name": "b", "next": {"name": "c"}}}, schema=Strict).revision == 1
+    with pytest.raises(InvalidInput, match=r"next\.next"):
+        working.write({"next": {"next": {"nmae": "x"}}}, schema=Strict)
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "message"),
+    [
+        ("object", InvalidInput, "a schema is a JSON Schema object or a pydantic model class"),
+        (dict, InvalidInput, "a schema is a JSON Schema object or a pydantic model class"),
+        ({"type": "array"}, InvalidInput, "a working memory is an object"),
+        ({"type": "objekt"}, InvalidInput, "this is no JSON Schema: type: 'objekt'"),
+        ({"$schema": 5}, InvalidInput, "this is no JSON Schema: \\$schema: 5"),
+        ({"properties": []}, InvalidInput, "this is no JSON Schema: properties"),
+        ({"properties": {"a": {"pattern": "("}}}, InvalidInput, "no JSON Schema: properties.a.pattern"),
+        ({"description": "x" * 200_000}, TooLarge, "schema has"),
+        ({"default": float("nan")}, InvalidInput, "nan"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused(working, schema, error, message):
+    with pytest.raises(error, match=message):
+        working.write({}, schema=schema)
+    assert working.read() is None
+
+
+@pytest.mark.promise("conversations-schema-is-harmless")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "http://127.0.0.1:9/schema.json"},
+        {"properties": {"a": {"$ref": "https://example.org/schema.json#/a"}}},
+        {"properties": {"a": {"$ref": "file:///etc/passwd"}}},
+        {"$id": "http://127.0.0.1:9/", "allOf": [{"$ref": "other.json"}]},
+        {"properties": {"a": {"$dynamicRef": "http://127.0.0.1:9/x"}}},
+    ],
+)
+def test_no_schema_makes_us_fetch_anything(working, schema, monkeypatch):
+    monkeypatch.setattr(socket.socket, "connect", lambda *address: pytest.fail(f"connected to {address}"))
+    with pytest.raises(InvalidInput, match="nothing is fetched"):
+        working.write({"a": 1}, schema=schema)
+
+
+@pytest.mark.promise("conversations-schema-is-harmless")
+def test_a_reference_that_was_let_in_is_not_followed_out_either(working, monkeypatch):
+    monkeypatch.setattr(schemas, "_check_references", lambda schema: None)
+    monkeypatch.setattr(socket.socket, "connect", lambda *address: pytest.fail(f"connected to {address}"))
+    with pytest.raises(InvalidInput, match="leads nowhere"):
+        working.write({"a": 1}, schema={"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}})
+
+
+@pytest.mark.promise("conversations-schema-is-harmless")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "#/$defs/none"},
+        {"$ref": "#nowhere"},
+        {"$ref": "#/required/0", "required": ["a"]},
+        {"$ref": "#/required/x", "required": ["a"]},
+        {"allOf": [{"$ref": "#/default/a"}], "default": {"a": 5}},
+        {"properties": {"b": {"multipleOf": 0.5}}},
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"$defs": {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(40)} | {"40": {}}}
+        | {"$ref": "#/$defs/0"},
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "definitions": {
+                str(n): {
+                    "$schema": "http://json-schema.org/draft-07/schema#",
+                    "allOf": [{"$ref": f"#/definitions/{n + 1}"}] * 2,
+                }
+                for n in range(40)
+            }
+            | {"40": {}},
+            "allOf": [{"$ref": "#/definitions/0"}],
+        },
+    ],
+    ids=[
+        "itself",
+        "nothing",
+        "no anchor",
+        "a text",
+        "no place",
+        "a number",
+        "beyond a float",
+        "itself twice",
+        "doubling",
+        "doubling in an older draft",
+    ],
+)
+def test_a_schema_that_leads_nowhere_or_on_and_on_is_refused_soon(working, schema):
+    began = time.monotonic()
+    with pytest.raises(InvalidInput, match=r"correct the schema|write it plainer"):
+        working.write({"a": 1, "b": 10**400}, schema=schema)
+    assert time.monotonic() - began < 10
+    assert working.read() is None
+
+
+def test_a_checked_schema_is_used_as_it_is(working):
+    schema = Schema(PROJECTS)
+    assert schema.fields == ("owner", "projects", "prefs")
+    assert working.write({"owner": "Ann"}, schema=schema).content == {"owner": "Ann"}
