@@ -59,6 +59,8 @@ class OnnxEmbedder:
             self.identity += ";normalize=false"
         self.dimensions = model.dimensions
         self.calibration = model.calibration
+        # Measured with the default model only: see engine/passage_vectors.py.
+        self.reads_sentences = model is DEFAULT_MODEL
 
     def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:
         """Give a row for each text, bit for bit the row that the text has alone."""
@@ -72,8 +74,10 @@ class OnnxEmbedder:
         if len(prefixed) == 1:
             return self._run(loaded, prefixed[0])[np.newaxis]
         vectors = np.empty((len(prefixed), self.dimensions), dtype=np.float32)
+        # Long ones first: with a long one last, the other threads would have nothing left to do beside it.
+        order = sorted(range(len(prefixed)), key=lambda row: -len(prefixed[row]))
         with ThreadPoolExecutor(_threads(), thread_name_prefix="embed") as pool:
-            for row, vector in enumerate(pool.map(lambda text: self._run(loaded, text), prefixed)):
+            for row, vector in zip(order, pool.map(lambda row: self._run(loaded, prefixed[row]), order), strict=True):
                 vectors[row] = vector
         return vectors
 

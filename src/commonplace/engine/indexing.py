@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from commonplace.checks import Namespace
 from commonplace.embedding import Embedder
 from commonplace.engine.models import Models, embed
+from commonplace.engine.passage_vectors import embed_passages
 from commonplace.errors import CommonplaceError
 from commonplace.store import Indexing, Pending, Progress, Store
 
@@ -83,6 +84,11 @@ class Indexer:
         if progress is not None:
             progress(total, total, "passages")
 
+    def try_model(self) -> None:
+        """Embed a word with the model that searches use, loading it where need be; raises where that fails."""
+        serving, _ = self._store.models()
+        embed(self._models.chosen if serving is None else self._models.for_identity(serving), ["ready"], "query")
+
     def aim(self, embedder: Embedder) -> None:
         """Make a model the one to embed with; the old vectors serve until all is done."""
         self._store.aim(embedder.identity, embedder.dimensions)
@@ -92,7 +98,7 @@ class Indexer:
         if not claimed:
             return False
         embedder = self._target()
-        vectors = embed(embedder, [passage.text for passage in claimed], "passage")
+        vectors = embed_passages(embedder, [passage.text for passage in claimed])
         self._store.index(
             embedder.identity,
             [(passage.chunk_id, vector) for passage, vector in zip(claimed, vectors, strict=True)],

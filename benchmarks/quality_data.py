@@ -1,0 +1,278 @@
+"""The sets that retrieval is measured on, read from a folder: what is stored, what is asked, and, apart, the gold.
+
+Every id is replaced by an opaque one before anything is stored: names such as `answer_17` would give the answer away.
+The gold stands in an object of its own, which only the scorer is given.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+Level = Literal["session", "turn", "document"]
+DEVELOPMENT_SHARE = 171  # of 256: two questions in three
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    id: str
+    role: str
+    text: str
+    speaker: str | None = None
+    caption: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    id: str
+    at: datetime
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    id: str
+    text: str
+    now: datetime | None = None
+    is_development: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What is stored in one namespace, and what is asked there."""
+
+    questions: tuple[Question, ...]
+    sessions: tuple[Session, ...] = ()
+    documents: tuple[Document, ...] = ()
+    searched_role: str | None = None
+    """Whose turns are ranked, where the set's own definition leaves others out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """For each level and question the ids that are to be found; `groups` names parts of the questions."""
+
+    relevant: Mapping[Level, Mapping[str, frozenset[str]]]
+    groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    name: str
+    corpora: Callable[[], Iterator[Corpus]]
+    gold: Gold
+    questions: int
+
+
+def opaque(*names: object) -> str:
+    return hashlib.sha256("\0".join(map(str, ("opaque", *names))).encode()).hexdigest()[:24]
+
+
+def is_development(dataset: str, question: str) -> bool:
+    """The split, by a hash of the set's name and the question's: the same on every machine, whatever is tuned."""
+    return hashlib.sha256(f"{dataset}:{question}".encode()).digest()[0] < DEVELOPMENT_SHARE
+
+
+# Conversations
+
+
+def longmemeval(folder: Path) -> Dataset:
+    """LongMemEval-S: each question has a haystack of its own, about 50 sessions."""
+    with gzip.open(folder / "longmemeval_s_dev100.json.gz") as file:
+        items: list[dict[str, Any]] = json.load(file)
+    sessions: dict[str, frozenset[str]] = {}
+    turns: dict[str, frozenset[str]] = {}
+    for item in items:
+        question = opaque("longmemeval", item["question_id"])
+        wanted = set(item["answer_session_ids"])
+        sessions[question] = frozenset(
+            opaque(question, number) for number, id in enumerate(item["haystack_session_ids"]) if id in wanted
+        )
+        marked = frozenset(
+            opaque(question, number, place)
+            for number, session in enumerate(item["haystack_sessions"])
+            for place, turn in enumerate(session)
+            if turn.get("has_answer") and turn["role"] == "user"
+        )
+        if marked:
+            turns[question] = marked
+    answered = frozenset(
+        opaque("longmemeval", item["question_id"]) for item in items if "_abs" not in item["question_id"]
+    )
+    gold = Gold({"session": sessions, "turn": turns}, {"without abstention": answered})
+    return Dataset("LongMemEval-S", lambda: map(_haystack, items), gold, len(items))
+
+
+def _haystack(item: dict[str, Any]) -> Corpus:
+    question = opaque("longmemeval", item["question_id"])
+    sessions = []
+    for number, (date, session) in enumerate(zip(item["haystack_dates"], item["haystack_sessions"], strict=True)):
+        turns = tuple(
+            Turn(opaque(question, number, place), turn["role"], turn["content"]) for place, turn in enumerate(session)
+        )
+        sessions.append(Session(opaque(question, number), _date(date), turns))
+    asked = Question(
+        question, item["question"], _date(item["question_date"]), is_development("longmemeval", item["question_id"])
+    )
+    return Corpus((asked,), tuple(sessions), searched_role="user")
+
+
+def _date(text: str) -> datetime:
+    return datetime.strptime(re.sub(r" \(\w+\)", "", text), "%Y/%m/%d %H:%M").replace(tzinfo=UTC)
+
+
+def locomo(folder: Path) -> Dataset:
+    """LoCoMo: two people over months; a namespace holds one pair's sessions."""
+    items: list[dict[str, Any]] = json.loads((folder / "locomo_dev5.json").read_text(encoding="utf-8"))
+    sessions: dict[str, frozenset[str]] = {}
+    turns: dict[str, frozenset[str]] = {}
+    answerable = set()
+    for item in items:
+        pair = item["sample_id"]
+        known = {turn["dia_id"] for _, talk in _talks(item) for turn in talk}
+        for number, asked in enumerate(item["qa"]):
+            named = {id for text in asked.get("evidence", ()) for id in re.findall(r"D\d+:\d+", text)} & known
+            if named:
+                question = opaque(pair, "question", number)
+                turns[question] = frozenset(opaque(pair, id) for id in named)
+                sessions[question] = frozenset(opaque(pair, id.partition(":")[0]) for id in named)
+                if asked["category"] != 5:
+                    answerable.add(question)
+    gold = Gold({"session": sessions, "turn": turns}, {"categories 1-4": frozenset(answerable)})
+    return Dataset("LoCoMo", lambda: map(_pair, items), gold, len(turns))
+
+
+def _talks(item: dict[str, Any]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    number = 1
+    while talk := item["conversation"].get(f"session_{number}"):
+        yield number, talk
+        number += 1
+
+
+def _pair(item: dict[str, Any]) -> Corpus:
+    pair, conversation = item["sample_id"], item["conversation"]
+    sessions = []
+    for number, talk in _talks(item):
+        at = datetime.strptime(conversation[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+        turns = tuple(
+            Turn(
+                opaque(pair, turn["dia_id"]),
+                "user" if turn["speaker"] == conversation["speaker_a"] else "assistant",
+                turn["text"],
+                turn["speaker"],
+                turn.get("blip_caption"),
+            )
+            for turn in talk
+        )
+        sessions.append(Session(opaque(pair, f"D{number}"), at, turns))
+    last = max(session.at for session in sessions) + timedelta(days=1)
+    questions = tuple(
+        Question(
+            opaque(pair, "question", number), asked["question"], last, is_development("locomo", f"{pair}:{number}")
+        )
+        for number, asked in enumerate(item["qa"])
+    )
+    return Corpus(questions, tuple(sessions))
+
+
+# Documents and memories
+
+
+def scifact(folder: Path) -> Dataset:
+    """BEIR SciFact: a claim is asked, the abstracts that bear on it are wanted; the judged test queries."""
+    base = folder / "scifact"
+    relevant: dict[str, set[str]] = {}
+    with (base / "qrels" / "test.tsv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            if int(row["score"]) > 0:
+                relevant.setdefault(row["query-id"], set()).add(opaque("scifact", row["corpus-id"]))
+    texts = {row["_id"]: row["text"] for row in _lines(base / "queries.jsonl")}
+    documents = tuple(
+        Document(opaque("scifact", row["_id"]), f"{row['title']}\n\n{row['text']}")
+        for row in _lines(base / "corpus.jsonl")
+    )
+    questions = tuple(
+        Question(opaque("claim", id), texts[id], is_development=is_development("scifact", id)) for id in relevant
+    )
+    gold = Gold({"document": {opaque("claim", id): frozenset(found) for id, found in relevant.items()}})
+    return Dataset("SciFact", lambda: iter([Corpus(questions, documents=documents)]), gold, len(questions))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def devbench(folder: Path) -> Dataset:
+    """DevBench: 30 memories of developers, 20 questions; a smoke test."""
+    data: dict[str, Any] = json.loads((folder / "devbench" / "devbench_dataset.json").read_text(encoding="utf-8"))
+    documents = tuple(Document(opaque("devbench", memory["id"]), memory["content"]) for memory in data["memories"])
+    by_tag: dict[str, set[str]] = {}
+    for memory in data["memories"]:
+        for tag in memory["tags"]:
+            by_tag.setdefault(tag, set()).add(opaque("devbench", memory["id"]))
+    relevant = {
+        opaque("devbench", "query", query["id"]): frozenset(
+            id for tag in query["expected_tags"] for id in by_tag.get(tag, ())
+        )
+        for query in data["queries"]
+    }
+    relevant = {question: wanted for question, wanted in relevant.items() if wanted}  # some are to find nothing
+    questions = tuple(
+        Question(id, query["question"], is_development=is_development("devbench", query["id"]))
+        for query in data["queries"]
+        if (id := opaque("devbench", "query", query["id"])) in relevant
+    )
+    corpus = Corpus(questions, documents=documents)
+    return Dataset("DevBench", lambda: iter([corpus]), Gold({"document": relevant}), len(questions))
+
+
+def precisionmembench(folder: Path) -> Dataset:
+    """PrecisionMemBench: beliefs that hold, and the queries that name which of them are relevant."""
+    base = folder / "precisionmembench"
+    beliefs: list[dict[str, Any]] = json.loads((base / "beliefs.seed.json").read_text(encoding="utf-8"))
+    cases: list[dict[str, Any]] = json.loads((base / "retrieval.cases.json").read_text(encoding="utf-8"))
+    held = [one for one in beliefs if one["user_id"] == "test-user" and not one["superseded_by"]]
+    documents = tuple(
+        Document(
+            opaque("belief", one["_id"]),
+            f"{one['canonical_name']} ({', '.join(one['aliases'])}): {one['content']}",
+        )
+        for one in held
+    )
+    known = {document.id for document in documents}
+    relevant: dict[str, frozenset[str]] = {}
+    questions = []
+    for case in cases:
+        named = case["expect"].get("relevantBeliefs", {}).get("shouldOnlyInclude", ())
+        wanted = frozenset(opaque("belief", id) for id in named) & known
+        if wanted:
+            question = opaque("case", case["caseId"])
+            relevant[question] = wanted
+            chosen = is_development("precisionmembench", case["caseId"])
+            questions.append(Question(question, case["query"], is_development=chosen))
+    corpus = Corpus(tuple(questions), documents=documents)
+    return Dataset("PrecisionMemBench", lambda: iter([corpus]), Gold({"document": relevant}), len(questions))
+
+
+DATASETS: Mapping[str, Callable[[Path], Dataset]] = {
+    "longmemeval": longmemeval,
+    "locomo": locomo,
+    "scifact": scifact,
+    "devbench": devbench,
+    "precisionmembench": precisionmembench,
+}

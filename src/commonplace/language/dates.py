@@ -1,0 +1,153 @@
+"""The times that a question names, as stretches of days: `last Tuesday`, `two weeks ago`, `in May 2023`, `2023-05-07`.
+
+English only. A stretch is a little wider than its words: people tell of a day on the days after it, and `a month ago`
+is no exact date. A word that may mean something else (`may`, `march`) counts only where a date stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from typing import NamedTuple
+
+LONGEST_QUERY = 2_000  # characters that are looked at: a question is short, and a pasted log is none
+MOST_STRETCHES = 8
+
+_COUNTED = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBERS = {**{word: number for number, word in enumerate(_COUNTED, 1)}, "a": 1, "an": 1, "couple": 2, "few": 3}
+_VAGUE = ("couple", "few")
+_DAYS_IN = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.25}
+_MARGIN_DAYS = {"day": 1, "week": 3, "month": 10, "year": 90}
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+_MONTH = (
+    r"(?:january|february|march|april|may|june|july|august|september|october|november|december"
+    r"|jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec)\b\.?"
+)
+_YEAR = r"(?:19|20)[0-9]{2}"
+_COUNT = rf"(?:a )?(?P<count>[0-9]{{1,3}}|{'|'.join(_NUMBERS)})(?: of)? (?P<unit>day|week|month|year)s?"
+_NTH = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th)?"
+
+# The first that matches a stretch of the question takes it.
+_PATTERNS = (
+    ("day", rf"\b(?P<year>{_YEAR})-(?P<number>[01][0-9])-(?P<day>[0-3][0-9])\b"),
+    ("day", rf"\b(?P<month>{_MONTH}) {_NTH}(?:,? (?P<year>{_YEAR}))?\b(?!:)"),
+    ("day", rf"\b{_NTH} (?:of )?(?P<month>{_MONTH})(?:,? (?P<year>{_YEAR}))?"),
+    ("month", rf"\b(?P<month>{_MONTH}),? (?P<year>{_YEAR})\b"),
+    (
+        "month",
+        rf"\b(?:in|during|since|early|late|mid|of|by|around|last|this) (?P<month>{_MONTH})"
+        rf"(?:,? (?:and|or|to|through|until) (?P<until>{_MONTH}))?",
+    ),
+    ("ago", rf"\b{_COUNT} (?:ago|back|earlier)\b"),
+    ("recent", rf"\b(?:last|past|previous) {_COUNT}\b"),
+    ("recent", r"\b(?:last|past|previous|this) (?P<unit>week|month|year)\b"),
+    ("near", r"\b(?P<near>yesterday|today)\b"),
+    ("weekday", rf"\b(?:last|past|this|on) (?P<weekday>{'|'.join(_WEEKDAYS)})\b"),
+    ("year", rf"\b(?:in|during|since|of) (?P<year>{_YEAR})\b"),
+)
+_HINT = rf"[0-9]|\b(?:ago|back|earlier|last|past|previous|this|today|yesterday|{_MONTH}|{'|'.join(_WEEKDAYS)})"
+_compiled = cache(re.compile)  # when first needed: most questions name no time, and few programs ask any
+
+
+class Stretch(NamedTuple):
+    """From one moment to another, both inclusive."""
+
+    start: datetime
+    end: datetime
+
+
+def stretches(query: str, now: datetime) -> list[Stretch]:
+    """The times that a question names, seen from `now`, in no particular order; none where it names none."""
+    lowered = query[:LONGEST_QUERY].lower()
+    if not _compiled(_HINT).search(lowered):
+        return []
+    found: list[Stretch] = []
+    taken: list[tuple[int, int]] = []
+    for kind, pattern in _PATTERNS:
+        for match in _compiled(pattern).finditer(lowered):
+            if any(match.start() < end and start < match.end() for start, end in taken):
+                continue
+            taken.append(match.span())
+            named = {name: text for name, text in match.groupdict().items() if text}
+            found += _stretches_of(kind, named, now)
+    return found[:MOST_STRETCHES]
+
+
+def _stretches_of(kind: str, named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+    try:
+        yield from _READERS[kind](named, now)
+    except (ValueError, OverflowError):
+        return  # the 31st of February, or a time before the calendar begins: no time that can be meant
+
+
+def _read_day(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+    month = int(named["number"]) if "number" in named else _month(named["month"])
+    start = _midnight(now).replace(year=int(named.get("year", now.year)), month=month, day=int(named["day"]))
+    if "year" not in named and start > now:
+        start = start.replace(year=start.year - 1)
+    yield Stretch(start - timedelta(days=1), start + timedelta(days=4))
+
+
+def _read_month(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+    first = _month(named["month"])
+    last = _month(named.get("until", named["month"]))
+    year = int(named.get("year", now.year if first <= now.month else now.year - 1))
+    start = _midnight(now).replace(year=year, month=first, day=1)
+    yield Stretch(start - timedelta(days=3), start + timedelta(days=38 + 31 * ((last - first) % 12)))
+
+
+def _read_ago(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+    unit = named["unit"]
+    margin = timedelta(days=_MARGIN_DAYS[unit] * (2 if named["count"] in _VAGUE else 1))
+    meant = now - timedelta(days=_count(named) * _DAYS_IN[unit])
+    yield Stretch(meant - margin, meant + margin)
+
+
+def _read_recent(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+    # `last week` may be the seven days before today or the week before this one.
+    count = _count(named) if "count" in named else 2
+    yield Stretch(now - timedelta(days=count * _DAYS_IN[named["unit"]] + 1), now + timedelta(days=1))
+
+
+def _read_near(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+    start = _midnight(now) - timedelta(days=1 if named["near"] == "yesterday" else 0)
+    yield Stretch(start - timedelta(hours=12), start + timedelta(days=1, hours=12))
+
+
+def _read_weekday(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+    back = (now.weekday() - _WEEKDAYS.index(named["weekday"])) % 7 or 7
+    start = _midnight(now) - timedelta(days=back)
+    yield Stretch(start - timedelta(hours=12), start + timedelta(days=1, hours=12))
+
+
+def _read_year(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+    start = _midnight(now).replace(year=int(named["year"]), month=1, day=1)
+    yield Stretch(start, start + timedelta(days=372))
+
+
+def _count(named: Mapping[str, str]) -> int:
+    word = named["count"]
+    return _NUMBERS[word] if word in _NUMBERS else int(word)
+
+
+def _month(name: str) -> int:
+    return _MONTHS.index(name[:3]) + 1
+
+
+def _midnight(now: datetime) -> datetime:
+    return now.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+_READERS = {
+    "day": _read_day,
+    "month": _read_month,
+    "ago": _read_ago,
+    "recent": _read_recent,
+    "near": _read_near,
+    "weekday": _read_weekday,
+    "year": _read_year,
+}

@@ -1,0 +1,136 @@
+"""The quality benchmark: its measures are the official ones, it gives no answer away, and asks through the library."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _benchmarks_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def haystack(id: str, question: str, wanted: str) -> dict[str, Any]:
+    sessions = {
+        "answer_1": [wanted, "Enjoy it."],
+        "session_2": ["Which bread goes with soup?", "Rye bread does."],
+        "session_3": ["How tall is that tower?", "About ninety metres."],
+    }
+    return {
+        "question_id": id,
+        "question_type": "single-session-user",
+        "question": question,
+        "question_date": "2023/05/30 (Tue) 16:24",
+        "answer_session_ids": ["answer_1"],
+        "haystack_dates": ["2023/05/20 (Sat) 10:00", "2023/05/21 (Sun) 11:00", "2023/05/22 (Mon) 12:00"],
+        "haystack_session_ids": list(sessions),
+        "haystack_sessions": [
+            [
+                {"role": role, "content": text, "has_answer": name == "answer_1" and role == "user"}
+                for role, text in zip(("user", "assistant"), texts, strict=True)
+            ]
+            for name, texts in sessions.items()
+        ],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    items = [
+        haystack("q1", "Where did I rent a kayak?", "I rent a kayak in Brest."),
+        haystack("q2_abs", "What colour is my canoe?", "My canoe is stored in the shed."),
+    ]
+    with gzip.open(tmp_path / "longmemeval_s_dev100.json.gz", "wt", encoding="utf-8") as file:
+        json.dump(items, file)
+    return tmp_path
+
+
+def test_the_measures_are_those_of_the_sets_own_papers() -> None:
+    from quality_scores import ndcg, ndcg_any, recall, recall_all
+
+    ranking, relevant = ["x", "a", "y", "b"], frozenset("ab")
+    assert (recall_all(3)(ranking, relevant), recall_all(4)(ranking, relevant)) == (0.0, 1.0)
+    assert (recall(3)(ranking, relevant), recall(4)(ranking, relevant)) == (0.5, 1.0)
+    # LongMemEval: gains at places 2 and 4 are 1 / log2(2) and 1 / log2(4); the ideal is 1 + 1 / log2(2).
+    assert ndcg_any(10)(ranking, relevant) == pytest.approx((1 + 0.5) / 2)
+    assert ndcg(10)(ranking, relevant) == pytest.approx((1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3)))
+
+
+def test_an_interval_holds_the_mean_and_narrows_where_nothing_differs() -> None:
+    from quality_scores import interval
+
+    low, high = interval([0.0, 1.0] * 50)
+    assert low < 0.5 < high
+    assert interval([0.25] * 10) == (0.25, 0.25)
+
+
+@pytest.mark.promise("bench-hides-the-gold")
+def test_what_is_stored_tells_nothing_of_the_gold(folder: Path) -> None:
+    from quality_data import longmemeval
+
+    dataset = longmemeval(folder)
+    corpora = list(dataset.corpora())
+    assert "answer" not in repr(corpora)
+    assert "abs" not in repr([corpus.questions for corpus in corpora])
+    stored = {session.id for corpus in corpora for session in corpus.sessions}
+    assert len(stored) == 6
+    assert {id for wanted in dataset.gold.relevant["session"].values() for id in wanted} < stored
+
+
+def test_the_split_is_the_same_every_time_and_leaves_both_parts_something() -> None:
+    from quality_data import is_development
+
+    chosen = [is_development("locomo", str(number)) for number in range(300)]
+    assert chosen == [is_development("locomo", str(number)) for number in range(300)]
+    assert 150 < sum(chosen) < 250
+
+
+@pytest.mark.promise("bench-quality")
+def test_the_command_prints_every_system_with_goals_and_intervals(
+    folder: Path, tmp_path: Path, embedder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import quality
+
+    monkeypatch.setattr(quality, "create_embedder", lambda model: embedder)
+    figures = tmp_path / "figures.json"
+    code = quality.main(
+        [str(folder), "--only", "longmemeval", "--cache", str(tmp_path / "cache"), "--json", str(figures)]
+    )
+    printed = capsys.readouterr().out
+
+    whole = {
+        (figure["what"], figure["part"]): figure
+        for figure in json.loads(figures.read_text())
+        if figure["part"] == "all"
+    }
+    assert code == 0
+    assert "| what | questions | grep | BM25 | vectors | RRF | commonplace | goal |" in printed
+    assert "recall_all@k" in printed
+    assert whole["session recall_all@5", "all"]["questions"] == 2
+    assert whole["session recall_all@5, without abstention", "all"]["questions"] == 1
+    assert set(whole["session recall_all@5", "all"]["means"].values()) == {1.0}
+
+
+def test_vectors_in_the_folder_are_used_again_and_kept_apart_by_purpose(tmp_path: Path, embedder: Any) -> None:
+    from quality_cache import CachedEmbedder
+
+    first = CachedEmbedder(embedder, tmp_path).embed(["a b", "c"], purpose="passage")
+    again = CachedEmbedder(embedder, tmp_path)
+    assert (again.embed(["c", "a b"], purpose="passage") == first[::-1]).all()
+    assert (again.computed, embedder.embedded) == (0, ["a b", "c"])
+    again.embed(["c"], purpose="query")
+    assert again.computed == 1
+
+
+def test_no_module_of_the_benchmark_but_the_scorer_reads_the_gold() -> None:
+    for path in BENCHMARKS.glob("quality*.py"):
+        if path.name not in ("quality.py", "quality_data.py"):
+            assert ".gold" not in path.read_text(encoding="utf-8"), path.name
