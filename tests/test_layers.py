@@ -20,22 +20,27 @@ MAY_IMPORT = {
     "checks": {"errors"},
     "entry": {"checks", "language"},
     "filters": {"checks", "entry", "errors"},
+    "redaction": FOUNDATION,
     "store": FOUNDATION,
     "endpoint": {"errors"},
     "embedding": {"endpoint", "errors"},
     "backends": FOUNDATION | {"store"},
     "engine": FOUNDATION | {"store", "embedding"},
     "space": FOUNDATION | {"store", "engine"},
-    "exchange": FOUNDATION | {"store", "engine", "space"},
-    "book": FOUNDATION | {"store", "embedding", "backends", "engine", "space", "exchange"},
-    "aio": FOUNDATION | {"store", "embedding", "engine", "space", "book"},
-    "__init__": FOUNDATION | {"space", "book", "aio"},
-    "settings": FOUNDATION | {"embedding", "book"},
+    "exchange": FOUNDATION | {"store", "backends", "engine", "space"},
+    "book": FOUNDATION | {"redaction", "store", "embedding", "backends", "engine", "space", "exchange"},
+    "wire": FOUNDATION | {"space"},
+    "remote": FOUNDATION | {"store", "embedding", "engine", "space", "exchange", "book", "wire"},
+    "aio": FOUNDATION | {"store", "embedding", "engine", "space", "exchange", "book", "remote"},
+    "__init__": FOUNDATION | {"space", "book", "remote", "aio"},
+    "settings": FOUNDATION | {"redaction", "embedding", "book", "remote"},
     "tools": FOUNDATION | {"store", "space", "book"},
+    "agents": FOUNDATION | {"redaction", "store", "embedding", "engine", "space", "book", "aio", "settings", "tools"},
     "graph": FOUNDATION | {"endpoint", "space", "book", "tools"},
     "adapters": FOUNDATION | {"space", "book", "tools"},
-    "server": FOUNDATION | {"space", "book", "__init__", "settings", "tools"},
-    "cli": FOUNDATION | {"store", "embedding", "engine", "space", "exchange", "book", "__init__", "settings", "server"},
+    "server": FOUNDATION | {"store", "space", "exchange", "book", "wire", "__init__", "settings", "tools", "agents"},
+    "cli": FOUNDATION
+    | {"store", "embedding", "engine", "space", "exchange", "book", "__init__", "settings", "tools", "server"},
 }
 
 
@@ -92,7 +97,7 @@ def test_only_a_backend_knows_its_driver():
         f"{path.relative_to(PACKAGE)} imports {name}"
         for part, path in modules()
         for name in imported_names(path)
-        if name.split(".")[0] in ("apsw", "sqlite3") and part != "backends"
+        if name.split(".")[0] in ("apsw", "sqlite3", "psycopg", "psycopg_pool") and part != "backends"
     ]
     assert wrong == []
 

@@ -46,6 +46,6 @@ async def main() -> None:
         )
 
 
-_PATIENT = {"client_session_timeout_seconds": 60}
+_PATIENT: dict[str, Any] = {"client_session_timeout_seconds": 60}
 
 asyncio.run(main())

@@ -17,7 +17,10 @@ from commonplace.errors import (
     IsADirectory,
     NotADirectory,
     NotFound,
+    Outdated,
+    RateLimited,
     TooLarge,
+    Unauthorized,
     Unavailable,
 )
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.book import open_book as open
     from commonplace.limits import Limits
+    from commonplace.remote import connect
     from commonplace.space.space import Space
 
 __version__ = "0.1.0"
@@ -45,15 +49,20 @@ __all__ = [
     "Limits",
     "NotADirectory",
     "NotFound",
+    "Outdated",
+    "RateLimited",
     "Space",
     "TooLarge",
+    "Unauthorized",
     "Unavailable",
+    "connect",
     "open",
 ]
 
 # Imported on first use: naming the package costs a program nothing.
 _LAZY = {
     "open": ("commonplace.book", "open_book"),
+    "connect": ("commonplace.remote", "connect"),
     "Book": ("commonplace.book", "Book"),
     "Limits": ("commonplace.limits", "Limits"),
     "Space": ("commonplace.space.space", "Space"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from commonplace.checks import Namespace, check_namespace, check_text
 from commonplace.embedding import Embedder, create_embedder
@@ -15,13 +16,26 @@ from commonplace.engine.search import Searcher
 from commonplace.errors import ConfigurationError
 from commonplace.limits import Limits
 from commonplace.space.handle import Handle
+from commonplace.space.rules import Rules
 from commonplace.space.space import Space
 from commonplace.store import Progress, Store, StoreStats
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from commonplace.exchange import Exported, Imported
+    from commonplace.redaction import Redactor
+
 DEFAULT_FILE = "memory.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """How a book on a database server holds its connections. `replica_url` is a read replica for searches."""
+
+    size: int = 20
+    idle_seconds: float = 30.0
+    replica_url: str | None = None
 
 
 def default_path() -> Path:
@@ -41,16 +55,21 @@ def open_book(
     busy_seconds: float = 10.0,
     background: bool = True,
     clock: Callable[[], int] | None = None,
+    redaction: Redactor | None = None,
+    pooling: Pooling | None = None,
 ) -> Book:
     """Open a book, and create it where there is none.
 
-    `url` is a file, `:memory:`, or left out for the user's own book. `embedder` is a model's name or an object with
-    an `embed` method; left out, the default model. `make_embedder` makes those of other models by name, for a book that
-    still holds their vectors. `background=False` embeds only when someone searches.
+    `url` is a file, `:memory:`, `postgresql://…`, or left out for the user's own book. `embedder` is a model's name or
+    an object with an `embed` method; left out, the default model. `make_embedder` makes those of other models by name,
+    for a book that still holds their vectors. `background=False` embeds only when someone searches. `redaction` masks
+    secrets in all that is written, or refuses it. `pooling` is for a database server.
     """
-    store = _open_store(url, durability=durability, busy_seconds=busy_seconds, clock=clock)
+    store = _open_store(
+        url, durability=durability, busy_seconds=busy_seconds, clock=clock, pooling=pooling or Pooling()
+    )
     chosen = create_embedder(embedder) if embedder is None or isinstance(embedder, str) else embedder
-    return Book(store, Models(chosen, make_embedder), limits or Limits(), background=background)
+    return Book(store, Models(chosen, make_embedder), limits or Limits(), background=background, redaction=redaction)
 
 
 def _open_store(
@@ -59,9 +78,10 @@ def _open_store(
     durability: Literal["full", "normal"],
     busy_seconds: float,
     clock: Callable[[], int] | None,
+    pooling: Pooling,
 ) -> Store:
     if isinstance(url, str) and url.partition("://")[0] in ("postgres", "postgresql"):
-        raise ConfigurationError("PostgreSQL is not supported yet; open a file, or :memory:")
+        return _open_postgres(url, busy_seconds, clock, pooling)
     from commonplace.backends.sqlite import SQLiteStore
     from commonplace.backends.sqlite.connection import MEMORY
     from commonplace.backends.sqlite.store import system_time
@@ -77,19 +97,48 @@ def _open_store(
     return SQLiteStore(path, durability=durability, busy_seconds=busy_seconds, clock=clock or system_time)
 
 
+def _open_postgres(url: str, busy_seconds: float, clock: Callable[[], int] | None, pooling: Pooling) -> Store:
+    try:
+        from commonplace.backends.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"a book on PostgreSQL needs {error.name}: pip install 'commonplace[postgres]'"
+        ) from error
+    return PostgresStore(
+        url,
+        pool_size=pooling.size,
+        idle_seconds=pooling.idle_seconds,
+        query_seconds=busy_seconds,
+        clock=clock,
+        replica_url=pooling.replica_url,
+    )
+
+
 class Book:
     """An open store. Close it, or use it in a `with` block."""
 
-    def __init__(self, store: Store, models: Models, limits: Limits, *, background: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        models: Models,
+        limits: Limits,
+        *,
+        background: bool = True,
+        redaction: Redactor | None = None,
+    ) -> None:
         self.store = store
         self.limits = limits
+        self.redaction = redaction
         self._models = models
         self.indexer = Indexer(store, self._models, is_background=background)
         self._searcher = Searcher(store, self._models, self.indexer)
 
-    def space(self, *labels: str, actor: str | None = None) -> Space:
+    def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> Space:
         """The handle on one namespace, such as `book.space("user", "u-123")`; `actor` is noted with every write."""
-        handle = Handle(self.store, check_namespace(labels), self.indexer, actor)
+        rules = rules or Rules()
+        if self.redaction is not None:
+            rules = rules.with_screen(self.redaction.screen)
+        handle = Handle(self.store, check_namespace(labels), self.indexer, actor, rules)
         return Space(handle, self._searcher, self.limits)
 
     def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
@@ -112,6 +161,32 @@ class Book:
 
     def stats(self) -> StoreStats:
         return self.store.stats()
+
+    def export(
+        self,
+        write: Callable[[bytes], object],
+        *,
+        namespaces: Sequence[Namespace] | None = None,
+        progress: Progress | None = None,
+    ) -> Exported:
+        """Give the whole book, or some namespaces, to `write` as JSON lines that lose nothing; all of one moment."""
+        from commonplace.exchange import export_book
+
+        return export_book(self.store, write, namespaces=namespaces, progress=progress)
+
+    def import_lines(
+        self,
+        stream: BinaryIO,
+        *,
+        only: Namespace | None = None,
+        merge: bool = False,
+        actor: str | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Imported]:
+        """Take in what `export` wrote, each namespace whole or not at all and told of once it is durable."""
+        from commonplace.exchange import import_book
+
+        return import_book(self.store, stream, only=only, merge=merge, actor=actor, progress=progress)
 
     def backup(self, target: str | Path, *, progress: Progress | None = None) -> None:
         """Copy the whole book to a new file while it is in use."""

@@ -9,10 +9,13 @@ CommonplaceError
 │   ├── AlreadyExists   something has that name already
 │   ├── IsADirectory    a file was expected at that path
 │   ├── NotADirectory   a directory was expected at that path
-│   └── Ambiguous       the text to replace stands in several places
+│   ├── Ambiguous       the text to replace stands in several places
+│   └── Outdated        an entry is not at the revision that was expected; `revision` is the present one
+├── Unauthorized        a service does not know who calls; send a valid key or token
 ├── Forbidden           this handle may not do it
 ├── ConfigurationError  a setting, a file or an install step is missing or wrong
 ├── Unavailable         try again later; nothing was changed
+│   └── RateLimited     too many calls for this key; `retry_after_seconds` tells when the next is taken
 └── Corrupt             the database file is damaged; restore a backup
 
 A message says what was wrong and what to do next.
@@ -70,6 +73,18 @@ class Ambiguous(Conflict):
         self.lines = lines
 
 
+class Outdated(Conflict):
+    """An entry was changed since the caller read it; `revision` is the present one, 0 where there is none."""
+
+    def __init__(self, message: str, revision: int) -> None:
+        super().__init__(message)
+        self.revision = revision
+
+
+class Unauthorized(CommonplaceError):
+    """The credentials of a call are missing, unknown, expired or revoked."""
+
+
 class Forbidden(CommonplaceError):
     """This handle may not do that."""
 
@@ -80,6 +95,14 @@ class ConfigurationError(CommonplaceError):
 
 class Unavailable(CommonplaceError):
     """The store or a model cannot answer now; nothing was changed."""
+
+
+class RateLimited(Unavailable):
+    """This caller has used up its rate; nothing was changed."""
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Corrupt(CommonplaceError):

@@ -1,7 +1,11 @@
 """Settings from the environment: the one place where it is read. Everything below takes plain arguments.
 
-    DATABASE_URL                the book: a file; unset, memory.db in the user's data folder
+    DATABASE_URL                the book: a file or postgresql://…; unset, memory.db in the user's data folder
+    DATABASE_REPLICA_URL        a read replica of that PostgreSQL, for searches; unset, none
+    COMMONPLACE_REMOTE          the address of a service to work on in place of a book, such as http://127.0.0.1:8765
+    COMMONPLACE_KEY             the key for that service
     COMMONPLACE_NAMESPACE       the namespace, such as user/u-123 (default user/default)
+    COMMONPLACE_AGENTS          the folder of agents' memories (default _tables/agents below the working directory)
     COMMONPLACE_MODELS          the folder of embedding models
     COMMONPLACE_EMBEDDINGS_KEY  the key for an embedding endpoint
     OPENAI_API_KEY              the same, only for OpenAI's own endpoint
@@ -16,6 +20,29 @@
     DB_QUERY_TIMEOUT            how many ms a call waits for a book that others are writing to (default 30000)
     DB_MAX_POOL_SIZE            how many connections to a database server (default 20); a file needs none
     DB_IDLE_TIMEOUT             after how many ms an idle one is closed (default 30000); a file needs none
+    COMMONPLACE_HOST            where the service listens (default 127.0.0.1)
+    COMMONPLACE_PORT            at which port (default 8765)
+    COMMONPLACE_PUBLIC_URL      the address that others know the service by, where a proxy stands before it
+    COMMONPLACE_CORS_ORIGINS    the web pages that may call the service, such as https://app.example, divided by commas
+    COMMONPLACE_JWT_JWKS        the issuer's public keys for tokens: a file, or an https:// address
+    COMMONPLACE_JWT_AUDIENCE    the audience that a token must name
+    COMMONPLACE_JWT_ISSUER      the issuer that a token must name
+    COMMONPLACE_JWT_NAMESPACE   the namespace, filled from a token's claims (default user/{sub})
+    COMMONPLACE_JWT_ACTIONS     the claim that lists what a token may do; unset: read, write and delete
+    COMMONPLACE_RATE            how many calls a caller has whose key does not say, such as 100/m
+    COMMONPLACE_MAX_ENTRIES     how many entries a namespace may hold for such a caller
+    COMMONPLACE_MAX_BYTES       how many bytes it may hold for such a caller
+    COMMONPLACE_MAX_BODY_BYTES  how large a request to the service may be (default 32000000); imports may be larger
+    COMMONPLACE_MAX_REQUESTS    how many requests the service works on at once (default 1000)
+    COMMONPLACE_MAX_STREAMS     how many streams of events it keeps open (default 1000)
+    COMMONPLACE_REQUEST_SECONDS after how many seconds without an answer a request is given up (default 60)
+    COMMONPLACE_STOP_SECONDS    how long a stopping service waits for requests under way (default 30)
+    COMMONPLACE_METRICS_OPEN    true: the service's metrics need no key
+    COMMONPLACE_TRACING         true or false: send traces (default: where OTEL_EXPORTER_OTLP_ENDPOINT is set)
+    COMMONPLACE_REDACT          mask or reject secrets in what is written (default off)
+    COMMONPLACE_REDACT_KINDS    which: secrets, pii, all, or kinds by name, divided by commas (default secrets)
+    COMMONPLACE_REDACT_RULES    a TOML or JSON file with rules of your own
+    COMMONPLACE_WRAP_RESULTS    true: what a search finds is given to MCP clients marked as data, not instructions
     LOG_LEVEL                   error, warn, info or debug (default info)
     MCP_PROTOCOL_VERSION        the revision for an MCP client that names none (default 2024-11-05) or an unknown one
     MCP_DEBUG_LOG_PATH          where the MCP server writes its log as well, at LOG_LEVEL debug only
@@ -30,7 +57,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from commonplace.errors import CommonplaceError, ConfigurationError
 
@@ -41,8 +68,11 @@ if TYPE_CHECKING:
     from commonplace.checks import Namespace
     from commonplace.embedding import Embedder
     from commonplace.limits import Limits
+    from commonplace.redaction import Redactor
 
 LogLevel = Literal["error", "warn", "info", "debug"]
+Redact = Literal["off", "mask", "reject"]
+DEFAULT_NAMESPACE = "user/default"
 LARGEST_SEARCH_LIMIT = 1_000
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
@@ -52,7 +82,11 @@ class Settings:
     """What the environment says, checked; a field left out of it has its default."""
 
     database_url: str | None = None
-    namespace: str = "user/default"
+    database_replica_url: str | None = None
+    remote: str | None = None
+    remote_key: str | None = field(default=None, repr=False)
+    namespace: str = DEFAULT_NAMESPACE
+    agents_folder: Path = Path("_tables/agents")
     models_folder: Path | None = None
     embeddings_model: str | None = None
     embeddings_pooling: Literal["cls", "mean"] | None = None
@@ -67,6 +101,29 @@ class Settings:
     db_query_timeout_ms: int = 30_000
     db_max_pool_size: int = 20
     db_idle_timeout_ms: int = 30_000
+    host: str = "127.0.0.1"
+    port: int = 8765
+    public_url: str | None = None
+    cors_origins: tuple[str, ...] = ()
+    jwt_jwks: str | None = None
+    jwt_audience: str | None = None
+    jwt_issuer: str | None = None
+    jwt_namespace: str = "user/{sub}"
+    jwt_actions_claim: str | None = None
+    rate: str | None = None
+    max_entries: int | None = None
+    max_bytes: int | None = None
+    max_body_bytes: int = 32_000_000
+    max_requests: int = 1_000
+    max_streams: int = 1_000
+    request_seconds: int = 60
+    stop_seconds: int = 30
+    metrics_open: bool = False
+    tracing: bool = False
+    redact: Redact = "off"
+    redact_kinds: tuple[str, ...] = ("secrets",)
+    redact_rules: Path | None = None
+    wrap_results: bool = False
     log_level: LogLevel = "info"
     mcp_protocol_version: str | None = None
     mcp_debug_log: Path | None = None
@@ -84,9 +141,14 @@ class Settings:
             )
         folder = read.text("COMMONPLACE_MODELS")
         debug_log = read.text("MCP_DEBUG_LOG_PATH")
+        redact_rules = read.text("COMMONPLACE_REDACT_RULES")
         return cls(
             database_url=read.text("DATABASE_URL"),
-            namespace=read.namespace("COMMONPLACE_NAMESPACE", "user/default"),
+            database_replica_url=read.text("DATABASE_REPLICA_URL"),
+            remote=read.text("COMMONPLACE_REMOTE"),
+            remote_key=read.text("COMMONPLACE_KEY"),
+            namespace=read.namespace("COMMONPLACE_NAMESPACE", DEFAULT_NAMESPACE),
+            agents_folder=Path(read.text("COMMONPLACE_AGENTS") or "_tables/agents").expanduser(),
             models_folder=None if folder is None else Path(folder).expanduser().absolute(),
             embeddings_model=read.text("EMBEDDINGS_MODEL"),
             embeddings_pooling=cast(
@@ -103,6 +165,29 @@ class Settings:
             db_query_timeout_ms=read.number("DB_QUERY_TIMEOUT", 30_000, 1, 3_600_000),
             db_max_pool_size=read.number("DB_MAX_POOL_SIZE", 20, 1, 10_000),
             db_idle_timeout_ms=read.number("DB_IDLE_TIMEOUT", 30_000, 1, 86_400_000),
+            host=read.text("COMMONPLACE_HOST") or "127.0.0.1",
+            port=read.number("COMMONPLACE_PORT", 8765, 0, 65_535),
+            public_url=read.text("COMMONPLACE_PUBLIC_URL"),
+            cors_origins=read.words("COMMONPLACE_CORS_ORIGINS"),
+            jwt_jwks=read.text("COMMONPLACE_JWT_JWKS"),
+            jwt_audience=read.text("COMMONPLACE_JWT_AUDIENCE"),
+            jwt_issuer=read.text("COMMONPLACE_JWT_ISSUER"),
+            jwt_namespace=read.text("COMMONPLACE_JWT_NAMESPACE") or "user/{sub}",
+            jwt_actions_claim=read.text("COMMONPLACE_JWT_ACTIONS"),
+            rate=read.text("COMMONPLACE_RATE"),
+            max_entries=read.number("COMMONPLACE_MAX_ENTRIES", 0, 1, 10**12) or None,
+            max_bytes=read.number("COMMONPLACE_MAX_BYTES", 0, 1, 10**15) or None,
+            max_body_bytes=read.number("COMMONPLACE_MAX_BODY_BYTES", 32_000_000, 1_000, 10_000_000_000),
+            max_requests=read.number("COMMONPLACE_MAX_REQUESTS", 1_000, 1, 100_000),
+            max_streams=read.number("COMMONPLACE_MAX_STREAMS", 1_000, 0, 100_000),
+            request_seconds=read.number("COMMONPLACE_REQUEST_SECONDS", 60, 1, 86_400),
+            stop_seconds=read.number("COMMONPLACE_STOP_SECONDS", 30, 0, 3_600),
+            metrics_open=read.switch("COMMONPLACE_METRICS_OPEN") or False,
+            tracing=read.tracing(),
+            redact=cast(Redact, read.choice("COMMONPLACE_REDACT", ("off", "mask", "reject")) or "off"),
+            redact_kinds=read.words("COMMONPLACE_REDACT_KINDS") or ("secrets",),
+            redact_rules=None if redact_rules is None else Path(redact_rules).expanduser().absolute(),
+            wrap_results=read.switch("COMMONPLACE_WRAP_RESULTS") or False,
             log_level=cast(LogLevel, read.choice("LOG_LEVEL", ("error", "warn", "info", "debug")) or "info"),
             mcp_protocol_version=read.text("MCP_PROTOCOL_VERSION"),
             mcp_debug_log=None if debug_log is None else Path(debug_log).expanduser().absolute(),
@@ -114,6 +199,18 @@ class Settings:
         from commonplace.limits import Limits
 
         return Limits(record_characters=self.max_content_length, tags=self.max_tags_count)
+
+    def redaction(self) -> Redactor | None:
+        """What screens all that is written, or None; its rules are read from their file anew."""
+        if self.redact == "off":
+            return None
+        from commonplace.redaction import Redactor, load_rules
+
+        rules = () if self.redact_rules is None else load_rules(self.redact_rules)
+        try:
+            return Redactor(self.redact, kinds=self.redact_kinds, rules=rules)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"COMMONPLACE_REDACT_KINDS or COMMONPLACE_REDACT_RULES: {error}") from error
 
     @property
     def namespace_labels(self) -> Namespace:
@@ -132,6 +229,18 @@ class Settings:
         if text == ":memory:" or "://" in text:
             return None
         return Path(text).expanduser().absolute()
+
+    @property
+    def place(self) -> str:
+        """The book as people are told of it: its file, or its address without user and password."""
+        if self.book_file is not None or self.database_url is None:
+            return str(self.book_file)
+        parts = urlsplit(self.database_url)
+        return (
+            self.database_url
+            if not parts.hostname
+            else urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        )
 
     def embedder(self, model: str | None = None) -> Embedder:
         """The embedder that the settings name, or another model with the same settings; nothing is loaded yet."""
@@ -156,7 +265,11 @@ class Settings:
 
 def open_from_settings(settings: Settings, *, background: bool) -> Book:
     """Open the book that the settings name; `background` embeds what is written while the program runs."""
-    from commonplace.book import open_book
+    if settings.remote is not None:
+        from commonplace.remote import connect
+
+        return connect(settings.remote, settings.remote_key)
+    from commonplace.book import Pooling, open_book
 
     return open_book(
         settings.database_url,
@@ -164,7 +277,13 @@ def open_from_settings(settings: Settings, *, background: bool) -> Book:
         make_embedder=settings.embedder,
         limits=settings.limits,
         busy_seconds=settings.db_query_timeout_ms / 1_000,
+        pooling=Pooling(
+            size=settings.db_max_pool_size,
+            idle_seconds=settings.db_idle_timeout_ms / 1_000,
+            replica_url=settings.database_replica_url,
+        ),
         background=background,
+        redaction=settings.redaction(),
     )
 
 
@@ -188,6 +307,14 @@ class _Reader:
         if value is not None and value.lower() not in _SWITCH:
             raise ConfigurationError(f"{name} is {value!r}; it must be true or false")
         return None if value is None else _SWITCH[value.lower()]
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(word.strip() for word in (self.text(name) or "").split(",") if word.strip())
+
+    def tracing(self) -> bool:
+        told = self.switch("COMMONPLACE_TRACING")
+        endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        return any(self.text(name) for name in endpoints) if told is None else told
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         value = self.text(name)

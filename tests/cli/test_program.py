@@ -131,9 +131,9 @@ def test_a_book_that_does_not_exist_is_not_made_by_reading(run: Run, book_file: 
     assert not book_file.exists()
 
 
-def test_postgres_is_refused_clearly(run: Run) -> None:
-    refused = run("--db", "postgresql://localhost/x", "ls")
-    assert (refused.code, "PostgreSQL is not supported yet" in refused.err) == (6, True)
+def test_a_database_server_that_is_not_there_is_told_without_its_password(run: Run) -> None:
+    refused = run("--db", "postgresql://me:secret@127.0.0.1:1/x", "ls")
+    assert (refused.code, "cannot be reached" in refused.err, "secret" in refused.err) == (5, True, False)
 
 
 def test_every_error_class_has_an_exit_code_and_every_code_a_meaning() -> None:

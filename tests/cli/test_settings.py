@@ -21,6 +21,7 @@ def test_every_variable_is_read() -> None:
         {
             "DATABASE_URL": "/data/book.db",
             "COMMONPLACE_NAMESPACE": "org/acme/alpha",
+            "COMMONPLACE_AGENTS": "/agents",
             "COMMONPLACE_MODELS": "/models",
             "COMMONPLACE_EMBEDDINGS_KEY": "key-1",
             "OPENAI_API_KEY": "key-2",
@@ -35,8 +36,31 @@ def test_every_variable_is_read() -> None:
             "DB_QUERY_TIMEOUT": "1500",
             "DB_MAX_POOL_SIZE": "5",
             "DB_IDLE_TIMEOUT": "2500",
+            "COMMONPLACE_REDACT": "Mask",
+            "COMMONPLACE_REDACT_KINDS": "secrets, email",
+            "COMMONPLACE_REDACT_RULES": "/rules.toml",
+            "COMMONPLACE_WRAP_RESULTS": "yes",
             "MCP_PROTOCOL_VERSION": "2025-03-26",
             "MCP_DEBUG_LOG_PATH": "/logs/mcp.log",
+            "COMMONPLACE_MAX_BODY_BYTES": "5000",
+            "COMMONPLACE_MAX_REQUESTS": "20",
+            "COMMONPLACE_MAX_STREAMS": "0",
+            "COMMONPLACE_REQUEST_SECONDS": "9",
+            "COMMONPLACE_STOP_SECONDS": "0",
+            "COMMONPLACE_METRICS_OPEN": "true",
+            "COMMONPLACE_TRACING": "on",
+            "COMMONPLACE_HOST": "0.0.0.0",
+            "COMMONPLACE_PORT": "8080",
+            "COMMONPLACE_PUBLIC_URL": "https://memory.example",
+            "COMMONPLACE_CORS_ORIGINS": "https://a.example, https://b.example,",
+            "COMMONPLACE_JWT_JWKS": "/keys/jwks.json",
+            "COMMONPLACE_JWT_AUDIENCE": "memory",
+            "COMMONPLACE_JWT_ISSUER": "https://id.example",
+            "COMMONPLACE_JWT_NAMESPACE": "org/{org}",
+            "COMMONPLACE_JWT_ACTIONS": "scope",
+            "COMMONPLACE_RATE": "100/m",
+            "COMMONPLACE_MAX_ENTRIES": "1000",
+            "COMMONPLACE_MAX_BYTES": "2000",
             "LOG_LEVEL": "DEBUG",
             "NO_COLOR": "1",
         }
@@ -44,6 +68,7 @@ def test_every_variable_is_read() -> None:
     assert read == Settings(
         database_url="/data/book.db",
         namespace="org/acme/alpha",
+        agents_folder=Path("/agents"),
         models_folder=Path("/models"),
         embeddings_key="key-1",
         openai_key="key-2",
@@ -58,8 +83,31 @@ def test_every_variable_is_read() -> None:
         db_query_timeout_ms=1_500,
         db_max_pool_size=5,
         db_idle_timeout_ms=2_500,
+        redact="mask",
+        redact_kinds=("secrets", "email"),
+        redact_rules=Path("/rules.toml"),
+        wrap_results=True,
         mcp_protocol_version="2025-03-26",
         mcp_debug_log=Path("/logs/mcp.log"),
+        max_body_bytes=5_000,
+        max_requests=20,
+        max_streams=0,
+        request_seconds=9,
+        stop_seconds=0,
+        metrics_open=True,
+        tracing=True,
+        host="0.0.0.0",
+        port=8080,
+        public_url="https://memory.example",
+        cors_origins=("https://a.example", "https://b.example"),
+        jwt_jwks="/keys/jwks.json",
+        jwt_audience="memory",
+        jwt_issuer="https://id.example",
+        jwt_namespace="org/{org}",
+        jwt_actions_claim="scope",
+        rate="100/m",
+        max_entries=1_000,
+        max_bytes=2_000,
         log_level="debug",
         has_colors=False,
     )
@@ -67,9 +115,19 @@ def test_every_variable_is_read() -> None:
     assert read.namespace_labels == ("org", "acme", "alpha")
 
 
+def test_traces_are_on_where_a_collector_is_named_and_not_switched_off() -> None:
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    assert Settings.from_environment(endpoint).tracing
+    assert not Settings.from_environment({**endpoint, "COMMONPLACE_TRACING": "false"}).tracing
+    assert not Settings.from_environment({}).tracing
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("COMMONPLACE_MAX_BODY_BYTES", "10"),
+        ("COMMONPLACE_REQUEST_SECONDS", "0"),
+        ("COMMONPLACE_METRICS_OPEN", "perhaps"),
         ("COMMONPLACE_NAMESPACE", "user//x"),
         ("EMBEDDINGS_POOLING", "max"),
         ("EMBEDDINGS_NORMALIZE", "perhaps"),
@@ -79,7 +137,12 @@ def test_every_variable_is_read() -> None:
         ("SEARCH_MAX_LIMIT", "100000"),
         ("MAX_CONTENT_LENGTH", "1.5"),
         ("MAX_TAGS_COUNT", "²"),
+        ("COMMONPLACE_REDACT", "sometimes"),
+        ("COMMONPLACE_WRAP_RESULTS", "perhaps"),
         ("LOG_LEVEL", "loud"),
+        ("COMMONPLACE_PORT", "70000"),
+        ("COMMONPLACE_MAX_ENTRIES", "0"),
+        ("COMMONPLACE_MAX_BYTES", "much"),
     ],
 )
 def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
@@ -110,8 +173,8 @@ def test_the_openai_key_goes_to_openai_alone(model: str | None, key: str | None)
 
 
 def test_a_key_is_never_shown() -> None:
-    environ = {"COMMONPLACE_EMBEDDINGS_KEY": "secret", "OPENAI_API_KEY": "secret"}
-    assert "secret" not in repr(Settings.from_environment(environ))
+    environ = {"COMMONPLACE_EMBEDDINGS_KEY": "hidden-1", "OPENAI_API_KEY": "hidden-2"}
+    assert "hidden" not in repr(Settings.from_environment(environ))
 
 
 def test_the_book_is_opened_with_the_settings_limits(tmp_path: Path) -> None:

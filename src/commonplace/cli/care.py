@@ -60,15 +60,15 @@ def print_stats(context: Context) -> int:
 
     with context.book() as book:
         whole = book.stats()
-        own = book.space(*context.settings.namespace_labels).stats()
-    place = str(context.settings.book_file or context.settings.database_url)
+        own = book.space(*context.labels(book)).stats()
+    place = str(context.settings.remote or context.settings.place)
     if context.out.is_json:
         context.out.document(
             {
                 "book": {"path": place, **asdict(whole)},
                 "namespace": {
                     **asdict(own),
-                    "namespace": context.settings.namespace,
+                    "namespace": "/".join(own.namespace),
                     "updated_at": moment(own.updated_at),
                 },
             }
@@ -82,7 +82,7 @@ def print_stats(context: Context) -> int:
         ("passages", f"{whole.chunks:,}, {whole.vectors:,} with vectors, {whole.pending:,} waiting"),
         ("model", whole.model or "none yet; the first search or `reindex` embeds"),
         ("", ""),
-        ("namespace", context.settings.namespace),
+        ("namespace", "/".join(own.namespace)),
         ("entries", _kinds(own.entries)),
         ("former states", f"{own.former_states:,}"),
         ("last change", f"commit {own.commit}, {shown_time(moment(own.updated_at))}" if own.commit else "none yet"),
@@ -103,7 +103,7 @@ def print_namespaces(context: Context) -> int:
     prefix = parse_namespace(context.arguments.prefix) if context.arguments.prefix else ()
     with context.book() as book:
         found = _all_namespaces(book, prefix)
-        stats = [book.store.namespace_stats(namespace) for namespace in found] if context.arguments.long else []
+        stats = [book.space(*namespace).stats() for namespace in found] if context.arguments.long else []
     if context.out.is_json:
         if context.arguments.long:
             context.out.document([{**asdict(one), "namespace": "/".join(one.namespace)} for one in stats])

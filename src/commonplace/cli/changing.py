@@ -143,8 +143,8 @@ def purge_entries(context: Context) -> int:
     chosen = [bool(arguments.names), arguments.history_before is not None, arguments.all]
     if sum(chosen) != 1:
         raise InvalidInput("name what to erase: one KEY, --history-before TIME, or --all for the whole namespace")
-    place = context.settings.namespace
     with context.space() as space:
+        place = "/".join(space.namespace)
         kind: str | None = None
         key: str | None = None
         if arguments.names:

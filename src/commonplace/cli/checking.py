@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from commonplace.cli.context import Context
 from commonplace.cli.failures import NEGATIVE, OK
 from commonplace.cli.output import counted, shown_bytes
-from commonplace.errors import CommonplaceError
+from commonplace.errors import CommonplaceError, ConfigurationError
 from commonplace.settings import open_from_settings
 
 if TYPE_CHECKING:
@@ -45,6 +45,11 @@ def register(commands: Commands) -> None:
 
 
 def run(context: Context) -> int:
+    if context.settings.remote is not None:
+        raise ConfigurationError(
+            f"doctor needs the book itself and not a service ({context.settings.remote}); "
+            "run it where the book is, with --db"
+        )
     findings = []
     for finding in _findings(context):
         findings.append(finding)
@@ -82,7 +87,7 @@ def _book_findings(context: Context) -> Iterator[Finding]:
         except CommonplaceError as error:
             yield Finding("book", False, str(error))
             return
-        place = context.settings.book_file or context.settings.database_url
+        place = context.settings.place
         entries = counted(sum(stats.entries.values()), "entry", "entries")
         yield Finding("book", True, f"{place} opens: {shown_bytes(stats.bytes)}, {entries}")
         yield Finding("schema", True, f"version {stats.schema}")

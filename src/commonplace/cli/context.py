@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.output import Output
 from commonplace.cli.progress import ProgressBar
-from commonplace.errors import NotFound
-from commonplace.settings import Settings, open_from_settings
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.settings import DEFAULT_NAMESPACE, Settings, open_from_settings
 
 if TYPE_CHECKING:
     from commonplace.book import Book
+    from commonplace.checks import Namespace
     from commonplace.space.space import Space
 
 ACTOR = "cli"
@@ -32,8 +33,12 @@ class Context:
     @classmethod
     def create(cls, arguments: Any) -> Context:
         settings = Settings.from_environment(os.environ)
+        if arguments.db is not None and arguments.remote is not None:
+            raise InvalidInput("--db names a book and --remote a service; give one of them")
         if arguments.db is not None:
-            settings = replace(settings, database_url=arguments.db)
+            settings = replace(settings, database_url=arguments.db, remote=None)
+        if arguments.remote is not None:
+            settings = replace(settings, remote=arguments.remote)
         if arguments.namespace is not None:
             settings = replace(settings, namespace=arguments.namespace)
         wants_color = settings.has_colors and not arguments.no_color
@@ -41,12 +46,12 @@ class Context:
 
     @contextmanager
     def book(self, *, create: bool = False) -> Iterator[Book]:
-        """The book, opened without a thread that embeds: a short command loads no model for a write.
+        """The book or the service's, opened without a thread that embeds: a short command loads no model for a write.
 
         Only a command that writes may create it: a mistyped name must not become an empty book.
         """
         file = self.settings.book_file
-        if not create and file is not None and not file.exists():
+        if self.settings.remote is None and not create and file is not None and not file.exists():
             raise NotFound(
                 f"there is no book at {file} yet; `{self.command('add', 'some text')}` makes one, "
                 "or name another with --db"
@@ -56,9 +61,16 @@ class Context:
 
     @contextmanager
     def space(self, *, create: bool = False) -> Iterator[Space]:
-        labels = self.settings.namespace_labels
         with self.book(create=create) as book:
-            yield book.space(*labels, actor=ACTOR)
+            yield book.space(*self.labels(book), actor=ACTOR)
+
+    def labels(self, book: Book) -> Namespace:
+        """The namespace of this command: the one that is named, else that of the service's key, else the default."""
+        is_named = self.arguments.namespace is not None or self.settings.namespace != DEFAULT_NAMESPACE
+        if self.settings.remote is not None and not is_named:
+            own: Namespace = book.space().namespace
+            return own
+        return self.settings.namespace_labels
 
     def progress(self, *, in_bytes: bool = False) -> ProgressBar:
         return ProgressBar(self.out.stderr, is_shown=not self.out.is_json, in_bytes=in_bytes)
@@ -66,7 +78,11 @@ class Context:
     def command(self, *words: str) -> str:
         """A command line to type next, for the same book and namespace as this one."""
         flags = []
-        for flag, value in (("--db", self.arguments.db), ("--namespace", self.arguments.namespace)):
+        for flag, value in (
+            ("--db", self.arguments.db),
+            ("--remote", self.arguments.remote),
+            ("--namespace", self.arguments.namespace),
+        ):
             if value is not None:
                 flags += [flag, value]
         return shlex.join(["commonplace", *flags, *words])

@@ -10,6 +10,7 @@ from commonplace.errors import (
     Forbidden,
     InvalidInput,
     NotFound,
+    Unauthorized,
     Unavailable,
 )
 
@@ -26,6 +27,7 @@ _CODES: tuple[tuple[type[CommonplaceError], int], ...] = (
     (ConfigurationError, 6),
     (Corrupt, 7),
     (Forbidden, 8),
+    (Unauthorized, 8),
 )
 
 MEANINGS = {

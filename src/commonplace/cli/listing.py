@@ -13,10 +13,12 @@ from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
+    from commonplace.space.conversation import Thread
     from commonplace.space.files import FileInfo
     from commonplace.space.records import Record
 
 SHOWN_CHARACTERS = 60
+PAGE = 1_000
 
 
 def register(commands: Commands) -> None:
@@ -121,14 +123,16 @@ def _content(record: Record) -> str:
 
 
 def _list_threads(context: Context) -> None:
-    from commonplace.filters import Filter
-    from commonplace.space.conversation import thread_of
-    from commonplace.store import Scan
-
-    with context.book() as book:
-        scan = Scan(Filter(kinds=("thread",)), order="updated", descending=True, limit=context.arguments.limit)
-        page = book.store.scan(context.settings.namespace_labels, scan)
-    threads = [thread_of(entry) for entry in page.entries]
+    limit = context.arguments.limit
+    threads: list[Thread] = []
+    cursor: str | None = None
+    with context.space() as space:
+        while len(threads) < limit:
+            page = space.threads.list(limit=min(limit - len(threads), PAGE), cursor=cursor)
+            threads += page.threads
+            cursor = page.cursor
+            if cursor is None:
+                break
     if context.out.is_json:
         context.out.document(
             [
@@ -141,5 +145,5 @@ def _list_threads(context: Context) -> None:
     rows = [[thread.id, shown_time(thread.updated_at), thread.title or ""] for thread in threads]
     if rows:
         context.out.table(("id", "updated", "title"), rows)
-    if page.cursor is not None:
-        context.out.note(f"there are more than {context.arguments.limit:,}; --limit shows more of them")
+    if cursor is not None:
+        context.out.note(f"there are more than {limit:,}; --limit shows more of them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commonplace.cli.context import Context
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
 
 # Written out: the parser must not load the server for other commands. A test compares them with the server's.
-PROFILES = ("records", "files", "claude", "facts", "all")
+PROFILES = ("records", "files", "claude", "facts", "conversations", "all")
 CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
 
 
@@ -32,6 +33,9 @@ def register(commands: Commands) -> None:
         "--profile", choices=PROFILES, default="records", help="which tools the client is shown (default: records)"
     )
     parser.add_argument(
+        "--wrap-results", action="store_true", help="mark what is found as data, not instructions, for the model"
+    )
+    parser.add_argument(
         "--print-config", choices=CLIENTS, default=None, help="print the JSON for this client's settings, and exit"
     )
 
@@ -41,8 +45,9 @@ def run(context: Context) -> int:
         return print_config(context)
     from commonplace.server.mcp import run_stdio
 
+    settings = context.settings
     run_stdio(
-        context.settings,
+        replace(settings, wrap_results=settings.wrap_results or context.arguments.wrap_results),
         context.arguments.profile,
         protocol_version=context.settings.mcp_protocol_version,
         debug_file=context.settings.mcp_debug_log,
@@ -62,5 +67,7 @@ def print_config(context: Context) -> int:
         words += ["--namespace", given.namespace]
     if given.profile != "records":
         words += ["--profile", given.profile]
+    if given.wrap_results:
+        words += ["--wrap-results"]
     context.out.line(client_config(given.print_config, words))
     return 0

@@ -1,4 +1,4 @@
-"""`export`, `import` and `backup`: whole books and namespaces on their way in and out."""
+"""`export`, `import`, `import-mastra` and `backup`: whole books and namespaces on their way in and out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
@@ -18,6 +19,7 @@ from commonplace.errors import AlreadyExists, NotFound
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
     from commonplace.exchange import Imported
+    from commonplace.exchange.mastra import MastraImport
 
 GROUP = "Move and keep"
 
@@ -51,6 +53,20 @@ def register(commands: Commands) -> None:
     importing.add_argument("file", help="the file to read; - is standard input")
     importing.add_argument("--merge", action="store_true", help="add what is missing to namespaces that differ")
 
+    mastra = commands.add(
+        "import-mastra",
+        GROUP,
+        "Take over the threads, messages and working memories of a Mastra memory.db.",
+        import_mastra_file,
+        about="Reads the file of Mastra's LibSQLStore, and never writes it. Ids and times are kept. What is there\n"
+        "already stays as it is: an import that was cut off goes on, and a second one doubles nothing. Rows that\n"
+        "cannot be read are told of and left out.",
+        examples="""\
+  commonplace import-mastra memory.db
+  commonplace import-mastra mastra.db --db agent.db --namespace agent/a1b2c3d4-e5f6-7890-abcd-ef1234567890""",
+    )
+    mastra.add_argument("file", help="the memory.db to read")
+
     backup = commands.add(
         "backup",
         GROUP,
@@ -63,15 +79,13 @@ def register(commands: Commands) -> None:
 
 
 def export_lines(context: Context) -> int:
-    from commonplace.exchange import export_book
-
     arguments = context.arguments
     chosen = None if arguments.namespace is None else [context.settings.namespace_labels]
     with context.book() as book:
         if chosen is not None and chosen[0] not in book.namespaces(*chosen[0]):
             raise NotFound(f"there is no namespace {arguments.namespace}; `namespaces` lists those there are")
         with context.progress() as progress, _target(arguments.file, arguments.force, context.out.stdout) as write:
-            exported = export_book(book.store, write, namespaces=chosen, progress=progress)
+            exported = book.export(write, namespaces=chosen, progress=progress)
     if arguments.file == "-":
         return 0
     if context.out.is_json:
@@ -104,8 +118,6 @@ def _target(name: str, is_forced: bool, stdout: TextIO) -> Iterator[Callable[[by
 
 
 def import_lines(context: Context) -> int:
-    from commonplace.exchange import import_book
-
     arguments = context.arguments
     only = None if arguments.namespace is None else context.settings.namespace_labels
     outcomes = []
@@ -114,9 +126,7 @@ def import_lines(context: Context) -> int:
         context.book(create=True) as book,
         context.progress(in_bytes=True) as progress,
     ):
-        for outcome in import_book(
-            book.store, stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress
-        ):
+        for outcome in book.import_lines(stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress):
             outcomes.append(outcome)
     if context.out.is_json:
         context.out.document([_fields(outcome) for outcome in outcomes])
@@ -163,6 +173,47 @@ def _sentence(outcome: Imported) -> str:
     kept = f"{outcome.kept:,} were there already"
     differing = f", {outcome.differing:,} of them differ and stayed as they were" if outcome.differing else ""
     return f"added {counted(outcome.states, 'entry', 'entries')}; {kept}{differing}"
+
+
+def import_mastra_file(context: Context) -> int:
+    from commonplace.exchange.mastra import import_mastra
+
+    source = Path(context.arguments.file).expanduser().absolute()
+    if not source.is_file():
+        raise NotFound(f"there is no file {source} to import")
+    with context.book(create=True) as book, context.progress() as progress:
+        found = import_mastra(
+            book.store,
+            context.settings.namespace_labels,
+            source,
+            limits=book.limits,
+            actor=ACTOR,
+            progress=progress,
+        )
+    if context.out.is_json:
+        context.out.document(asdict(found))
+        return 0
+    context.out.line(_mastra_sentence(found))
+    for reason in found.reasons:
+        context.out.note(f"left out: {reason}")
+    if found.damaged > len(found.reasons):
+        context.out.note(f"and {found.damaged - len(found.reasons):,} more rows were left out")
+    if found.messages:
+        context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
+    return 0
+
+
+def _mastra_sentence(found: MastraImport) -> str:
+    came = [counted(found.threads, "thread"), counted(found.messages, "message")]
+    came.append(counted(found.working_memories, "working memory", "working memories"))
+    sentence = f"imported {', '.join(came)}"
+    if found.kept:
+        sentence += f"; {found.kept:,} were there already"
+    if found.differing:
+        sentence += f", {found.differing:,} of them differ and stayed as they were"
+    if found.left_out:
+        sentence += f"; {counted(found.left_out, 'system message')} left out"
+    return sentence
 
 
 def backup_book(context: Context) -> int:

@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if unknown is not None:
-            message = _no_such_command(unknown[1], re.findall(r"[a-z]+", unknown[2]))
+            message = _no_such_command(unknown[1], re.findall(r"[a-z-]+", unknown[2]))
         sys.stderr.write(f"commonplace: {message}\nTry `{self.prog} --help`.\n")
         sys.exit(2)
 
@@ -94,6 +94,12 @@ def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
         help="the book: a file, or :memory: (default: $DATABASE_URL, then memory.db in your data folder)",
     )
     group.add_argument(
+        "--remote",
+        metavar="URL",
+        default=missing,
+        help="a service to work on in place of a book, with $COMMONPLACE_KEY (default: $COMMONPLACE_REMOTE)",
+    )
+    group.add_argument(
         "--namespace",
         metavar="NAME",
         type=namespace,
@@ -108,7 +114,21 @@ def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
 
 
 def build() -> tuple[Parser, list[Command]]:
-    from commonplace.cli import care, changing, checking, finding, listing, mcp, models, moving, reading, remembering
+    from commonplace.cli import (
+        care,
+        changing,
+        checking,
+        finding,
+        keys,
+        listing,
+        mcp,
+        migrating,
+        models,
+        moving,
+        reading,
+        remembering,
+        serve,
+    )
 
     parser = Parser(
         prog="commonplace",
@@ -124,7 +144,21 @@ def build() -> tuple[Parser, list[Command]]:
             prog="commonplace", metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS
         )
     )
-    for module in (remembering, finding, listing, reading, changing, moving, care, checking, models, mcp):
+    for module in (
+        remembering,
+        finding,
+        listing,
+        reading,
+        changing,
+        moving,
+        migrating,
+        care,
+        checking,
+        models,
+        serve,
+        keys,
+        mcp,
+    ):
         module.register(commands)
     parser.description = _overview(commands.all)
     parser.epilog = f"examples:\n{EXAMPLES}\n\n{_ENDING}"

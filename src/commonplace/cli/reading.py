@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,11 @@ from commonplace.cli.values import guess, kind_and_key, time
 from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
+    from commonplace.book import Book
+    from commonplace.checks import Namespace
     from commonplace.cli.parser import Commands
     from commonplace.entry import Change, Entry
+    from commonplace.space.conversation import Thread
     from commonplace.space.records import Record
     from commonplace.space.space import Space
     from commonplace.store import Store
@@ -69,13 +73,13 @@ def register(commands: Commands) -> None:
 def print_entry(context: Context) -> int:
     key = context.arguments.key
     with context.book() as book:
-        space = book.space(*context.settings.namespace_labels)
+        space = book.space(*context.labels(book))
         if key.startswith("/"):
             _print_file(context, space)
         elif (record := _record(context, space)) is not None:
             context.out.document(record_fields(record))
         else:
-            _print_thread(context, book.store)
+            _print_thread(context, book, space)
     return 0
 
 
@@ -112,19 +116,16 @@ def _record(context: Context, space: Space) -> Record | None:
         return None
 
 
-def _print_thread(context: Context, store: Store) -> None:
-    from commonplace.space.conversation import thread_of
+def _print_thread(context: Context, book: Book, space: Space) -> None:
     from commonplace.space.times import microseconds, moment
 
-    key, namespace = context.arguments.key, context.settings.namespace_labels
+    key = context.arguments.key
     as_of = microseconds("--as-of", context.arguments.as_of)
-    entry = store.get(namespace, "thread", [key], as_of=as_of)[0]
-    if entry is None:
-        raise NotFound(
-            f"there is no record or thread {key} in {context.settings.namespace}; `search` and `ls` find ids"
-        )
-    thread = thread_of(entry)
-    messages = list(_messages(store, entry, as_of))
+    found = _thread(space, key) if as_of is None else _former_thread(book.store, space.namespace, key, as_of)
+    if found is None:
+        place = "/".join(space.namespace)
+        raise NotFound(f"there is no record or thread {key} in {place}; `search` and `ls` find ids")
+    thread, messages = found
     if context.out.is_json:
         context.out.document(
             {"id": thread.id, "resource_id": thread.resource_id, "title": thread.title}
@@ -139,7 +140,30 @@ def _print_thread(context: Context, store: Store) -> None:
         context.out.line(f"{when}  {message.attributes.get('role')}: {context.out.clean(message.text)}")
 
 
-def _messages(store: Store, thread: Entry, as_of: int | None) -> Iterator[Entry]:
+def _thread(space: Space, id: str) -> tuple[Thread, list[Entry]] | None:
+    """A thread with all its messages as they are stored."""
+    try:
+        thread = space.threads.get(id)
+    except NotFound:
+        return None
+    entries: list[Entry] = []
+    cursor: str | None = None
+    while True:
+        page = space.threads.messages(id, limit=PAGE, cursor=cursor)
+        entries += [message.entry for message in page.messages if message.entry is not None]
+        cursor = page.cursor
+        if cursor is None:
+            return thread, entries
+
+
+def _former_thread(store: Store, namespace: Namespace, id: str, as_of: int) -> tuple[Thread, list[Entry]] | None:
+    from commonplace.space.conversation import thread_of
+
+    entry = store.get(namespace, "thread", [id], as_of=as_of)[0]
+    return None if entry is None else (thread_of(entry), list(_former_messages(store, entry, as_of)))
+
+
+def _former_messages(store: Store, thread: Entry, as_of: int) -> Iterator[Entry]:
     from commonplace.entry import SEPARATOR
     from commonplace.filters import Filter
     from commonplace.store import Scan
@@ -219,16 +243,35 @@ def print_changes(context: Context) -> int:
     return 0
 
 
+class _Enough(Exception):
+    """What was wanted of an export has come."""
+
+
+def _history_floor(book: Book, namespace: Namespace) -> int:
+    """The commit after which all history is kept, as the head of an export tells it."""
+    lines: list[bytes] = []
+
+    def take(piece: bytes) -> None:
+        lines.extend(piece.splitlines())
+        if len(lines) > 1:
+            raise _Enough
+
+    if namespace not in book.namespaces(*namespace, limit=1):
+        return 0
+    try:
+        book.export(take, namespaces=[namespace])
+    except _Enough:
+        return int(json.loads(lines[1])["history_floor"])
+    return 0
+
+
 def _changes(context: Context) -> Iterator[Change]:
     """The feed, a page at a time; without --after from the oldest that is kept."""
-    from contextlib import closing
-
     with context.book() as book:
-        namespace = context.settings.namespace_labels
+        namespace = context.labels(book)
         after = context.arguments.after
         if after is None:
-            with closing(book.store.export([namespace])) as stream:
-                after = getattr(next(stream, None), "history_floor", 0)
+            after = _history_floor(book, namespace)
             if after:
                 context.out.note(f"older changes were purged; these begin after commit {after}")
         space = book.space(*namespace)

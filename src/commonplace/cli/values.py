@@ -48,6 +48,18 @@ def namespace(text: str) -> str:
     return text
 
 
+def count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; write a number from 0 to 65535")
+    return int(text)
+
+
 def guess(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Revision]]:
     """The kind of entry that a name means, with its history: a path is a file's, anything else an id."""
     if kind is not None:

@@ -1,0 +1,140 @@
+"""A space of a service: everything that one namespace holds, through the service's REST face."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Literal
+
+from commonplace.checks import Namespace, check_json
+from commonplace.engine.search import SearchResult
+from commonplace.entry import Change, Entry, Revision
+from commonplace.errors import InvalidInput
+from commonplace.limits import Limits
+from commonplace.remote.caller import Caller, tail, time_argument
+from commonplace.remote.files import RemoteFiles
+from commonplace.remote.records import RemoteRecords
+from commonplace.remote.threads import RemoteThreads
+from commonplace.remote.working import all_revisions
+from commonplace.space.expected import Expected
+from commonplace.space.keys import DIRECTORY, FILE, KINDS
+from commonplace.space.once import Once
+from commonplace.space.paths import normalise
+from commonplace.space.space import Space
+from commonplace.store import NamespaceStats
+from commonplace.wire.forms import thing_of
+
+
+class RemoteSpace(Space):
+    """`Space` of a service."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._caller.namespace
+
+    @property
+    def limits(self) -> Limits:
+        return self._caller.limits
+
+    @cached_property
+    def files(self) -> RemoteFiles:
+        return RemoteFiles(self._caller)
+
+    @cached_property
+    def records(self) -> RemoteRecords:
+        return RemoteRecords(self._caller)
+
+    @cached_property
+    def threads(self) -> RemoteThreads:
+        return RemoteThreads(self._caller)
+
+    def once(self, key: str, fingerprint: str) -> RemoteSpace:
+        return RemoteSpace(self._caller.under(once=Once(key, fingerprint)))
+
+    def expecting(self, kind: str, key: str, *revisions: int) -> RemoteSpace:
+        return RemoteSpace(self._caller.under(expected=Expected(_check_kind(kind), key, key, revisions)))
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        offset: int = 0,
+        kinds: Sequence[str] | None = None,
+        type: str | None = None,
+        tags: Sequence[str] = (),
+        match: Literal["all", "any"] = "all",
+        filter: Mapping[str, object] | None = None,
+        after: datetime | str | None = None,
+        before: datetime | str | None = None,
+        as_of: datetime | str | None = None,
+        now: datetime | str | None = None,
+        below: bool = False,
+    ) -> SearchResult:
+        if isinstance(kinds, str):
+            raise InvalidInput('kinds must be a list, such as ["file", "record"]')
+        body = {
+            "query": query,
+            "limit": limit,
+            "offset": offset,
+            "kinds": None if kinds is None else list(kinds),
+            "type": type,
+            "tags": self.records.clean_tags(tags),
+            "match": match,
+            "filter": check_json("filter", filter),
+            "after": time_argument("after", after),
+            "before": time_argument("before", before),
+            "as_of": time_argument("as_of", as_of),
+            "now": time_argument("now", now),
+            "below": bool(below),
+        }
+        return thing_of(SearchResult, self._caller.read("/search", body=body))
+
+    def history(self, kind: str, key: str) -> list[Revision]:
+        return all_revisions(self._caller, f"/history/{self._entry(kind, key)}", {})
+
+    def state(self, kind: str, key: str, revision: int) -> Entry:
+        form = self._caller.read(f"/states/{self._entry(kind, key)}", {"revision": revision})
+        return thing_of(Entry, {**form, "key": key})
+
+    def restore(self, kind: str, key: str, revision: int) -> int:
+        body = {"kind": _check_kind(kind), "key": key, "revision": revision}
+        return int(self._caller.change("POST", "/restore", None, body)["commit"])
+
+    def undo(self, commit: int) -> int:
+        return int(self._caller.change("POST", "/undo", None, {"commit": commit})["commit"])
+
+    def changes(self, after: int = 0, limit: int = 1_000) -> list[Change]:
+        form = self._caller.read("/changes", {"after": after, "limit": limit})
+        return [thing_of(Change, change) for change in form["changes"]]
+
+    def stats(self) -> NamespaceStats:
+        return thing_of(NamespaceStats, self._caller.read("/stats"))
+
+    def purge(
+        self, kind: str | None = None, key: str | None = None, *, history_before: datetime | str | None = None
+    ) -> int:
+        if key is not None and kind is None:
+            raise InvalidInput("purge of one entry needs its kind as well, such as purge('file', '/notes/today')")
+        body = {
+            "kind": kind,
+            "key": key,
+            "history_before": time_argument("history_before", history_before),
+            "everything": kind is None and history_before is None,
+        }
+        return int(self._caller.change("POST", "/purge", None, body)["states"])
+
+    def _entry(self, kind: str, key: str) -> str:
+        """An entry in an address. A path is refused here, before a proxy makes another one of it."""
+        name = normalise(key, self.limits) if _check_kind(kind) in (FILE, DIRECTORY) else key
+        return f"{kind}/{tail(name.removeprefix('/') if kind in (FILE, DIRECTORY) else name)}"
+
+
+def _check_kind(kind: str) -> str:
+    if kind not in KINDS:
+        raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")
+    return kind

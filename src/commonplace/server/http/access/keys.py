@@ -1,0 +1,229 @@
+"""API keys: made once, shown once, kept as a hash beside the entries, and refused soon after they are revoked."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any, cast
+
+from commonplace.checks import JSON, Namespace, check_namespace
+from commonplace.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
+from commonplace.server.http.access.rates import Rate
+from commonplace.server.http.principal import Reach
+from commonplace.space.rules import Action
+from commonplace.store import Store
+
+PREFIX = "cp_"
+LOCAL = "local"
+"""Who calls without any key; what it wrote is not to be taken for a key's."""
+
+REMEMBERED_SECONDS = 2.0
+MAX_REMEMBERED = 10_000
+USED_EVERY_MICROSECONDS = 3_600_000_000
+"""How coarse `last_used_at` is: a key in use costs one write an hour."""
+
+_PART, _USED_PART = "keys", "keys-used"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SECRET_BYTES = 32
+_TEXT = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_([0-9a-f]{{{2 * _SECRET_BYTES}}})")
+
+
+def system_time() -> int:
+    return time.time_ns() // 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a key opens; times in microseconds since 1970. The secret is not here: only its hash was kept."""
+
+    name: str
+    namespace: Namespace
+    reach: Reach = "own"
+    actions: frozenset[Action] = frozenset(("read", "write", "delete"))
+    expires_at: int | None = None
+    rate: Rate | None = None
+    max_entries: int | None = None
+    max_bytes: int | None = None
+    created_at: int = 0
+    revoked_at: int | None = None
+
+    @property
+    def id(self) -> str:
+        """What stands in the key's text before its secret. It follows from the name, so no two keys share one."""
+        return hashlib.sha256(self.name.encode()).hexdigest()[:12]
+
+
+class Keys:
+    """The keys of a store. A key that was just looked up is remembered for two seconds, a revoked one as well."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], int] = system_time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._monotonic = monotonic
+        self._lock = Lock()
+        self._known: OrderedDict[str, tuple[float, Key | None, bytes]] = OrderedDict()
+        self._forgotten = 0
+        self._used: dict[str, int] = {}
+        self._any: tuple[float, bool] = (float("-inf"), False)
+
+    def create(self, key: Key) -> tuple[Key, str]:
+        """Keep a new key; the key, and its text, which nobody can be shown again."""
+        if _NAME.fullmatch(key.name) is None or key.name == LOCAL:
+            raise InvalidInput(
+                f"{key.name!r} is no name for a key; use letters, digits, dots, dashes and underscores, at most 64, "
+                f"and not {LOCAL!r}"
+            )
+        check_namespace(key.namespace)
+        secret = secrets.token_hex(_SECRET_BYTES)
+        made = replace(key, created_at=self._clock(), revoked_at=None, actions=key.actions | {"read"})
+        row = {**_row(made), "hash": _hash(secret).hex()}
+        if not self._store.system_put(_PART, made.id, row, only_new=True):
+            raise AlreadyExists(
+                f"there is a key {key.name} already, in use or revoked; choose another name, "
+                f"or remove that one: commonplace keys revoke {key.name} --forget"
+            )
+        self._forget(made.id)
+        return made, f"{PREFIX}{made.id}_{secret}"
+
+    def list(self) -> list[tuple[Key, int | None]]:
+        """Every key with when it was last used, to the hour; the oldest first."""
+        used = self._store.system_list(_USED_PART)
+        found = [(_key(row), cast("int | None", used.get(id))) for id, row in self._store.system_list(_PART).items()]
+        return sorted(found, key=lambda one: (one[0].created_at, one[0].name))
+
+    def revoke(self, name: str, *, forget: bool = False) -> Key:
+        """Refuse a key from now on. Its row stays, so that a book with keys stays closed, unless it is forgotten."""
+        id = Key(name, ()).id
+        row = self._store.system_get(_PART, id)
+        if row is None:
+            raise NotFound(f"there is no key {name}; `commonplace keys list` shows those there are")
+        key = _key(row)
+        if forget:
+            self._store.system_delete(_PART, id)
+            self._store.system_delete(_USED_PART, id)
+        elif key.revoked_at is None:
+            key = replace(key, revoked_at=self._clock())
+            self._store.system_put(_PART, id, {**cast("dict[str, JSON]", row), "revoked_at": key.revoked_at})
+        self._forget(id)
+        return key
+
+    def any(self) -> bool:
+        """Whether the book has keys, in use or revoked; once it had, this object goes on saying so."""
+        if not self.is_any_known():
+            self._any = (self._monotonic(), bool(self._store.system_list(_PART)))
+        return self._any[1]
+
+    def is_any_known(self) -> bool:
+        """Whether `any` would answer from memory."""
+        at, is_any = self._any
+        return is_any or self._monotonic() - at <= REMEMBERED_SECONDS
+
+    @property
+    def had_any(self) -> bool:
+        """What `any` said last; False before it was asked."""
+        return self._any[1]
+
+    def is_known(self, text: str) -> bool:
+        """Whether `check` would answer from memory."""
+        parts = _split(text)
+        return parts is None or self._remembered(parts[0]) is not None
+
+    def check(self, text: str) -> Key:
+        """The key with this text; Unauthorized where there is none, or none any more."""
+        parts = _split(text)
+        key, hashed = (None, b"") if parts is None else self._remembered(parts[0]) or self._read(parts[0])
+        if parts is None or key is None or not hmac.compare_digest(_hash(parts[1]), hashed):
+            raise Unauthorized("this key is unknown; `commonplace keys list` shows the keys of the book")
+        if key.revoked_at is not None:
+            raise Unauthorized(f"the key {key.name} was revoked; make another: commonplace keys create")
+        if key.expires_at is not None and key.expires_at <= self._clock():
+            raise Unauthorized(f"the key {key.name} has expired; make another: commonplace keys create")
+        self._used[parts[0]] = self._clock()
+        return key
+
+    def note_uses(self) -> None:
+        """Keep when keys were last used, to the hour. Called now and then: no call of a key waits for a write."""
+        for id, at in [*self._used.items()]:
+            known = cast("int | None", self._store.system_get(_USED_PART, id))
+            if known is None or at - known >= USED_EVERY_MICROSECONDS:
+                self._store.system_put(_USED_PART, id, at)
+            if self._used.get(id) == at:
+                del self._used[id]
+
+    def _remembered(self, id: str) -> tuple[Key | None, bytes] | None:
+        with self._lock:
+            at, key, hashed = self._known.get(id, (float("-inf"), None, b""))
+        return (key, hashed) if self._monotonic() - at <= REMEMBERED_SECONDS else None
+
+    def _read(self, id: str) -> tuple[Key | None, bytes]:
+        now, forgotten = self._monotonic(), self._forgotten
+        row = cast("Mapping[str, Any] | None", self._store.system_get(_PART, id))
+        key = None if row is None else _key(row)
+        hashed = b"" if row is None else bytes.fromhex(row["hash"])
+        with self._lock:
+            if forgotten == self._forgotten:  # else it may have been revoked since it was read
+                self._known[id] = (now, key, hashed)
+                self._known.move_to_end(id)
+            if len(self._known) > MAX_REMEMBERED:
+                self._known.popitem(last=False)
+        return key, hashed
+
+    def _forget(self, id: str) -> None:
+        with self._lock:
+            self._forgotten += 1
+            self._known.pop(id, None)
+        if not self._any[1]:
+            self._any = (float("-inf"), False)
+
+
+def _split(text: str) -> tuple[str, str] | None:
+    """The id and the secret of a key's text; None for what no key can look like."""
+    match = _TEXT.fullmatch(text)
+    return None if match is None else (match[1], match[2])
+
+
+def _hash(secret: str) -> bytes:
+    # The secret has 256 random bits: a slow hash, which guards guessable passwords, would add nothing.
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def _row(key: Key) -> dict[str, JSON]:
+    return {
+        "name": key.name,
+        "namespace": list(key.namespace),
+        "reach": key.reach,
+        "actions": sorted(key.actions),
+        "expires_at": key.expires_at,
+        "rate": None if key.rate is None else [key.rate.calls, key.rate.seconds],
+        "max_entries": key.max_entries,
+        "max_bytes": key.max_bytes,
+        "created_at": key.created_at,
+        "revoked_at": key.revoked_at,
+    }
+
+
+def _key(value: JSON) -> Key:
+    row = dict(cast("Mapping[str, Any]", value))
+    row.pop("hash")
+    rate = row.pop("rate")
+    return Key(
+        **{
+            **row,
+            "namespace": tuple(row["namespace"]),
+            "actions": frozenset(row["actions"]),
+            "rate": None if rate is None else Rate(*rate),
+        }
+    )

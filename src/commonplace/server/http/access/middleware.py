@@ -1,0 +1,114 @@
+"""The first thing that a request meets: whether a web page sent it, and who calls. Nothing is routed before that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import anyio
+from anyio.to_thread import run_sync
+from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from commonplace.errors import CommonplaceError, Unauthorized
+from commonplace.server.http.access.gate import Gate
+from commonplace.server.http.access.hosts import check_own_page
+from commonplace.server.http.access.metadata import challenge
+from commonplace.server.http.access.streams import Streams
+from commonplace.server.http.operation.health import HEALTH_PATHS
+from commonplace.server.http.principal import Principal
+
+_EVENT_STREAM = b"text/event-stream"
+
+
+class Callers:
+    """ASGI middleware: puts the caller into `request.state.principal`, or answers in its place.
+
+    `open_paths` need no credentials; a path that ends with `/*` stands for all below it. A stream of events whose
+    caller loses its access is ended.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        within: FastAPI,
+        gate: Gate,
+        streams: Streams,
+        open_paths: Collection[str],
+        origins: Collection[str] = (),
+        public_url: str | None = None,
+    ) -> None:
+        self._app = app
+        self._within = within
+        self._gate = gate
+        self._streams = streams
+        self._open_paths = frozenset(path for path in open_paths if not path.endswith("/*"))
+        self._open_below = tuple(path[:-1] for path in open_paths if path.endswith("/*"))
+        self._origins = frozenset(origins)
+        self._public_url = public_url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            principal = await self._caller(scope["path"], headers)
+        except (CommonplaceError, HTTPException) as error:
+            response = await self._worded(Request(scope, receive), error)
+            await response(scope, receive, send)
+            return
+        scope.setdefault("state", {})["principal"] = principal
+        await self._served(scope, receive, send, headers)
+
+    async def _served(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        has_ended = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_ended
+            if message["type"] == "http.response.start" and _is_event_stream(message):
+                self._streams.add(life, headers)
+            has_ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        with anyio.CancelScope() as life:
+            try:
+                await self._app(scope, receive, watched)
+            finally:
+                self._streams.remove(life)
+        if life.cancelled_caught and not has_ended:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _caller(self, path: str, headers: Headers) -> Principal | None:
+        if path in HEALTH_PATHS:
+            # Asked of a service whose store fails as well: nothing is read for it.
+            if self._gate.was_open():
+                check_own_page(headers, self._origins)
+            return None
+        if self._gate.is_quick(headers):
+            return self._decide(path, headers)
+        return await run_sync(self._decide, path, headers)
+
+    def _decide(self, path: str, headers: Headers) -> Principal | None:
+        if self._gate.is_open():
+            check_own_page(headers, self._origins)
+        if path in self._open_paths or path.startswith(self._open_below):
+            return None
+        return self._gate.principal(headers)
+
+    async def _worded(self, request: Request, error: Exception) -> Response:
+        """The answer that the app's own handlers give to an error: outside of its routes it does not ask them."""
+        handlers = self._within.exception_handlers
+        handler = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
+        response: Response = await handler(request, error)  # type: ignore[misc]
+        if isinstance(error, Unauthorized):
+            response.headers["WWW-Authenticate"] = challenge(request, self._public_url)
+        return response
+
+
+def _is_event_stream(start: Message) -> bool:
+    return any(name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in start["headers"])

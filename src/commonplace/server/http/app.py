@@ -1,0 +1,94 @@
+"""The service put together: limits and logs outside, then who may call, then the routes, all on one book."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from anyio.to_thread import run_sync
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from commonplace import __version__
+from commonplace.server.http import mastra, operation, page, problems, rest
+from commonplace.server.http.access.metadata import metadata_router
+from commonplace.server.http.access.middleware import Callers
+from commonplace.server.http.access.noting import noting_uses
+from commonplace.server.http.access.streams import Streams
+from commonplace.server.http.mcp_mount import McpMount
+from commonplace.server.http.service import Service
+
+OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*")
+"""What anybody may ask for: nothing that a memory holds."""
+
+_SHOWN_TO_PAGES = ("ETag", "Link", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate", "X-Request-Id")
+
+_SECURITY: dict[str, dict[str, str]] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `commonplace keys create`, or a token."},
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "A key."},
+}
+
+
+def build_app(service: Service) -> FastAPI:
+    """The ASGI app of a service. It does not close the book."""
+    settings = service.settings
+    mcp = McpMount(service)
+    streams = Streams(service.access)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with noting_uses(service.access.keys), streams.run(), mcp.rooms.run():
+            yield
+        if (bells := getattr(app.state, "bells", None)) is not None:
+            await run_sync(bells.close)
+
+    app = FastAPI(
+        title="commonplace",
+        version=__version__,
+        redoc_url=None,
+        lifespan=lifespan,
+        telemetry=operation.WITHOUT_TELEMETRY,
+    )
+    app.state.service = service
+    problems.install(app)
+    # As they are: the routes of an included router are looked through twice before each request.
+    app.router.routes += rest.router.routes
+    app.include_router(mastra.router)
+    app.include_router(page.router)
+    app.include_router(metadata_router(settings))
+    app.router.routes += mcp.routes()
+    app.add_middleware(
+        Callers,
+        within=app,
+        gate=service.access,
+        streams=streams,
+        open_paths=(*OPEN_PATHS, *operation.open_paths(settings)),
+        origins=settings.cors_origins,
+        public_url=settings.public_url,
+    )
+    if settings.cors_origins:
+        # Outside of who may call: a browser asks beforehand, and sends no credentials with that.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=_SHOWN_TO_PAGES,
+        )
+    operation.install(app, service)
+    _describe_access(app)
+    return app
+
+
+def _describe_access(app: FastAPI) -> None:
+    """Add to the description how a caller shows who it is; a book without keys needs neither."""
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        form = describe()
+        form["components"]["securitySchemes"] = _SECURITY
+        form["security"] = [{}, *({name: []} for name in _SECURITY)]
+        return form
+
+    app.openapi = described  # type: ignore[method-assign]

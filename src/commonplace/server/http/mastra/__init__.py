@@ -1,0 +1,7 @@
+"""Mastra's memory routes at `/api/memory`, as its JavaScript client calls them, on the conversations of a book."""
+
+from __future__ import annotations
+
+from commonplace.server.http.mastra.routes import router
+
+__all__ = ["router"]

@@ -1,0 +1,248 @@
+"""What Mastra's client sends: queries with JSON in them, and bodies that repeat the query. Unknown fields are passed
+over, as Mastra's own server does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, cast
+
+from fastapi import Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+
+from commonplace.checks import check_json
+from commonplace.errors import InvalidInput
+from commonplace.server.http.service import client_of, principal_of, service_of
+from commonplace.space.numbered import Direction, OrderBy
+from commonplace.space.space import Space
+from commonplace.space.times import microseconds, moment
+
+FACE = "mastra"
+_NOTHING = ("", "undefined", "null")
+"""What JavaScript writes into an address where a value is missing."""
+
+MILLISECOND = timedelta(milliseconds=1)
+REST_OF_MILLISECOND = timedelta(microseconds=999)
+
+
+def given(text: str | None) -> str | None:
+    return None if text is None or text in _NOTHING else text
+
+
+# Whose memory
+
+
+async def agent_space(
+    request: Request,
+    agent: Annotated[str | None, Query(alias="agentId", description="The agent whose memory it is.")] = None,
+    network: Annotated[
+        str | None, Query(alias="networkId", description="A network of agents, in place of one.")
+    ] = None,
+) -> Space:
+    """The memory of an agent, or the caller's own where none is named."""
+    asked = given(agent) or given(network)
+    return principal_of(request).agent_space(service_of(request).book, asked, face=FACE, client=client_of(request))
+
+
+async def named_agent_space(request: Request, space: Annotated[Space, Depends(agent_space)]) -> Space:
+    if not any(given(request.query_params.get(name)) for name in ("agentId", "networkId")):
+        raise InvalidInput("agentId is required: name the agent whose memory is to be changed")
+    return space
+
+
+AgentSpace = Annotated[Space, Depends(agent_space)]
+NamedAgentSpace = Annotated[Space, Depends(named_agent_space)]
+
+
+async def resource_query(
+    resource: Annotated[str | None, Query(alias="resourceId", description="Whose conversations.")] = None,
+    in_small_letters: Annotated[str | None, Query(alias="resourceid", include_in_schema=False)] = None,
+) -> str | None:
+    return given(resource) or given(in_small_letters)
+
+
+Resource = Annotated[str | None, Depends(resource_query)]
+
+
+# JSON inside a query
+
+
+def object_of(name: str, written: str | None) -> dict[str, Any] | None:
+    value = _json_of(name, written)
+    if value is not None and not isinstance(value, dict):
+        raise InvalidInput(f"{name} must be a JSON object")
+    return value
+
+
+def list_of(name: str, written: str | None) -> list[Any]:
+    value = _json_of(name, written)
+    if value is not None and not isinstance(value, list):
+        raise InvalidInput(f"{name} must be a JSON list")
+    return value or []
+
+
+def _json_of(name: str, written: str | None) -> Any:
+    if given(written) is None:
+        return None
+    try:
+        return check_json(name, json.loads(cast(str, written)))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} must be JSON: {error!s:.200}") from error
+
+
+def time_of(name: str, written: object) -> datetime | None:
+    if written is None:
+        return None
+    if not isinstance(written, str):
+        raise InvalidInput(f"{name} must be a time such as 2026-01-31T12:00:00.000Z")
+    found = microseconds(name, written)
+    return None if found is None else moment(found)
+
+
+def order_of(request: Request) -> tuple[OrderBy | None, Direction | None]:
+    """`orderBy[field]=…&orderBy[direction]=…`, JSON, or the older `orderBy=field&sortDirection=…`."""
+    query = request.query_params
+    asked: Mapping[str, Any] = {
+        "field": query.get("orderBy[field]"),
+        "direction": query.get("orderBy[direction]", query.get("sortDirection")),
+    }
+    written = given(query.get("orderBy"))
+    if written is not None:
+        asked = object_of("orderBy", written) or {} if written.startswith("{") else {**asked, "field": written}
+    field, direction = asked.get("field"), asked.get("direction")
+    if field not in (None, "createdAt", "updatedAt") or direction not in (None, "ASC", "DESC"):
+        raise InvalidInput('orderBy has the fields "createdAt" and "updatedAt", and the directions "ASC" and "DESC"')
+    return cast("OrderBy | None", field), cast("Direction | None", direction)
+
+
+# Bodies
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+Object = dict[str, Any]
+
+
+class NewThread(Body):
+    resource: StrictStr = Field(alias="resourceId", min_length=1, examples=["u-123"])
+    title: StrictStr | None = None
+    metadata: Object | None = None
+    thread: StrictStr | None = Field(None, alias="threadId")
+
+
+class ThreadChange(Body):
+    title: StrictStr | None = None
+    metadata: Object | None = None
+    resource: StrictStr | None = Field(None, alias="resourceId", description="Whose thread it must be.")
+
+
+class NewMessages(Body):
+    messages: list[Object] = Field(
+        examples=[[{"role": "user", "threadId": "t", "resourceId": "u-123", "content": "When do we deploy?"}]]
+    )
+
+
+class Named(Body):
+    id: StrictStr
+
+
+class MessageIds(Body):
+    ids: StrictStr | Named | list[StrictStr | Named] = Field(alias="messageIds")
+
+    def listed(self) -> list[str]:
+        many = self.ids if isinstance(self.ids, list) else [self.ids]
+        return [one if isinstance(one, str) else one.id for one in many]
+
+
+class WorkingUpdate(Body):
+    working: StrictStr = Field(alias="workingMemory", examples=["# Ann\n- likes tea"])
+    resource: StrictStr | None = Field(None, alias="resourceId")
+    config: Object | None = Field(None, alias="memoryConfig")
+
+
+class Transfer(Body):
+    resource: StrictStr = Field(alias="resourceId", min_length=1)
+
+
+class MessageFilter(Body):
+    start: Any = Field(None, alias="startDate")
+    end: Any = Field(None, alias="endDate")
+    ids: list[StrictStr] | None = Field(None, alias="messageIds")
+
+
+class CloneOptions(Body):
+    limit: int | None = Field(None, alias="messageLimit", ge=0)
+    filter: MessageFilter | None = Field(None, alias="messageFilter")
+
+
+class Clone(Body):
+    new_thread: StrictStr | None = Field(None, alias="newThreadId")
+    resource: StrictStr | None = Field(None, alias="resourceId")
+    title: StrictStr | None = None
+    metadata: Object | None = None
+    options: CloneOptions | None = None
+
+    def choice(self) -> dict[str, Any]:
+        """Which messages to take, as arguments of `Threads.clone`."""
+        last = None if self.options is None else self.options.limit
+        chosen = None if self.options is None else self.options.filter
+        if chosen is None:
+            return {"last": last}
+        end = time_of("endDate", chosen.end)
+        return {
+            "last": last,
+            "only": chosen.ids,
+            "after": time_of("startDate", chosen.start),
+            "upto": None if end is None else end + REST_OF_MILLISECOND,
+        }
+
+
+class Observed(Body):
+    agent: StrictStr = Field(alias="agentId")
+
+
+# A memory's configuration, as a call may bring it along
+
+
+def working_scope(config: Mapping[str, Any] | None) -> Literal["resource", "thread"]:
+    scope = _part(config, "workingMemory").get("scope", "resource")
+    if scope not in ("resource", "thread"):
+        raise InvalidInput(f'memoryConfig.workingMemory.scope is "resource" or "thread", not {scope!r:.50}')
+    return cast('Literal["resource", "thread"]', scope)
+
+
+def working_option(config: Mapping[str, Any] | None, name: Literal["template", "schema"]) -> Any:
+    return _part(config, "workingMemory").get(name)
+
+
+class Recalling(BaseModel):
+    """`memoryConfig.semanticRecall`, with Mastra's own names."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+    top: int | None = Field(None, alias="topK", ge=0)
+    range: int | dict[str, int] = Field(2, alias="messageRange")
+    scope: Literal["resource", "thread"] = "resource"
+
+    @property
+    def neighbours(self) -> tuple[int, int]:
+        if isinstance(self.range, int):
+            return self.range, self.range
+        return self.range.get("before", 2), self.range.get("after", 2)
+
+
+def recalling_of(config: Mapping[str, Any] | None) -> Recalling:
+    try:
+        return Recalling.model_validate(_part(config, "semanticRecall"))
+    except ValueError as error:
+        raise InvalidInput(
+            "memoryConfig.semanticRecall has topK, messageRange and scope (resource or thread)"
+        ) from error
+
+
+def _part(config: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    part = (config or {}).get(name)
+    return part if isinstance(part, Mapping) else {}

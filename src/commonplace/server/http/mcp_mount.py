@@ -1,0 +1,74 @@
+"""MCP within the service: `/mcp`, and `/mcp/PROFILE` for each profile, each caller in rooms of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from commonplace.checks import Namespace
+from commonplace.server.http.mcp_rooms import Rooms
+from commonplace.server.http.principal import Principal
+from commonplace.server.http.service import Service
+from commonplace.server.mcp.http import session_manager
+from commonplace.server.mcp.memory import ACTOR, CLIENT, Memory
+from commonplace.server.mcp.profiles import PROFILES, Profile
+from commonplace.space.space import Space
+
+MAX_SESSIONS = 1_000
+"""Of one caller with one profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who shares a room: the same credentials, the same namespace, the same profile."""
+
+    principal: Principal
+    namespace: Namespace
+    profile: Profile
+
+
+class McpMount:
+    """An ASGI endpoint. `?namespace=` names another namespace within the caller's reach."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.rooms: Rooms[Caller] = Rooms(self._sessions)
+
+    def routes(self) -> list[BaseRoute]:
+        # Clients differ in whether they write the last slash; a redirect would lose their headers.
+        paths = ("/mcp", "/mcp/", "/mcp/{profile}", "/mcp/{profile}/")
+        return [Route(path, endpoint=self, include_in_schema=False) for path in paths]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        principal: Principal = request.state.principal
+        namespace = principal.resolve(request.query_params.get("namespace"))
+        profile = _profile(request.path_params.get("profile", "records"))
+        await self.rooms.serve(Caller(principal, namespace, profile), scope, receive, send)
+
+    def _sessions(self, caller: Caller) -> StreamableHTTPSessionManager:
+        def open_space() -> Space:
+            place = "/".join(caller.namespace)
+            return caller.principal.space(self._service.book, place, face=ACTOR, client=CLIENT.get())
+
+        settings = self._service.settings
+        memory = Memory(
+            open_space,
+            default_limit=settings.search_default_limit,
+            max_limit=settings.search_max_limit,
+            is_per_client=True,
+            wraps_results=settings.wrap_results,
+        )
+        return session_manager(memory, caller.profile, max_sessions=MAX_SESSIONS)
+
+
+def _profile(name: str) -> Profile:
+    for profile in PROFILES:
+        if profile == name:
+            return profile
+    raise HTTPException(404, f"there is no profile {name[:50]!r}; there are {', '.join(PROFILES)}")

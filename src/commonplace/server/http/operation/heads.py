@@ -1,0 +1,83 @@
+"""A bound on a request's head: its bytes, and the time until it is whole. Without it a header could grow for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from commonplace.wire.problems import BY_CODE, MEDIA_TYPE, problem
+
+MAX_BYTES = 64_000
+SECONDS = 20.0
+LINGER_SECONDS = 2.0
+"""How long what still comes is thrown away before the connection ends: to end it at once would undo our answer."""
+
+
+class BoundedHeads(HttpToolsProtocol):
+    """For `uvicorn.Config(http=…)`. A head that is too long is answered; one that does not come is not."""
+
+    _head_bytes = 0
+    _is_refused = False
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # Counted from the second piece on: the first may hold a body as well, and is bounded by the socket's buffer.
+        if self._is_refused:
+            return
+        if self._head_bytes:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_BYTES:
+                self._refuse_head()
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 1
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        self._stop_head_timer()
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_BYTES:
+            self._refuse_head()
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def _await_head(self) -> None:
+        self._stop_head_timer()
+        self._head_timer = self.loop.call_later(SECONDS, self.transport.close)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse_head(self) -> None:
+        detail = f"the headers and the address are longer than {MAX_BYTES:,} bytes; send less, or send it as a body"
+        body = json.dumps(problem(BY_CODE["headers_too_large"], detail)).encode()
+        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + head.encode() + body)
+        self.transport.write_eof()
+        self._is_refused = True
+        self._stop_head_timer()
+        self._head_timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)

@@ -1,0 +1,97 @@
+"""Every answer that is no success, as `application/problem+json` with a stable code. Nothing internal is shown."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from commonplace.checks import JSON
+from commonplace.errors import CommonplaceError, InvalidInput, RateLimited, Unavailable
+from commonplace.wire.problems import BY_CODE, MEDIA_TYPE, Kind, kind_of, problem, problem_of
+
+RETRY_AFTER_SECONDS = 1
+MAX_SHOWN_CHARACTERS = 200
+_HTTP_CODES = {400: "invalid_json", 404: "no_such_route", 405: "method_not_allowed", 413: "too_large"}
+_log = logging.getLogger("commonplace.server")
+
+
+def install(app: FastAPI) -> None:
+    """Word every error of an app's routes."""
+    app.add_exception_handler(CommonplaceError, answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(Exception, _answer_unexpected)
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CommonplaceError)
+    kind = kind_of(error)
+    if kind.status >= 500 and not isinstance(error, Unavailable):
+        _log.error("%s: %s", kind.code, error, extra=_named(request), exc_info=error)
+    return problem_response(error)
+
+
+def problem_response(error: CommonplaceError, kind: Kind | None = None) -> Response:
+    """The answer to an error of the library, or under another code than its own."""
+    headers = {}
+    if isinstance(error, RateLimited):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
+    elif isinstance(error, Unavailable):
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return _response(problem_of(error, kind), headers)
+
+
+async def _answer_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        return _response(problem(BY_CODE["invalid_json"], "the body is no JSON; send one JSON object"))
+    detail = "; ".join(f"{_place(one['loc'])}: {_reason(one)}" for one in found[:5])
+    return problem_response(InvalidInput(detail))
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """Such as `body.tags[2]`, shortened: a field's name may be anything."""
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+    return steps.removeprefix(".")[:MAX_SHOWN_CHARACTERS]
+
+
+def _reason(one: Mapping[str, object]) -> str:
+    message = str(one["msg"])[:MAX_SHOWN_CHARACTERS]
+    return "is not known; leave it out" if one["type"] == "extra_forbidden" else message[:1].lower() + message[1:]
+
+
+async def _answer_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = BY_CODE[_HTTP_CODES.get(error.status_code, "invalid_input")]
+    details = {
+        404: "there is nothing at this address; GET /openapi.json lists what there is",
+        405: f"{request.method} does nothing here; GET /openapi.json lists what there is",
+    }
+    form = problem(kind, details.get(error.status_code, str(error.detail)))
+    return _response({**form, "status": error.status_code}, dict(error.headers or {}))
+
+
+async def _answer_unexpected(request: Request, error: Exception) -> Response:
+    _log.error("a request failed", extra=_named(request), exc_info=error)
+    return _response(problem(BY_CODE["internal"], "an error inside the service; its log says more"))
+
+
+def _named(request: Request) -> dict[str, Any]:
+    """The request's id for the log; its address may hold what people remember."""
+    return {"fields": {"request_id": getattr(request.state, "request_id", None)}}
+
+
+def _response(form: Mapping[str, JSON], headers: Mapping[str, str] | None = None) -> Response:
+    # Escaped: a refused text may hold what UTF-8 cannot.
+    status = form["status"]
+    assert isinstance(status, int)
+    return Response(json.dumps(form, separators=(",", ":")), status, dict(headers or {}), media_type=MEDIA_TYPE)

@@ -1,0 +1,198 @@
+"""What the routes share: how an answer is worded and documented, conditions on revisions, and keys for one creation.
+
+Answers are made as ready JSON; the models that document them are never run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Annotated, Any
+from urllib.parse import unquote, urlencode
+
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from commonplace.checks import JSON
+from commonplace.errors import InvalidInput
+from commonplace.server.http.service import SpaceOf
+from commonplace.space.space import Space
+from commonplace.wire.forms import dumps
+from commonplace.wire.problems import KINDS, MEDIA_TYPE
+
+COMMON_STATUSES = (400, 401, 403, 413, 422, 429, 500, 503, 504)
+"""What any request may be answered with."""
+
+WRITING = (404, 409, 412)
+"""What any change may be answered with besides: a former answer is gone, a key was used for another, it is outdated."""
+
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {
+        "description": "It is still as the `If-None-Match` says.",
+        "headers": {"ETag": {"schema": {"type": "string"}}},
+    }
+}
+_PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_IF_REVISION = re.compile(r"([a-z]+) (\S+) (\*|\d{1,18}(?:,\d{1,18})*)")
+_TAG = re.compile(r'"(\d{1,18})(?:\.\d+)?"')
+
+
+def part(name: str) -> APIRouter:
+    """The routes of one part of `/v1`; an operation has the name of its function."""
+    return APIRouter(prefix="/v1", tags=[name], generate_unique_id_function=lambda route: route.name)
+
+
+# Wording
+
+
+def answer(form: object, status: int = 200, **headers: str) -> Response:
+    """JSON that is ready to send; `etag="…"` and `location="…"` become headers."""
+    return Response(dumps(form), status, headers, media_type="application/json")
+
+
+def documented(
+    form: type[BaseModel] | None,
+    *statuses: int,
+    success: int = 200,
+    links: Mapping[str, Mapping[str, Any]] | None = None,
+    about: str = "Done.",
+    etag: bool = False,
+) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route: its success, the statuses that it may fail with, and those common to all."""
+    done: dict[str, Any] = {"description": about}
+    if form is not None:
+        done["model"] = form
+    if links:
+        done["links"] = dict(links)
+    if etag:
+        done["headers"] = {"ETag": {"description": "The revision.", "schema": {"type": "string"}}}
+    answers: dict[int | str, dict[str, Any]] = {success: done}
+    for status in sorted({*statuses, *COMMON_STATUSES}):
+        titles = sorted({f"{kind.title} (`{kind.code}`)" for kind in KINDS if kind.status == status})
+        answers[status] = {"description": ". ".join(titles) + ".", "content": _PROBLEM}
+    return answers
+
+
+def link(operation: str, **parameters: str) -> dict[str, Any]:
+    """An OpenAPI link: where the answer's fields may go next."""
+    return {"operationId": operation, "parameters": parameters}
+
+
+def next_page(request: Request, cursor: str | None, name: str = "cursor") -> str | None:
+    """The address of the next page: this one's, with the cursor."""
+    if cursor is None:
+        return None
+    kept = [(key, value) for key, value in request.query_params.multi_items() if key != name]
+    return f"{request.scope['raw_path'].decode('ascii')}?{urlencode([*kept, (name, cursor)])}"
+
+
+# Conditions
+
+
+def etag_of(revision: int, updated_at: int | None = None) -> str:
+    """The tag of a revision; with a time where a thing can be touched without a new one."""
+    return f'"{revision}"' if updated_at is None else f'"{revision}.{updated_at}"'
+
+
+def is_known(request: Request, etag: str) -> bool:
+    """Whether the caller has this state already, as its `If-None-Match` tells."""
+    held = request.headers.get("if-none-match")
+    return held is not None and (held.strip() == "*" or etag in (part.strip() for part in held.split(",")))
+
+
+def not_modified(etag: str) -> Response:
+    return Response(status_code=304, headers={"ETag": etag})
+
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description='Change it only while it has one of these ETags, such as `"3"`; `*`: only while it exists.',
+        examples=['"3"'],
+    ),
+]
+IfNew = Annotated[
+    str | None,
+    Header(alias="If-None-Match", description="`*`: only where nothing is there yet.", examples=["*"]),
+]
+IfChanged = Annotated[
+    str | None,
+    Header(alias="If-None-Match", description="Answer 304 while it still has this ETag.", examples=['"3"']),
+]
+
+
+def under_conditions(space: Space, kind: str, key: str, if_match: str | None, if_new: str | None = None) -> Space:
+    """The space for a change that holds to the request's conditions; they are looked at inside the write."""
+    if if_new is not None:
+        if if_new.strip() != "*":
+            raise InvalidInput("If-None-Match of a write is `*` (only where nothing is there yet), or left out")
+        return space.expecting(kind, key, 0)
+    if if_match is None:
+        return space
+    if if_match.strip() == "*":
+        return space.expecting(kind, key)
+    tags = [_TAG.fullmatch(part.strip()) for part in if_match.split(",")]
+    # A tag that we never gave matches nothing, as no entry has a revision below 0.
+    return space.expecting(kind, key, *(-1 if tag is None else int(tag[1]) or -1 for tag in tags))
+
+
+# Once
+
+
+async def made_once(
+    request: Request,
+    space: SpaceOf,
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            description="Any text that is new for each creation: sent again with the same request, nothing is made "
+            "twice, and the first answer comes again. Remembered for a day.",
+            examples=["6b1f9d1c-0c5e-4b1e-8a59-3f3c2c1d7a10"],
+        ),
+    ] = None,
+    fingerprint: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Fingerprint",
+            description="What tells this request from another one under the same key; left out, a hash of it.",
+        ),
+    ] = None,
+    if_revision: Annotated[
+        str | None,
+        Header(
+            alias="If-Revision",
+            description="Make the change only while some entry, also another one, has one of these revisions: kind, "
+            "its name in percent-encoding, and numbers or `*`; 0 is one that does not exist.",
+            examples=["file %2Fnotes%2Ftoday 3"],
+        ),
+    ] = None,
+) -> Space:
+    if if_revision is not None:
+        space = _expecting(space, if_revision)
+    if key is None:
+        return space
+    if fingerprint is None:
+        told = f"{request.url.path}?{request.url.query}\n".encode()
+        fingerprint = sha256(told + await request.body()).hexdigest()
+    # With the operation in it, a key that comes to another route cannot give that one's answer.
+    return space.once(key, f"{request.method} {request.scope['route'].path} {fingerprint}")
+
+
+def _expecting(space: Space, written: str) -> Space:
+    found = _IF_REVISION.fullmatch(written.strip())
+    if found is None:
+        raise InvalidInput("If-Revision is written like: file %2Fnotes%2Ftoday 3")
+    revisions = () if found[3] == "*" else map(int, found[3].split(","))
+    return space.expecting(found[1], unquote(found[2]), *revisions)
+
+
+Once = Annotated[Space, Depends(made_once)]
+"""The space of a request for one creation."""
+
+
+def forms(things: Any, form: Any) -> list[dict[str, JSON]]:
+    return [form(thing) for thing in things]

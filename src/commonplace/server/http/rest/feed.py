@@ -1,0 +1,190 @@
+"""The feed of changes: in pages, and as server-sent events that go on where they were cut.
+
+An event is a whole commit and its id the commit's number, so that nothing is lost or told twice after a break. One
+thread waits for commits, for all streams of the process together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated, Any
+
+from fastapi import Header, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from commonplace.entry import Change
+from commonplace.errors import Conflict, InvalidInput
+from commonplace.server.http.problems import problem_response
+from commonplace.server.http.rest.answers import answer, documented, forms, next_page, part
+from commonplace.server.http.rest.files import Limit
+from commonplace.server.http.rest.models import Changes
+from commonplace.server.http.service import SpaceOf, service_of
+from commonplace.space.space import Space
+from commonplace.store import Store, Waker
+from commonplace.wire.forms import dumps, form_of
+from commonplace.wire.problems import BY_CODE, problem_of
+
+router = part("changes")
+HEARTBEAT_SECONDS = 15.0
+STREAM_SECONDS = 600.0
+"""A stream ends after so long; its reader comes back with its credentials, so a revoked key sees no more."""
+
+PAGE = 1_000
+_WAIT_SECONDS = 5.0
+_EXAMPLE = 'event: commit\nid: 17\ndata: {"commit":17,"changes":[{"action":"created","kind":"file","key":"/a",…}]}\n\n'
+After = Annotated[int, Query(ge=0, lt=2**63, description="The last commit seen; 0 is the beginning.")]
+
+
+@router.get("/changes", summary="List changes", responses=documented(Changes, 410))
+def list_changes(request: Request, space: SpaceOf, after: After = 0, limit: Limit = 1_000) -> Response:
+    """What was changed after a commit, in order, whole commits only. 410: history no longer reaches back that far."""
+    try:
+        found = space.changes(after, limit)
+    except Conflict as error:
+        return problem_response(error, BY_CODE["resync"])
+    last = found[-1].commit if found else after
+    # A page that is not full may still end at a commit that did not fit in.
+    more = next_page(request, str(last), "after") if found and space.changes(last, 1) else None
+    return answer({"changes": forms(found, form_of), "cursor": last, "next": more})
+
+
+@router.get(
+    "/changes/stream",
+    summary="Follow changes",
+    response_class=StreamingResponse,
+    responses={
+        **documented(None, 410),
+        200: {
+            "description": "Events `commit`, each a whole commit; `resync` where history no longer reaches back.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        },
+    },
+)
+async def follow_changes(
+    request: Request,
+    space: SpaceOf,
+    after: Annotated[int | None, Query(ge=0, lt=2**63, description="Left out: only what comes from now on.")] = None,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="Sent by a reader that comes back.", examples=["17"])
+    ] = None,
+) -> Response:
+    """Server-sent events from a commit on, without end. A reader that sends `Last-Event-ID` goes on from there."""
+    start = await asyncio.to_thread(_start, space, after, last_event_id)
+    try:
+        await asyncio.to_thread(space.changes, start, 1)
+    except Conflict as error:
+        return problem_response(error, BY_CODE["resync"])
+    bell = Bells.of(request.app, service_of(request).book.store)
+    return StreamingResponse(
+        _events(space, bell, start), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+    )
+
+
+def _start(space: Space, after: int | None, last_event_id: str | None) -> int:
+    if last_event_id is not None:
+        if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19):
+            raise InvalidInput("Last-Event-ID must be the id of an event, a commit's number")
+        return int(last_event_id)
+    return space.stats().commit if after is None else after
+
+
+async def _events(space: Space, bells: Bells, after: int) -> AsyncIterator[bytes]:
+    ends = time.monotonic() + STREAM_SECONDS
+    yield b"retry: 1000\n\n"
+    loop = asyncio.get_running_loop()
+    bell = await asyncio.to_thread(bells.hang, loop)
+    try:
+        while time.monotonic() < ends:
+            bell.clear()  # before reading: what is committed meanwhile rings it again
+            try:
+                found = await asyncio.to_thread(space.changes, after, PAGE)
+            except Conflict as error:
+                yield _event("resync", after, problem_of(error, BY_CODE["resync"]))
+                return
+            for commit, changes in groupby(found, attrgetter("commit")):
+                yield _commit_event(commit, list(changes))
+                after = commit
+            if not found and not await _rings(bell):
+                yield b": still here\n\n"
+    finally:
+        bells.take_down(bell)
+
+
+async def _rings(bell: asyncio.Event) -> bool:
+    try:
+        async with asyncio.timeout(HEARTBEAT_SECONDS):
+            await bell.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _commit_event(commit: int, changes: list[Change]) -> bytes:
+    return _event("commit", commit, {"commit": commit, "changes": forms(changes, form_of)})
+
+
+def _event(name: str, id: int, data: Any) -> bytes:
+    return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), id, dumps(data))
+
+
+class Bells:
+    """Rings all waiting streams of an app when something was committed; its thread lives while there are any."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._mutex = threading.Lock()
+        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._waker: Waker | None = None
+
+    @classmethod
+    def of(cls, app: Any, store: Store) -> Bells:
+        known = getattr(app.state, "bells", None)
+        if known is None or known._store is not store:
+            known = app.state.bells = cls(store)
+        assert isinstance(known, Bells)
+        return known
+
+    def hang(self, loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+        """A bell that is rung on this loop until it is taken down."""
+        bell = asyncio.Event()
+        with self._mutex:
+            self._waiting[bell] = loop
+            if self._waker is None:
+                self._waker = self._store.waker()
+                threading.Thread(target=self._ring, args=(self._waker,), name="commonplace-feed", daemon=True).start()
+        return bell
+
+    def take_down(self, bell: asyncio.Event) -> None:
+        with self._mutex:
+            self._waiting.pop(bell, None)
+            if self._waiting or self._waker is None:
+                return
+            waker, self._waker = self._waker, None
+        waker.close()
+
+    def close(self) -> None:
+        """The app ends, and the store may be closed next: the thread must not look at it any more."""
+        with self._mutex:
+            self._waiting.clear()
+            waker, self._waker = self._waker, None
+        if waker is not None:
+            waker.close()
+
+    def _ring(self, waker: Waker) -> None:
+        while self._waker is waker:
+            if waker.wait(_WAIT_SECONDS):
+                self._ring_all()
+
+    def _ring_all(self) -> None:
+        with self._mutex:
+            waiting = list(self._waiting.items())
+        for bell, loop in waiting:
+            try:
+                loop.call_soon_threadsafe(bell.set)
+            except RuntimeError:  # the loop has ended with its streams
+                continue

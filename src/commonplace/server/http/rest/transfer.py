@@ -1,0 +1,145 @@
+"""Export and import over REST, as the JSON lines of docs/export-format.md; neither is ever held whole in memory."""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, BinaryIO, cast
+
+from anyio.to_thread import run_sync
+from fastapi import Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from commonplace.book import Book
+from commonplace.checks import Namespace
+from commonplace.errors import Forbidden, NotFound
+from commonplace.exchange import namespaces_of
+from commonplace.server.http.principal import Principal
+from commonplace.server.http.rest.answers import answer, documented, forms, part
+from commonplace.server.http.rest.models import ImportModel
+from commonplace.server.http.service import client_of, principal_of, service_of
+from commonplace.wire.forms import form_of
+
+router = part("export and import")
+MEDIA_TYPE = "application/jsonl"
+PIECE_BYTES = 1 << 16
+_PIECES = 16
+_MEMORY_BYTES = 1 << 20
+_LINES: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string"}}}
+Chosen = Annotated[
+    list[str], Query(alias="namespace", description="These namespaces; left out, the caller's own. May be repeated.")
+]
+
+
+@router.get(
+    "/export",
+    summary="Export namespaces",
+    response_class=StreamingResponse,
+    responses={
+        **documented(None, 404),
+        200: {"description": "JSON lines, docs/export-format.md. Without a footer it was cut off.", "content": _LINES},
+    },
+)
+def export(
+    request: Request,
+    chosen: Chosen = [],  # noqa: B006 - FastAPI copies it
+    everything: Annotated[bool, Query(description="Every namespace that there is; needs a key for all.")] = False,
+) -> Response:
+    """Everything of some namespaces, in one snapshot: entries, history, revisions and times."""
+    book, principal = service_of(request).book, principal_of(request)
+    namespaces = None if everything else [principal.resolve(name) for name in chosen] or [principal.namespace]
+    if everything and principal.reach != "all":
+        raise Forbidden("this access does not reach every namespace; name those to export")
+    for namespace in namespaces or ():
+        if namespace not in book.namespaces(*namespace, limit=1):
+            raise NotFound(f"there is no namespace {'/'.join(namespace)}; GET /v1/namespaces lists those there are")
+    return StreamingResponse(_pieces(book, namespaces), media_type=MEDIA_TYPE)
+
+
+class _Abandoned(Exception):
+    """The reader of an export has gone."""
+
+
+def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Iterator[bytes]:
+    """The export, written by one thread: it may not change threads within a snapshot."""
+    pieces: queue.Queue[bytes | BaseException | None] = queue.Queue(_PIECES)
+    abandoned = threading.Event()
+
+    def give(piece: bytes | BaseException | None) -> None:
+        while not abandoned.is_set():
+            try:
+                return pieces.put(piece, timeout=1)
+            except queue.Full:
+                continue
+        raise _Abandoned
+
+    def run() -> None:
+        held: list[bytes] = []
+        size = 0
+
+        def write(line: bytes) -> None:
+            nonlocal size
+            held.append(line)
+            size += len(line)
+            if size >= PIECE_BYTES:
+                give(b"".join(held))
+                held.clear()
+                size = 0
+
+        try:
+            try:
+                book.export(write, namespaces=namespaces)
+                give(b"".join(held))
+                give(None)
+            except _Abandoned:
+                raise
+            except BaseException as error:  # noqa: BLE001 - told to the reader, whose connection it breaks
+                give(error)
+        except _Abandoned:
+            return
+
+    threading.Thread(target=run, name="commonplace-export", daemon=True).start()
+    try:
+        while (piece := pieces.get()) is not None:
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+    finally:
+        abandoned.set()
+
+
+@router.post(
+    "/import",
+    summary="Import namespaces",
+    responses=documented(ImportModel, 404, 409),
+    openapi_extra={"requestBody": {"required": True, "content": {**_LINES, "application/octet-stream": {}}}},
+)
+async def import_lines(
+    request: Request,
+    namespace: Annotated[str | None, Query(description="Take in only this one of the file's namespaces.")] = None,
+    merge: Annotated[bool, Query(description="Give namespaces that differ what they lack.")] = False,
+) -> Response:
+    """Take in an export, each namespace whole or not at all; needs the action `admin`, since history comes as written.
+
+    After a break send it again: what is there already is left alone.
+    """
+    principal = principal_of(request)
+    principal.rules.check("admin")
+    only = None if namespace is None else principal.resolve(namespace)
+    actor = " ".join(filter(None, (principal.name, "rest", client_of(request))))
+    with tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as held:
+        async for piece in request.stream():
+            held.write(piece)
+        book = service_of(request).book
+        return await run_sync(_imported, book, principal, cast(BinaryIO, held), only, merge, actor)
+
+
+def _imported(
+    book: Book, principal: Principal, held: BinaryIO, only: Namespace | None, merge: bool, actor: str
+) -> Response:
+    if only is None:
+        for namespace in namespaces_of(held):
+            principal.resolve("/".join(namespace))
+    return answer({"namespaces": forms(book.import_lines(held, only=only, merge=merge, actor=actor), form_of)})

@@ -1,0 +1,65 @@
+"""What the routes share: the open book, who may call, and how a request becomes a space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Depends, Query, Request
+
+from commonplace.book import Book
+from commonplace.errors import InvalidInput
+from commonplace.server.clients import client_word
+from commonplace.server.http.access.gate import Gate
+from commonplace.server.http.principal import Principal
+from commonplace.settings import Settings
+from commonplace.space.space import Space
+
+
+@dataclass(frozen=True)
+class Service:
+    """Lives in `app.state.service`."""
+
+    book: Book
+    access: Gate
+    settings: Settings
+
+
+def service_of(request: Request) -> Service:
+    return cast(Service, request.app.state.service)
+
+
+def principal_of(request: Request) -> Principal:
+    """The caller, found once a request by the middleware."""
+    return cast(Principal, request.state.principal)
+
+
+def client_of(request: Request) -> str | None:
+    """What the caller says it is, as one short word for the history."""
+    return client_word(request.headers.get("user-agent", ""))
+
+
+def check_address(request: Request) -> None:
+    """Refuse an address that is no UTF-8: the server has put replacement characters where its bytes were."""
+    raw: bytes = request.scope["raw_path"]
+    if b"%" in raw:
+        try:
+            unquote_to_bytes(raw).decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInput("the address is no UTF-8; encode its characters as UTF-8, then in percent") from error
+
+
+async def space_of(  # not `def`: a worker thread for it would cost more than all that it does
+    request: Request,
+    namespace: Annotated[
+        str | None,
+        Query(description="The namespace, such as `user/u-123`; left out, the caller's own.", examples=["user/u-123"]),
+    ] = None,
+) -> Space:
+    check_address(request)
+    book = service_of(request).book
+    return principal_of(request).space(book, namespace, face="rest", client=client_of(request))
+
+
+SpaceOf = Annotated[Space, Depends(space_of)]

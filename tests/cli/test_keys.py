@@ -1,0 +1,112 @@
+"""`commonplace keys`: a key is shown once, opens what the words say, and is refused once it is revoked."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+import commonplace
+from commonplace.cli.keys import ACTIONS
+from commonplace.server.http.access.keys import Key, Keys, system_time
+from commonplace.server.http.access.rates import Rate
+from commonplace.space import rules
+
+
+def kept(book_file: Any) -> list[Key]:
+    with commonplace.open(book_file, background=False) as book:
+        return [key for key, _ in Keys(book.store).list()]
+
+
+@pytest.mark.promise("service-keys-command")
+def test_a_key_is_made_with_all_that_the_words_say(run, book_file):
+    made = run(
+        *shlex.split("keys create support --namespace org/{org} --claim org=acme --below --actions read,admin"),
+        *shlex.split("--expires 90d --rate 100/m --max-entries 5 --max-bytes 6"),
+    )
+    assert (made.code, made.out.startswith("cp_"), made.out.count("\n")) == (0, True, 1)
+    assert "shown this once" in made.err
+    (key,) = kept(book_file)
+    assert key.expires_at is not None
+    assert abs(key.expires_at - system_time() - 90 * 86_400 * 1_000_000) < 60_000_000
+    assert key == Key(
+        "support",
+        ("org", "acme"),
+        "below",
+        frozenset(("read", "admin")),
+        key.expires_at,
+        Rate(100, 60),
+        5,
+        6,
+        key.created_at,
+    )
+    with commonplace.open(book_file, background=False) as book:
+        assert Keys(book.store).check(made.out.strip()) == key
+
+
+def test_a_plain_key_reads_writes_and_deletes_in_a_namespace_of_its_name(run, book_file):
+    run("keys", "create", "laptop")
+    (key,) = kept(book_file)
+    assert (key.namespace, key.reach, key.actions) == (("user", "laptop"), "own", {"read", "write", "delete"})
+
+
+@pytest.mark.promise("service-keys-command")
+def test_the_list_tells_everything_but_the_secret(run):
+    text = run("keys", "create", "laptop", "--namespace", "user/u-1").out.strip()
+    run("keys", "create", "all", "--everything", "--actions", "read")
+    run("keys", "revoke", "laptop")
+    listed = run("keys", "list")
+    assert "user/u-1: read, write, delete" in listed.out
+    assert "everything (its own: user/all): read" in listed.out
+    assert "revoked" in listed.out
+    assert text.rpartition("_")[2] not in listed.out
+    documents = run("keys", "list", "--json").json
+    assert [(one["name"], one["reach"], one["last_used_at"]) for one in documents] == [
+        ("laptop", "own", None),
+        ("all", "all", None),
+    ]
+    assert text.rpartition("_")[2] not in str(documents)
+
+
+def test_a_forgotten_key_leaves_the_list(run, book_file):
+    run("keys", "create", "laptop")
+    assert run("keys", "revoke", "laptop", "--forget").code == 0
+    assert kept(book_file) == []
+    assert run("keys", "revoke", "laptop").code == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("keys create", 2, "name the key"),
+        ("keys revoke", 2, "name the key"),
+        ("keys create x --namespace user/{user_id}", 6, "user_id"),
+        ("keys create x --namespace user/{user_id} --claim user_id=a/b", 6, 'must not contain "/"'),
+        ("keys create x --namespace user/u-{id} --claim id=1", 6, "a placeholder is a whole label"),
+        ("keys create x --claim nonsense", 2, "is no claim"),
+        ("keys create x --actions fly", 2, "are no actions"),
+        ("keys create x --actions ,", 2, "are no actions"),
+        ("keys create x --rate fast", 2, "is no rate"),
+        ("keys create x --expires never", 2, "is no duration"),
+        ("keys create x --max-bytes 0", 2, "above 0"),
+        ("keys create x --below --everything", 2, "not allowed with"),
+        ("keys create a/b --namespace user/x", 2, "is no name for a key"),
+        ("keys lose x", 2, "invalid choice"),
+    ],
+)
+def test_a_wrong_word_is_told_and_makes_no_key(run, book_file, words, code, told):
+    done = run(*words.split())
+    assert (done.code, done.out) == (code, "")
+    assert told in done.err
+    assert not book_file.exists() or kept(book_file) == []
+
+
+def test_a_name_is_used_once(run):
+    assert run("keys", "create", "laptop").code == 0
+    again = run("keys", "create", "laptop")
+    assert (again.code, again.out) == (4, "")
+
+
+def test_the_actions_that_the_command_knows_are_those_of_the_rules():
+    assert ACTIONS == rules.ACTIONS

@@ -1,0 +1,153 @@
+"""Without keys only this computer's own programs are let in; with keys every route but a few asks for one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from real_server import start_server
+
+from commonplace.errors import ConfigurationError
+from commonplace.server.http.access.hosts import is_loopback
+from commonplace.server.http.access.keys import Key, Keys
+from commonplace.server.http.app import build_app
+from commonplace.server.http.running import make_gate
+from commonplace.server.http.service import Service
+from commonplace.settings import Settings
+
+OPEN = {"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/.well-known/oauth-protected-resource"}
+OTHER_ROUTES = ["/mcp", "/mcp/", "/mcp/files", "/mcp/none", "/.well-known/oauth-protected-resource/mcp", "/no/such"]
+
+
+def addresses(service: Service) -> list[tuple[str, str]]:
+    """Every method and path of the service, with something in the place of its parameters."""
+    app = build_app(service)
+    documented = [
+        (method.upper(), re.sub(r"\{\w+\}", "file", path))
+        for path, operations in app.openapi()["paths"].items()
+        for method in operations
+    ]
+    others = [*sorted(OPEN), *OTHER_ROUTES]
+    return documented + [("GET", path) for path in others]
+
+
+@pytest.mark.promise("service-local-host")
+def test_a_rebound_host_reaches_no_route(server, http, service):
+    for method, path in addresses(service):
+        answer = http.request(method, path, headers={"Host": "evil.example"})
+        assert answer.status_code == 421, (method, path)
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.promise("service-local-host")
+def test_a_foreign_page_reaches_no_route(server, http, service):
+    for method, path in addresses(service):
+        for origin in ("https://evil.example", "null", "http://127.0.0.1.evil.example"):
+            answer = http.request(method, path, headers={"Origin": origin})
+            assert answer.status_code == 403, (method, path, origin)
+            assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1:8765", "[::1]:8765", "127.1.2.3", "LOCALHOST"])
+def test_this_computer_is_called_by_any_of_its_names(http, host):
+    assert http.get("/v1", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:5173", "http://127.0.0.1:3000", "http://[::1]:80"])
+def test_a_page_of_this_computer_may_call_but_not_read(http, origin):
+    answer = http.get("/v1", headers={"Origin": origin})
+    assert answer.status_code == 200
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.promise("service-keys-everywhere")
+def test_with_keys_every_route_but_the_open_ones_asks_for_one(server, http, service, make_key):
+    make_key("laptop")
+    for method, path in addresses(service):
+        status = http.request(method, path).status_code
+        if path in OPEN or path.startswith("/.well-known/"):
+            assert status in (200, 503), (method, path)
+        else:
+            assert status == 401, (method, path)
+
+
+@pytest.mark.promise("service-keys-everywhere")
+def test_with_keys_the_service_may_stand_behind_a_name(server, make_key):
+    with server.client(make_key("laptop"), headers={"Host": "memory.example"}) as client:
+        assert client.get("/v1").status_code == 200
+
+
+@pytest.mark.promise("service-cors")
+def test_cors_is_closed_until_it_is_opened_for_one_origin(service):
+    opened = replace(service, settings=replace(service.settings, cors_origins=("https://app.example",)))
+    server = start_server(opened)
+    asked = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "authorization,if-match"}
+    try:
+        with server.client() as client:
+            good = client.options("/v1/files/a", headers={"Origin": "https://app.example", **asked})
+            bad = client.options("/v1/files/a", headers={"Origin": "https://evil.example", **asked})
+            read = client.get("/v1", headers={"Origin": "https://app.example"})
+            refused = client.get("/v1", headers={"Origin": "https://evil.example"})
+    finally:
+        server.stop()
+    assert (good.status_code, good.headers["access-control-allow-origin"]) == (200, "https://app.example")
+    assert "authorization" in good.headers["access-control-allow-headers"].lower()
+    assert "access-control-allow-origin" not in bad.headers
+    assert (read.status_code, read.headers["access-control-allow-origin"]) == (200, "https://app.example")
+    assert refused.status_code == 403
+    assert "access-control-allow-origin" not in refused.headers
+
+
+@pytest.mark.promise("service-refuses-to-be-open")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "my-host", "10.0.0.1", ""])
+def test_without_keys_no_other_address_is_served(book, host):
+    with pytest.raises(ConfigurationError, match="make one first with `commonplace keys create me`"):
+        make_gate(book, Settings(host=host), "commonplace keys create me")
+
+
+@pytest.mark.promise("service-refuses-to-be-open")
+def test_with_a_key_any_address_is_served_and_never_without_credentials(book):
+    keys = Keys(book.store)
+    keys.create(Key("me", ("user", "u1")))
+    gate = make_gate(book, Settings(host="0.0.0.0"))
+    keys.revoke("me", forget=True)
+    assert not gate.is_open()
+    with pytest.raises(ConfigurationError):
+        make_gate(book, Settings(host="0.0.0.0"))
+
+
+def test_loopback_is_told_from_everything_else():
+    assert all(map(is_loopback, ["127.0.0.1", "localhost", "LocalHost", "::1", "[::1]", "127.9.9.9"]))
+    assert not any(map(is_loopback, ["", "0.0.0.0", "::", "10.0.0.1", "localhost.evil.example", "127.0.0.1.x", "1"]))
+
+
+def test_the_local_caller_has_the_namespace_and_the_limits_of_the_settings(book):
+    gate = make_gate(book, Settings(namespace="org/acme", max_entries=5, max_bytes=6, rate="7/m"))
+    principal, rate = gate.check({})
+    assert (principal.name, principal.namespace, principal.reach) == ("local", ("org", "acme"), "all")
+    assert (principal.rules.max_entries, principal.rules.max_bytes, str(rate)) == (5, 6, "7/m")
+
+
+@pytest.mark.promise("service-page")
+def test_the_page_tells_where_everything_is_and_shows_nothing_remembered(server, http, service, make_key):
+    service.book.space("user", "default").files.write("/canary", "zebracanary")
+    for key in (None, make_key("laptop")):
+        page = http.get("/")
+        assert page.headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert f"claude mcp add --transport http memory {server.address}/mcp" in page.text
+        assert "canary" not in page.text
+        assert key is None or "Calls need a key or a token" in page.text
+
+
+def test_the_page_escapes_what_a_caller_says_it_is_called(server, http, make_key):
+    make_key("laptop")
+    page = http.get("/", headers={"Host": "<script>alert(1)</script>"})
+    assert "<script>" not in page.text
+
+
+def test_the_description_tells_how_a_caller_shows_who_it_is(http):
+    described = http.get("/openapi.json").json()
+    assert set(described["components"]["securitySchemes"]) == {"bearer", "key"}
+    assert described["security"] == [{}, {"bearer": []}, {"key": []}]

@@ -1,0 +1,448 @@
+"""`commonplace.connect`: the face of a local book over a service, on a network that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import io
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_server import Server
+
+import commonplace
+from commonplace.book import Book
+from commonplace.errors import (
+    Ambiguous,
+    ConfigurationError,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Outdated,
+    Unauthorized,
+    Unavailable,
+)
+from commonplace.remote import RemoteBook
+from commonplace.remote.connection import Connections, Request
+from commonplace.remote.files import RemoteFiles
+from commonplace.remote.records import RemoteRecords
+from commonplace.remote.space import RemoteSpace
+from commonplace.remote.threads import RemoteThreads
+from commonplace.remote.working import RemoteWorkingMemories
+from commonplace.space.files import Files
+from commonplace.space.records import Records
+from commonplace.space.space import Space
+from commonplace.space.threads import Threads
+from commonplace.space.working import WorkingMemories
+
+ROOT = Path(__file__).parents[2]
+FACES = [
+    (Book, RemoteBook),
+    (Space, RemoteSpace),
+    (Files, RemoteFiles),
+    (Records, RemoteRecords),
+    (Threads, RemoteThreads),
+    (WorkingMemories, RemoteWorkingMemories),
+]
+WORKS_AS_IT_IS = {"walk", "clean_tags"}
+"""Public methods that only call other public ones, or that need no store."""
+
+INSIDE_A_WRITE = {"make_parents", "has_below", "settle"}
+"""Take a transaction, so they are for the parts of a space and not for callers."""
+
+
+@pytest.fixture
+def remote(server: Server) -> Iterator[RemoteBook]:
+    with commonplace.connect(server.address) as book:
+        yield book  # type: ignore[misc]
+
+
+@pytest.mark.promise("connect-same-face")
+@pytest.mark.parametrize(("local", "remote"), FACES, ids=lambda kind: kind.__name__)
+def test_every_public_method_is_there_with_the_same_arguments(local: type, remote: type) -> None:
+    names = [name for name in vars(local) if not name.startswith("_") and name not in INSIDE_A_WRITE | WORKS_AS_IT_IS]
+    assert names
+    for name in names:
+        assert name in vars(remote), f"{remote.__name__} inherits {name}, which would look for a store"
+        here, there = inspect.getattr_static(local, name), inspect.getattr_static(remote, name)
+        if inspect.isfunction(here):
+            ours, theirs = inspect.signature(here), inspect.signature(there)
+            assert [*ours.parameters.values()] == [*theirs.parameters.values()], name
+
+
+@pytest.mark.promise("connect-suite")
+def test_the_suite_of_spaces_passes_over_a_service(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "--over=http", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
+            *(f"--basetemp={tmp_path / 'tests'}", str(ROOT / "tests" / "space")),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5_000:]
+    assert "skipped" not in done.stdout
+
+
+def test_a_change_of_one_string_moves_a_program_to_a_service(server: Server, tmp_path: Path) -> None:
+    def program(book: Book) -> tuple[object, ...]:
+        space = book.space("user", "u-123")
+        space.files.append("/notes/today", "hello")
+        record = space.records.create(type="note", content={"text": "tea"}, source="s", confidence=0.9)
+        thread = space.threads.create("Deploys")
+        space.threads.add(thread.id, [{"role": "user", "content": "When do we deploy?"}])
+        found = [(hit.kind, hit.snippet) for hit in space.search("tea", kinds=["record"])]
+        return space.files.read("/notes/today"), record.content, found, [info.path for info in space.files.walk()]
+
+    with (
+        commonplace.open(tmp_path / "local.db", background=False) as local,
+        commonplace.connect(server.address) as remote,
+    ):
+        assert program(local) == program(remote)
+
+
+def test_without_labels_the_space_is_the_callers_own(server: Server, make_key: Any) -> None:
+    key = make_key("ana", "team/ana")
+    with commonplace.connect(server.address, key) as book:
+        assert book.space().namespace == ("team", "ana")
+        book.space().files.write("/f", "x")
+        assert book.namespaces() == [("team", "ana")]
+        with pytest.raises(Forbidden, match="does not reach the namespace"):
+            book.space("team", "eve").files.read("/f")
+        with pytest.raises(Forbidden, match="may not admin"):
+            book.space().purge()
+        assert book.space().history("file", "/f")[0].actor == "ana rest commonplace-python"
+        assert book.space(actor="my agent").files.write("/g", "x").revision == 1
+        assert book.space().history("file", "/g")[0].actor == "ana rest my-agent"
+
+
+def test_a_wrong_key_is_told_at_once(server: Server, make_key: Any) -> None:
+    make_key("ana")
+    with pytest.raises(Unauthorized):
+        commonplace.connect(server.address)
+    with pytest.raises(Unauthorized):
+        commonplace.connect(server.address, "cp_wrong")
+
+
+@pytest.mark.promise("connect-same-errors")
+def test_errors_are_those_of_the_library_with_their_attributes(remote: RemoteBook) -> None:
+    space = remote.space()
+    space.files.write("/f", "one\ntwo\none")
+    with pytest.raises(Ambiguous, match="stands 2 times") as ambiguous:
+        space.files.replace("/f", "one", "1", unique=True)
+    assert ambiguous.value.lines == (1, 3)
+    with pytest.raises(NotFound, match=r"^Memory r not found$"):
+        space.records.get("r")
+    with pytest.raises(InvalidInput, match="content contains a set, which JSON cannot hold"):
+        space.records.create(type="note", content={"a": {1}}, source="s", confidence=1)  # type: ignore[dict-item]
+    with pytest.raises(InvalidInput, match="a key in content must be a string"):
+        space.records.create(type="note", content={1: 2}, source="s", confidence=1)  # type: ignore[dict-item]
+    with pytest.raises(Outdated) as outdated:
+        space.expecting("file", "/f", 7).files.append("/f", "x")
+    assert outdated.value.revision == 1
+
+
+def test_names_of_any_kind_reach_the_service_as_they_are(remote: RemoteBook) -> None:
+    space = remote.space()
+    for name in ("a/b", "ü?#&=%2F%", "日本 語", "..", ".", " x", "a\\b"):
+        thread = space.threads.create(id=name)
+        assert space.threads.get(name) == thread
+        assert space.records.create(type="t", content=name, source="s", confidence=1, id=name).id == name
+        assert space.records.get(name).content == name
+        space.threads.add(name, [{"id": name, "role": "user", "content": "x"}])
+        assert space.threads.get_message(name).id == name
+        assert [line.action for line in space.history("record", name)] == ["created"]
+    for path in ("/ü?#&=%zz", "/日本 語/x.md", "/a b", "/100%/é"):
+        space.files.write(path, path)
+        assert space.files.read(path) == path
+        assert space.state("file", path, 1).value == path
+
+
+def test_a_text_is_kept_byte_for_byte(remote: RemoteBook) -> None:
+    for text in ("", "\r\n", "no newline", "\ufeffé\u2028\x7f\x01", "𝄞\n" * 10):
+        remote.space().files.write("/f", text)
+        assert remote.space().files.read("/f") == text
+
+
+def test_edits_of_many_callers_are_all_kept(remote: RemoteBook) -> None:
+    files = remote.space().files
+    files.write("/f", "0")
+
+    def count() -> None:
+        for _ in range(5):
+            files.edit("/f", lambda text: str(int(text) + 1))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert files.read("/f") == "20"
+
+
+def test_an_edit_keeps_the_time_to_live(remote: RemoteBook, clock: Any) -> None:
+    files = remote.space().files
+    files.write("/f", "x", ttl_seconds=10)
+    files.edit("/f", str.upper)
+    assert files.read("/f") == "X"
+    clock.advance(11)
+    assert not files.exists("/f")
+
+
+def test_an_export_and_an_import_go_through_a_service(remote: RemoteBook, tmp_path: Path) -> None:
+    remote.space("user", "u1").files.write("/f", "x")
+    lines = io.BytesIO()
+    exported = remote.export(lines.write, namespaces=[("user", "u1")])
+    assert (exported.namespaces, exported.states) == (1, 1)
+    with commonplace.open(tmp_path / "other.db", background=False) as other:
+        assert [one.outcome for one in other.import_lines(lines)] == ["imported"]
+        assert other.space("user", "u1").files.read("/f") == "x"
+    assert [one.outcome for one in remote.import_lines(lines)] == ["identical"]
+
+
+def test_a_large_import_that_is_refused_tells_why(server: Server, make_key: Any, tmp_path: Path) -> None:
+    file = tmp_path / "large.jsonl"
+    file.write_bytes(b'{"line":"header","format":"commonplace","version":1}\n' * 200_000)
+    with commonplace.connect(server.address, make_key("ana")) as remote, file.open("rb") as lines:
+        with pytest.raises(Forbidden, match="may not admin"):
+            list(remote.import_lines(lines))
+        assert remote.space().stats().entries == {}
+
+
+def test_a_disk_that_is_full_is_not_taken_for_the_network(remote: RemoteBook) -> None:
+    def write(piece: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    remote.space("user", "u1").files.write("/f", "x")
+    with pytest.raises(OSError, match="No space left"):
+        remote.export(write, namespaces=[("user", "u1")])
+    assert remote.space("user", "u1").files.read("/f") == "x"
+
+
+def test_what_needs_the_file_says_so(remote: RemoteBook) -> None:
+    calls: list[Callable[[], object]] = [remote.reindex, remote.rebuild_keywords, remote.verify]
+    for needs in (*calls, lambda: remote.backup("x"), lambda: remote.store):
+        with pytest.raises(ConfigurationError, match="needs the book itself and not a service"):
+            needs()
+
+
+def test_a_counter_of_tokens_may_be_the_callers_own(remote: RemoteBook, book: Book) -> None:
+    def told(threads: Threads) -> object:
+        return threads.context("t", "zebra", max_tokens=60, last=2, count_tokens=len)
+
+    threads = remote.space("user", "u1").threads
+    threads.create(id="t")
+    threads.add("t", [{"role": "user", "content": f"zebra {number}"} for number in range(8)])
+    threads.working.write({"name": "Ana"}, resource="u1")
+    assert told(threads) == told(book.space("user", "u1").threads)
+
+
+# The network
+
+
+def test_nobody_there_is_unavailable_and_names_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(Unavailable, match=f"the service at {address} cannot be reached .*commonplace serve"):
+        commonplace.connect(address, max_retries=0)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8765", "ftp://x", "http://", "postgresql://x"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no address of a service"):
+        commonplace.connect(address)
+
+
+class FlakyProxy:
+    """Stands between, and loses requests: before the service has them, or after, with their answer."""
+
+    def __init__(self, server: Server) -> None:
+        host, _, port = server.address.removeprefix("http://").partition(":")
+        self._target = (host, int(port))
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.lose: Callable[[bytes], str | None] = lambda head: None
+        self.seen: list[str] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._target) as service, client.makefile("rb") as asked:
+            while head := self._head(asked):
+                self.seen.append(head.split(b"\r\n")[0].decode().rpartition(" ")[0].partition("?")[0])
+                how = self.lose(head)
+                if how == "before":
+                    return
+                service.sendall(head + asked.read(self._length(head)))
+                with service.makefile("rb") as answered:
+                    answer = self._head(answered)
+                    answer += answered.read(self._length(answer))
+                if how == "after":
+                    return
+                client.sendall(answer)
+
+    @staticmethod
+    def _head(stream: Any) -> bytes:
+        lines = []
+        while (line := stream.readline()) not in (b"", b"\r\n"):
+            lines.append(line)
+        return b"".join([*lines, b"\r\n"]) if lines else b""
+
+    @staticmethod
+    def _length(head: bytes) -> int:
+        for line in head.lower().split(b"\r\n"):
+            if line.startswith(b"content-length:"):
+                return int(line.partition(b":")[2])
+        return 0
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[FlakyProxy]:
+    with closing(FlakyProxy(server)) as proxy:
+        yield proxy
+
+
+def once(method: bytes, how: str) -> Callable[[bytes], str | None]:
+    """Loses the first request with a method."""
+    left = [True]
+
+    def lose(head: bytes) -> str | None:
+        if head.startswith(method) and left[0]:
+            left[0] = False
+            return how
+        return None
+
+    return lose
+
+
+@pytest.mark.promise("connect-retries")
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_a_creation_whose_answer_is_lost_is_made_once(proxy: FlakyProxy, book: Book, how: str) -> None:
+    with commonplace.connect(proxy.address) as remote:
+        space = remote.space("user", "u1")
+        thread = space.threads.create(id="t")
+        for make in (
+            lambda: space.records.create(type="note", content={"text": "tea"}, source="s", confidence=0.9),
+            lambda: space.threads.add(thread.id, [{"role": "user", "content": "hello"}]),
+            lambda: space.files.append("/log", "line"),
+        ):
+            commit = book.space("user", "u1").stats().commit
+            proxy.lose = once(b"POST", how)
+            make()
+            assert book.space("user", "u1").stats().commit == commit + 1
+        assert space.files.read("/log") == "line"
+        assert proxy.seen.count("POST /v1/records") == 2
+
+
+@pytest.mark.promise("connect-retries")
+def test_reading_is_tried_again(proxy: FlakyProxy, book: Book) -> None:
+    book.space("user", "u1").files.write("/f", "x")
+    with commonplace.connect(proxy.address) as remote:
+        proxy.lose = once(b"GET", "before")
+        assert remote.space("user", "u1").files.read("/f") == "x"
+    assert proxy.seen == ["GET /v1", "GET /v1/files/f", "GET /v1/files/f"]
+
+
+@pytest.mark.promise("connect-retries")
+def test_a_deletion_whose_answer_is_lost_is_not_repeated(proxy: FlakyProxy, book: Book) -> None:
+    space = book.space("user", "u1")
+    space.files.write("/f", "x")
+    with commonplace.connect(proxy.address) as remote:
+        proxy.lose = once(b"DELETE", "after")
+        with pytest.raises(Unavailable, match="the change may have been made: look before you repeat it"):
+            remote.space("user", "u1").files.delete("/f")
+    assert not space.files.exists("/f")
+    assert proxy.seen.count("DELETE /v1/files/f") == 1
+
+
+@pytest.mark.promise("connect-retries")
+def test_retries_are_bounded_and_wait_longer_each_time(server: Server) -> None:
+    waits: list[float] = []
+    with closing(FlakyProxy(server)) as proxy:
+        proxy.lose = lambda head: "before"
+        connections = Connections(proxy.address, key=None, timeout_seconds=5, max_retries=3, sleep=waits.append)
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            connections.ask(Request("GET", "/v1", is_repeatable=True))
+        assert proxy.seen == ["GET /v1"] * 4
+    assert len(waits) == 3
+    assert all(0.5 * most <= wait <= most for wait, most in zip(waits, (0.05, 0.1, 0.2), strict=True))
+
+
+def test_a_service_that_was_started_anew_is_found_again(server: Server, service: Any) -> None:
+    from real_server import start_server
+
+    with closing(FlakyProxy(server)) as proxy, commonplace.connect(proxy.address) as remote:
+        remote.space().files.write("/f", "x")
+        second = start_server(service)
+        try:
+            host, _, port = second.address.removeprefix("http://").partition(":")
+            proxy._target = (host, int(port))
+            proxy.lose = once(b"GET", "before")  # what an end of the first one looks like
+            assert remote.space().files.read("/f") == "x"
+        finally:
+            second.stop()
+
+
+def test_a_service_that_says_nothing_is_unavailable_after_the_time_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(Unavailable, match="timed out"):
+            commonplace.connect(address, timeout_seconds=0.05, max_retries=0)
+
+
+def test_something_else_than_a_service_is_told_so(server: Server) -> None:
+    with pytest.raises((Unavailable, NotFound), match=r"commonplace|nothing at this address"):
+        commonplace.connect(f"{server.address}/other")
+
+
+def test_connections_are_kept_one_a_thread_and_closed_with_the_book(proxy: FlakyProxy) -> None:
+    opened: list[int] = []
+    carry = proxy._carry
+    proxy._carry = lambda client: (opened.append(1), carry(client))[1]  # type: ignore[method-assign, func-returns-value]
+    remote = commonplace.connect(proxy.address)
+    for number in range(5):
+        remote.space().files.write(f"/f{number}", "x")
+    assert len(opened) == 1
+    worker = threading.Thread(target=remote.space().files.read, args=("/f0",))
+    worker.start()
+    worker.join()
+    assert len(opened) == 2
+    remote.close()
+    with pytest.raises(Unavailable, match="closed"):
+        remote.space().stats()
+
+
+def test_the_awaited_library_connects_too(server: Server) -> None:
+    async def program() -> str:
+        async with await commonplace.aio.connect(server.address) as book:
+            space = book.space("user", "u1")
+            await space.files.append("/notes", "hello")
+            return "".join([info.path async for info in space.files.walk()]) + await space.files.read("/notes")
+
+    assert asyncio.run(program()) == "/noteshello"
+
+
+def test_importing_the_package_loads_neither_the_client_nor_a_server() -> None:
+    heavy = ("fastapi", "http.client", "httpx")
+    code = f"import sys, commonplace; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

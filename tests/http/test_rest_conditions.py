@@ -1,0 +1,155 @@
+"""Conditional requests and idempotency keys: no update is lost, and nothing is made twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from real_server import Server
+
+RECORD = {"type": "note", "content": {"text": "tea"}, "source": "s", "confidence": 0.9}
+Make = Callable[[httpx.Client], tuple[str, dict[str, object]]]
+
+
+def file(http: httpx.Client) -> tuple[str, dict[str, object]]:
+    http.put("/v1/files/d/f", content="one")
+    return "/v1/files/d/f", {"json": {"text": "two"}}
+
+
+def record(http: httpx.Client) -> tuple[str, dict[str, object]]:
+    made = http.post("/v1/records", json=RECORD)
+    return made.headers["location"], {"json": {"confidence": 0.5}}
+
+
+def thread(http: httpx.Client) -> tuple[str, dict[str, object]]:
+    made = http.post("/v1/threads", json={"title": "first", "id": "a/b?c#d e"})
+    return made.headers["location"], {"json": {"title": "second"}}
+
+
+def message(http: httpx.Client) -> tuple[str, dict[str, object]]:
+    http.post("/v1/threads", json={"id": "t"})
+    said = {"messages": [{"id": "m", "role": "user", "content": "hello"}]}
+    http.post("/v1/messages?thread=t", json=said)
+    return "/v1/messages/m", {"json": {"content": "goodbye"}}
+
+
+@pytest.mark.promise("rest-conditional")
+@pytest.mark.parametrize("make", [file, record, thread, message])
+def test_a_change_of_what_was_changed_since_is_refused(http: httpx.Client, make: Make) -> None:
+    address, change = make(http)
+    first = http.get(address)
+    etag = first.headers["etag"]
+    assert http.get(address, headers={"If-None-Match": etag}).status_code == 304
+    assert http.patch(address, headers={"If-Match": etag}, **change).status_code == 200  # type: ignore[arg-type]
+    second = http.get(address, headers={"If-None-Match": etag})
+    assert second.status_code == 200
+    assert second.headers["etag"] != etag
+    late = http.patch(address, headers={"If-Match": etag}, **change)  # type: ignore[arg-type]
+    assert (late.status_code, late.json()["code"], late.json()["revision"]) == (412, "precondition_failed", 2)
+    if address != "/v1/messages/m":
+        assert http.delete(address, headers={"If-Match": etag}).status_code == 412
+        assert http.delete(address, headers={"If-Match": f"{etag}, {second.headers['etag']}"}).status_code == 200
+        assert http.get(address).status_code == 404
+
+
+@pytest.mark.promise("rest-conditional")
+def test_a_file_is_written_only_where_none_is_or_only_where_one_is(http: httpx.Client) -> None:
+    address = "/v1/files/f"
+    assert http.put(address, content="x", headers={"If-Match": "*"}).status_code == 412
+    assert http.put(address, content="one", headers={"If-None-Match": "*"}).status_code == 200
+    assert http.put(address, content="two", headers={"If-None-Match": "*"}).status_code == 412
+    assert http.put(address, content="three", headers={"If-Match": "*"}).status_code == 200
+    assert http.put(address, content="x", headers={"If-Match": '"of another service"'}).status_code == 412
+    assert http.put(address, content="x", headers={"If-Match": '"0"'}).status_code == 412
+    assert http.put(address, content="x", headers={"If-None-Match": '"1"'}).status_code == 422
+    assert http.get(address).text == "three"
+
+
+def test_the_condition_may_be_on_another_entry(http: httpx.Client) -> None:
+    http.put("/v1/files/plan", content="x")
+    here = {"If-Revision": "file %2Fplan 1"}
+    assert http.post("/v1/records", json=RECORD, headers=here).status_code == 201
+    http.put("/v1/files/plan", content="y")
+    refused = http.post("/v1/records", json={**RECORD, "type": "task"}, headers=here)
+    assert (refused.status_code, refused.json()["revision"]) == (412, 2)
+    assert http.post("/v1/records", json=RECORD, headers={"If-Revision": "file"}).status_code == 422
+    assert http.get("/v1/stats").json()["entries"] == {"file": 1, "record": 1}
+
+
+@pytest.mark.promise("rest-conditional")
+def test_of_many_who_change_the_same_revision_one_wins(server: Server, http: httpx.Client) -> None:
+    http.put("/v1/files/counter", content="0")
+
+    def count(_: int) -> None:
+        with server.client() as client:
+            for _ in range(5):
+                while True:
+                    read = client.get("/v1/files/counter")
+                    condition = {"If-Match": read.headers["etag"]}
+                    wrote = client.put("/v1/files/counter", content=str(int(read.text) + 1), headers=condition)
+                    if wrote.status_code == 200:
+                        break
+                    assert wrote.status_code == 412
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(4)))
+    assert http.get("/v1/files/counter").text == "20"
+
+
+def test_the_working_memory_has_a_revision_from_the_beginning(http: httpx.Client) -> None:
+    address = "/v1/working-memory?resource=r"
+    assert http.get(address).json() == {"working_memory": None}
+    first = http.put(address, json={"content": {"name": "Ana"}}, headers={"If-None-Match": "*"})
+    assert first.headers["etag"] == '"1"'
+    late = http.put(address, json={"content": {"name": "Eve"}}, headers={"If-None-Match": "*"})
+    assert late.status_code == 412
+    assert http.put(address, json={"content": {"city": "Bonn"}, "revision": 1}).json()["revision"] == 2
+    assert http.delete(address, headers={"If-Match": '"1"'}).status_code == 412
+    assert http.get(address).json()["working_memory"]["content"] == {"name": "Ana", "city": "Bonn"}
+
+
+CREATIONS = {
+    "record": ("POST", "/v1/records", {"json": RECORD}),
+    "thread": ("POST", "/v1/threads", {"json": {"title": "Deploys"}}),
+    "messages": ("POST", "/v1/messages?thread=t", {"json": {"messages": [{"role": "user", "content": "hello"}]}}),
+    "append": ("POST", "/v1/files/log", {"content": "line"}),
+    "clone": ("POST", "/v1/clones", {"json": {"thread": "t"}}),
+    "write": ("PUT", "/v1/files/new", {"content": "text"}),
+}
+
+
+@pytest.mark.promise("rest-idempotent")
+@pytest.mark.parametrize("name", CREATIONS)
+def test_a_creation_with_a_key_is_made_once_and_answered_alike(http: httpx.Client, name: str) -> None:
+    http.post("/v1/threads", json={"id": "t"})
+    method, address, options = CREATIONS[name]
+    key = {"Idempotency-Key": "k-1"}
+    first = http.request(method, address, headers=key, **options)  # type: ignore[arg-type]
+    assert first.status_code in (200, 201)
+    commit = http.get("/v1/stats").json()["commit"]
+    again = http.request(method, address, headers=key, **options)  # type: ignore[arg-type]
+    assert (again.status_code, again.content) == (first.status_code, first.content)
+    assert again.headers.get("etag") == first.headers.get("etag")
+    assert http.get("/v1/stats").json()["commit"] == commit
+
+
+@pytest.mark.promise("rest-idempotent")
+def test_a_key_for_another_request_is_refused(http: httpx.Client) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    assert http.post("/v1/records", json=RECORD, headers=key).status_code == 201
+    other_body = http.post("/v1/records", json={**RECORD, "type": "task"}, headers=key)
+    assert (other_body.status_code, other_body.json()["code"]) == (409, "conflict")
+    same_fingerprint = {**key, "Idempotency-Fingerprint": "f"}
+    assert http.post("/v1/threads", json={}, headers=same_fingerprint).status_code == 409
+    assert http.get("/v1/stats").json()["entries"] == {"record": 1}
+
+
+def test_what_cannot_be_made_once_says_so(http: httpx.Client) -> None:
+    http.put("/v1/files/f", content="a a")
+    key = {"Idempotency-Key": "k-1"}
+    refused = http.patch("/v1/files/f", json={"replace": {"old": "a", "new": "b"}}, headers=key)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert http.delete("/v1/files/f", headers=key).status_code == 422
+    assert http.get("/v1/files/f").text == "a a"

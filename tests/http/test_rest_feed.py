@@ -1,0 +1,163 @@
+"""The feed over server-sent events: whole commits in order, gone on with after a cut, woken by any process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from real_server import Server
+
+import commonplace
+from commonplace.server.http.rest import feed
+
+
+@contextmanager
+def events(server: Server, query: str = "", **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
+    """The events of a stream, as they come; a comment is an event without a name."""
+    with server.client() as client, client.stream("GET", f"/v1/changes/stream{query}", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield _parsed(answer.iter_lines())
+
+
+def _parsed(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    event: dict[str, Any] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(": ")
+            event[name] = value
+        elif event:
+            if "retry" not in event:
+                yield event
+            event = {}
+
+
+def commits(stream: Iterator[dict[str, Any]], count: int) -> list[int]:
+    found = []
+    for _ in range(count):
+        event = next(stream)
+        assert event["event"] == "commit"
+        data = json.loads(event["data"])
+        assert data["commit"] == int(event["id"])
+        assert {change["commit"] for change in data["changes"]} == {data["commit"]}
+        found.append(data["commit"])
+    return found
+
+
+@pytest.mark.promise("rest-feed-resumes")
+def test_a_stream_that_was_cut_goes_on_without_loss_or_repetition(server: Server, book: commonplace.Book) -> None:
+    space = book.space("user", "default")
+    for number in range(4):
+        space.files.write(f"/f{number}", "x")
+    with events(server, "?after=0") as stream:
+        seen = commits(stream, 2)
+    space.files.write("/meanwhile", "x")
+    with events(server, **{"Last-Event-ID": str(seen[-1])}) as stream:
+        seen += commits(stream, 3)
+        space.files.write("/later", "x")
+        seen += commits(stream, 1)
+    assert seen == sorted({change.commit for change in space.changes()})
+
+
+@pytest.mark.promise("rest-feed-resumes")
+def test_an_event_holds_all_of_a_commit_as_the_library_tells_it(server: Server, book: commonplace.Book) -> None:
+    from commonplace.entry import Change
+    from commonplace.wire.forms import thing_of
+
+    space = book.space("user", "default")
+    space.files.write("/a/b/c", "x")
+    space.files.delete("/a")
+    with events(server, "?after=0") as stream:
+        told = [change for _ in range(2) for change in json.loads(next(stream)["data"])["changes"]]
+    assert [thing_of(Change, change) for change in told] == space.changes()
+
+
+def test_without_a_beginning_it_tells_what_comes_from_now_on(server: Server, book: commonplace.Book) -> None:
+    space = book.space("user", "default")
+    space.files.write("/before", "x")
+    with events(server) as stream:
+        space.files.write("/after", "x")
+        assert json.loads(next(stream)["data"])["changes"][0]["key"] == "/after"
+
+
+def test_a_commit_of_another_program_wakes_the_stream(server: Server, open_book: Any) -> None:
+    with events(server, "?after=0") as stream:
+        open_book().space("user", "default").files.write("/f", "x")  # the same file, opened a second time
+        assert commits(stream, 1) == [1]
+
+
+def test_nothing_of_another_namespace_is_told(server: Server, book: commonplace.Book) -> None:
+    with events(server, "?after=0") as stream:
+        book.space("user", "other").files.write("/secret", "x")
+        book.space("user", "default").files.write("/f", "x")
+        assert json.loads(next(stream)["data"])["changes"][0]["key"] == "/f"
+
+
+@pytest.mark.promise("rest-feed-resync")
+def test_a_reader_that_is_too_far_behind_is_told_to_begin_anew(
+    server: Server, http: httpx.Client, book: commonplace.Book, clock: Any
+) -> None:
+    space = book.space("user", "default")
+    for number in range(3):
+        space.files.write("/f", str(number))
+        clock.advance()
+    space.purge(history_before="2100-01-01T00:00:00Z")
+    for address in ("/v1/changes?after=0", "/v1/changes/stream?after=0"):
+        gone = http.get(address)
+        assert (gone.status_code, gone.json()["code"]) == (410, "resync")
+        assert gone.headers["content-type"] == "application/problem+json"
+    assert http.get("/v1/changes/stream", headers={"Last-Event-ID": "x"}).status_code == 422
+
+
+@pytest.mark.promise("rest-feed-resync")
+def test_a_reader_that_falls_behind_while_it_reads_gets_an_event(
+    server: Server, book: commonplace.Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = commonplace.Space.changes
+
+    def kept_after_the_first(space: commonplace.Space, after: int = 0, limit: int = 1_000) -> Any:
+        if after:
+            raise commonplace.Conflict("the feed begins later; read everything again")
+        return changes(space, after, limit)
+
+    monkeypatch.setattr(commonplace.Space, "changes", kept_after_the_first)
+    book.space("user", "default").files.write("/f", "x")
+    with events(server, "?after=0") as stream:
+        assert commits(stream, 1) == [1]
+        event = next(stream)
+        assert (event["event"], event["id"], json.loads(event["data"])["code"]) == ("resync", "1", "resync")
+        assert next(stream, None) is None
+
+
+def test_a_quiet_stream_shows_that_it_is_still_there(
+    server: Server, book: commonplace.Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "HEARTBEAT_SECONDS", 0.05)
+    with events(server, "?after=0") as stream:
+        assert next(stream) == {"": "still here"}
+        book.space("user", "default").files.write("/f", "x")
+        assert next(event for event in stream if event.get("event"))["id"] == "1"
+
+
+def test_one_thread_waits_for_all_streams(server: Server, book: commonplace.Book) -> None:
+    def waiting() -> int:
+        return sum(thread.name == "commonplace-feed" for thread in threading.enumerate())
+
+    with events(server, "?after=0") as one, events(server, "?after=0") as two, events(server, "?after=0") as three:
+        book.space("user", "default").files.write("/f", "x")
+        for stream in (one, two, three):
+            assert commits(stream, 1) == [1]
+        assert waiting() == 1
+
+
+def test_a_stream_ends_after_a_while_so_that_credentials_are_asked_for_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "STREAM_SECONDS", 0.0)
+    with events(server, "?after=0") as stream:
+        assert list(stream) == []

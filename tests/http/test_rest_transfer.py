@@ -1,0 +1,88 @@
+"""Export and import over REST: the library's own lines, whole or not at all, within the caller's reach."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import httpx
+import pytest
+from real_server import Server
+
+import commonplace
+
+NAMESPACE = ("user", "default")
+
+
+def fill(book: commonplace.Book, *labels: str) -> None:
+    space = book.space(*labels)
+    space.files.write("/f", "one")
+    space.files.write("/f", "two")
+    space.records.create(type="note", content={"text": "tea"}, source="s", confidence=0.9)
+    thread = space.threads.create("Deploys")
+    space.threads.add(thread.id, [{"role": "user", "content": "hello"}])
+
+
+def exported(book: commonplace.Book, *namespaces: tuple[str, ...]) -> bytes:
+    lines = io.BytesIO()
+    book.export(lines.write, namespaces=list(namespaces) or None)
+    return lines.getvalue()
+
+
+@pytest.mark.promise("rest-export-import")
+def test_an_export_is_what_the_library_writes(http: httpx.Client, book: commonplace.Book) -> None:
+    fill(book, *NAMESPACE)
+    fill(book, "user", "u1")
+    assert http.get("/v1/export").content == exported(book, NAMESPACE)
+    both = http.get("/v1/export?namespace=user/default&namespace=user/u1")
+    assert both.content == exported(book, NAMESPACE, ("user", "u1"))
+    assert http.get("/v1/export?everything=true").content == exported(book)
+    assert http.get("/v1/export?namespace=user/nobody").status_code == 404
+
+
+@pytest.mark.promise("rest-export-import")
+def test_an_import_takes_in_everything_and_can_be_repeated(
+    http: httpx.Client, book: commonplace.Book, open_book: Any, tmp_path: Any
+) -> None:
+    other = open_book(tmp_path / "other.db")
+    fill(other, "user", "u7")
+    lines = exported(other)
+    first = http.post("/v1/import", content=lines)
+    assert first.json()["namespaces"] == [
+        {"namespace": "user/u7", "outcome": "imported", "states": 5, "kept": 0, "differing": 0, "commit": None}
+    ]
+    assert exported(book, ("user", "u7")) == lines
+    assert http.post("/v1/import", content=lines).json()["namespaces"][0]["outcome"] == "identical"
+    book.space("user", "u7").files.write("/g", "more")
+    refused = http.post("/v1/import", content=lines)
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert http.post("/v1/import?merge=true", content=lines).json()["namespaces"][0]["outcome"] == "merged"
+
+
+def test_an_export_that_was_cut_off_changes_nothing(http: httpx.Client, book: commonplace.Book, open_book: Any) -> None:
+    fill(book, "user", "u7")
+    lines = exported(book)
+    book.space("user", "u7").purge()
+    refused = http.post("/v1/import", content=lines[: len(lines) // 2])
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert book.space("user", "u7").stats().entries == {}
+
+
+def test_an_import_stays_within_the_reach_of_its_key(server: Server, book: commonplace.Book, make_key: Any) -> None:
+    fill(book, "user", "u1")
+    fill(book, "user", "u2")
+    lines = exported(book)
+    book.space("user", "u1").purge()
+    everything = ("read", "write", "delete", "admin")
+    with (
+        server.client(make_key("writer", "user/u1")) as writer,
+        server.client(make_key("admin", "user/u1", actions=everything)) as admin,
+    ):
+        assert writer.post("/v1/import", content=lines).status_code == 403
+        assert admin.post("/v1/import", content=lines).status_code == 403
+        assert book.space("user", "u1").stats().entries == {}
+        assert admin.post("/v1/import?namespace=user/u1", content=lines).status_code == 200
+        assert admin.post("/v1/import?namespace=user/u2", content=lines).status_code == 403
+        assert admin.get("/v1/export?namespace=user/u2").status_code == 403
+        assert admin.get("/v1/export?everything=true").status_code == 403
+        assert admin.get("/v1/export").content == exported(book, ("user", "u1"))

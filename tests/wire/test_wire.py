@@ -1,0 +1,259 @@
+"""What goes over the wire comes back equal: every dataclass that the library gives, and every error that it raises."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import commonplace
+from commonplace.engine.search import SearchResult
+from commonplace.entry import Change, Entry, Hit, Revision
+from commonplace.errors import (
+    Ambiguous,
+    CommonplaceError,
+    InvalidInput,
+    InvalidPath,
+    NotFound,
+    Outdated,
+    RateLimited,
+    Unauthorized,
+    Unavailable,
+)
+from commonplace.exchange import Imported
+from commonplace.space.context import Context
+from commonplace.space.conversation import Thread
+from commonplace.space.files import FileInfo, FilePage, Moved, Removed
+from commonplace.space.messages import Message, MessagePage
+from commonplace.space.numbered import NumberedPage
+from commonplace.space.recall import Recall
+from commonplace.space.records import Record, RecordPage
+from commonplace.space.threads import ThreadPage
+from commonplace.space.working import WorkingMemory
+from commonplace.store import NamespaceStats, StoreStats
+from commonplace.wire.forms import dumps, form_of, thing_of
+from commonplace.wire.problems import BY_CODE, KINDS, error_of, kind_of, problem_of
+
+microseconds = st.integers(0, 10**17 - 1)
+moments = microseconds.map(lambda time: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time))
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+optional = st.none() | texts
+counts = st.integers(0, 2**62)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**200), 2**200)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(texts, below, max_size=3),
+    max_leaves=6,
+)
+objects = st.dictionaries(texts, values, max_size=3)
+labels = texts.map(lambda text: text.replace("/", "-") or "x")
+namespaces = st.lists(labels, min_size=1, max_size=3).map(tuple)
+actions = st.sampled_from(["created", "updated", "moved_here", "moved_away", "deleted", "expired"])
+entries = st.builds(
+    Entry,
+    id=counts,
+    namespace=namespaces,
+    kind=st.sampled_from(["file", "record"]),
+    key=texts.map(lambda text: f"a\x01{text}"),
+    value=values,
+    text=texts,
+    heading=optional,
+    attributes=objects,
+    identity=optional,
+    revision=counts,
+    commit=counts,
+    created_at=microseconds,
+    updated_at=microseconds,
+    expires_at=st.none() | microseconds,
+    actor=optional,
+)
+hits = st.builds(
+    Hit,
+    kind=texts,
+    key=texts,
+    entry=entries,
+    score=st.floats(0, 1),
+    parts=st.dictionaries(texts, st.floats(0, 1), max_size=2),
+    snippet=texts,
+    start=counts,
+    end=counts,
+)
+files = st.builds(
+    FileInfo,
+    path=texts,
+    kind=st.sampled_from(["file", "directory"]),
+    size=counts,
+    lines=counts,
+    revision=counts,
+    created_at=moments,
+    updated_at=moments,
+)
+records = st.builds(
+    Record,
+    id=texts,
+    type=texts,
+    content=values,
+    source=texts,
+    tags=st.lists(texts, max_size=2).map(tuple),
+    confidence=st.floats(0, 1),
+    hash=texts,
+    revision=counts,
+    created_at=moments,
+    updated_at=moments,
+    expires_at=st.none() | moments,
+)
+threads = st.builds(
+    Thread,
+    id=texts,
+    resource_id=texts,
+    title=optional,
+    metadata=objects,
+    created_at=moments,
+    updated_at=moments,
+    revision=counts,
+    _context=st.none(),
+)
+messages = st.builds(
+    Message,
+    id=texts,
+    thread_id=texts,
+    resource_id=texts,
+    role=texts,
+    content=values,
+    created_at=moments,
+    extra=objects,
+    entry=st.none() | entries,
+)
+notices = st.lists(texts, max_size=2).map(tuple)
+tally = st.dictionaries(texts, counts, max_size=2)
+
+
+def several(things: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(things, max_size=2).map(tuple)
+
+
+THINGS: dict[type[Any], st.SearchStrategy[Any]] = {
+    Entry: entries,
+    Hit: hits,
+    SearchResult: st.builds(SearchResult, several(hits), notices),
+    Revision: st.builds(Revision, counts, actions, counts, microseconds, optional),
+    Change: st.builds(Change, counts, microseconds, actions, texts, texts, counts, optional),
+    NamespaceStats: st.builds(NamespaceStats, namespaces, tally, counts, microseconds, counts, counts, counts),
+    StoreStats: st.builds(StoreStats, counts, counts, tally, counts, counts, counts, counts, optional, counts),
+    FileInfo: files,
+    FilePage: st.builds(FilePage, several(files), optional),
+    Removed: st.builds(Removed, counts, counts, st.none() | counts),
+    Moved: st.builds(Moved, counts, st.none() | counts),
+    Record: records,
+    RecordPage: st.builds(RecordPage, several(records), optional),
+    Thread: threads,
+    ThreadPage: st.builds(ThreadPage, several(threads), optional),
+    Message: messages,
+    MessagePage: st.builds(MessagePage, several(messages), optional),
+    Recall: st.builds(Recall, several(messages), several(hits), notices),
+    Context: st.builds(Context, several(objects), optional, counts, counts, notices),
+    WorkingMemory: st.builds(
+        WorkingMemory, st.sampled_from(["resource", "thread"]), texts, texts | objects, counts, moments
+    ),
+    Imported: st.builds(
+        Imported, namespaces, st.sampled_from(["imported", "merged"]), counts, counts, counts, st.none() | counts
+    ),
+}
+
+
+@pytest.mark.promise("wire-round-trip")
+@pytest.mark.parametrize("kind", THINGS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_everything_comes_back_equal_and_with_the_same_bytes(kind: type[Any], data: st.DataObject) -> None:
+    thing = data.draw(THINGS[kind])
+    written = dumps(form_of(thing))
+    back = thing_of(kind, json.loads(written))
+    assert back == thing
+    assert dumps(form_of(back)) == written
+    if isinstance(thing, Message):
+        assert back.entry == thing.entry  # which is left out of comparisons
+
+
+@given(items=several(messages), total=counts)
+def test_numbered_pages_come_back_equal(items: tuple[Message, ...], total: int) -> None:
+    page = NumberedPage(items, total, 3, 10)
+    assert thing_of(NumberedPage, json.loads(dumps(form_of(page))), Message) == page
+
+
+def test_a_form_of_another_version_is_told_of() -> None:
+    with pytest.raises(Unavailable, match="answered with no Record; is it of the same version"):
+        thing_of(Record, {"id": "r"})
+
+
+ERRORS: list[CommonplaceError] = [
+    InvalidPath("invalid path segment: '..'", "..", is_traversal=True),
+    Ambiguous("the text stands 2 times", (1, 7)),
+    Outdated("file /a is at revision 3", 3),
+    RateLimited("too many calls", 2.5),
+    *(
+        kind("what was wrong, and the next step")
+        for kind in vars(commonplace.errors).values()
+        if isinstance(kind, type) and kind not in (InvalidPath, Ambiguous, Outdated, RateLimited)
+    ),
+]
+
+
+@pytest.mark.promise("rest-problems-are-stable")
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_every_error_comes_back_as_itself(error: CommonplaceError) -> None:
+    form = json.loads(json.dumps(problem_of(error)))
+    back = error_of(form, form["status"])
+    assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
+
+
+def test_the_codes_and_their_statuses_are_these() -> None:
+    """Programs rely on them: a change here is a change of the interface."""
+    assert {kind.code: kind.status for kind in KINDS} == {
+        "invalid_path": 422,
+        "too_large": 413,
+        "invalid_input": 422,
+        "invalid_json": 400,
+        "not_found": 404,
+        "no_such_route": 404,
+        "method_not_allowed": 405,
+        "already_exists": 409,
+        "is_a_directory": 409,
+        "not_a_directory": 409,
+        "ambiguous": 409,
+        "precondition_failed": 412,
+        "conflict": 409,
+        "resync": 410,
+        "unauthorized": 401,
+        "forbidden": 403,
+        "rate_limited": 429,
+        "unavailable": 503,
+        "overloaded": 503,
+        "timeout": 504,
+        "headers_too_large": 431,
+        "configuration": 500,
+        "corrupt": 500,
+        "internal": 500,
+    }
+
+
+def test_a_class_below_a_known_one_has_the_code_of_that_one() -> None:
+    class Special(NotFound):
+        pass
+
+    assert kind_of(Special("x")) == BY_CODE["not_found"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, Unauthorized), (404, NotFound), (418, InvalidInput), (429, Unavailable), (502, Unavailable)],
+)
+def test_an_unknown_code_is_judged_by_its_status(status: int, kind: type[CommonplaceError]) -> None:
+    error = error_of({"code": "new in a later version", "detail": "what was wrong"}, status)
+    assert (type(error), str(error)) == (kind, "what was wrong")
