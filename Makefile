@@ -2,10 +2,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install demo test lint crash-test bench-engine bench-files client-matrix handshake install-size promises clean
+.PHONY: help install serve demo test lint crash-test bench bench-engine bench-files bench-conversations bench-service service-kill client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size promises clean
 
 help:            ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -14,6 +14,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 install: $(VENV)/.installed ## make .venv with everything, the embedding model included
 	$(BIN)/commonplace model pull
+
+serve: install   ## serve the memory over HTTP on this computer: REST, MCP and Mastra's routes
+	$(BIN)/commonplace serve $(SERVE_ARGS)
 
 demo: install    ## write memories through the library and the CLI, and search them by meaning
 	$(BIN)/python examples/demo.py
@@ -31,14 +34,38 @@ lint: $(VENV)/.installed ## style and types
 crash-test: install ## kill a writer at many points; nothing acknowledged may be lost
 	$(BIN)/python scripts/crash_test.py $(CRASH_TEST_ARGS)
 
+bench: install    ## retrieval quality beside baselines; BENCH_DATA=FOLDER names where the data sets lie
+	$(BIN)/python benchmarks/quality.py $(BENCH_DATA)
+
 bench-engine: install ## speed and size of the engine, beside bare SQLite
 	$(BIN)/python benchmarks/engine.py
 
 bench-files: install ## the tree of files at 1,000 and 100,000 files
 	$(BIN)/python benchmarks/files.py
 
+bench-conversations: install ## a thread of 100 to 100,000 messages, beside the Agents SDK's SQLiteSession
+	$(BIN)/python benchmarks/conversations.py
+
+bench-service: install ## requests a second of the service, beside others' servers
+	$(BIN)/python benchmarks/service.py
+
+service-kill: install ## kill and stop a service under load; nothing acknowledged lost, no request dropped
+	$(BIN)/python scripts/service_kill.py $(SERVICE_KILL_ARGS)
+
 client-matrix: install ## real MCP clients, from the registries, against our server
 	$(BIN)/python scripts/client_matrix.py
+
+fuzz-rest: install ## fuzz the REST face of a real server, 400 examples an operation
+	$(BIN)/python scripts/fuzz_rest.py $(FUZZ_ARGS)
+
+bench-peers: install ## size, start-up, adds and searches, beside other memories
+	$(BIN)/python benchmarks/peers.py
+
+bench-postgres: install ## a real PostgreSQL, beside LangGraph's PostgresStore
+	$(BIN)/python benchmarks/postgres.py
+
+mastra-routes: install ## Mastra's own client, from npm, over every memory route of our server
+	$(BIN)/python scripts/mastra_routes.py
 
 handshake: install ## how long an MCP client waits for initialize, beside a bare server
 	$(BIN)/python scripts/handshake_time.py

@@ -1,0 +1,78 @@
+"""Speed beside other memory systems, one run on one machine: `python benchmarks/peers.py [--peers …] [--write]`.
+
+Same texts, same queries, the default model's vectors where a peer takes them, each peer in an environment and a process
+of its own. One that does not install or breaks is shown as such. Compare lines of the same run only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from peers_data import prepare
+from peers_install import ROOT
+from peers_report import bars, page
+from peers_run import EXTRA_TEXTS, QUERIES, Measured, Run
+from peers_targets import TARGETS
+
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+PLOT = ROOT / "docs" / "benchmarks-peers.svg"
+BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
+
+
+def main() -> int:
+    options = _options()
+    sizes = tuple(sorted(int(size.replace("_", "")) for size in options.sizes.split(",")))
+    chosen = [target for target in TARGETS if not options.peers or target.name in options.peers.split(",")]
+    if not chosen:
+        sys.exit(f"--peers names none of: {', '.join(target.name for target in TARGETS)}")
+    began, before = time.monotonic(), os.getloadavg()[0]
+    data = prepare(options.folder, sizes[-1] + EXTRA_TEXTS, (len(sizes) + 1) * (QUERIES + 1))
+    run = Run(options.folder, data, sizes, options.time_limit, lambda text: print(text, file=sys.stderr, flush=True))
+    rows: list[Measured] = []
+    with suppress(KeyboardInterrupt):  # then what was measured so far is told
+        for target in chosen:
+            rows.append(run.measure(target))
+    minutes = (time.monotonic() - began) / 60
+    about = (
+        f"One run of {minutes:.0f} minutes on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, {options.time_limit:g} s a step; load average {before:.1f} before and "
+        f"{os.getloadavg()[0]:.1f} after it."
+    )
+    text = page(rows, sizes, about)
+    print(text)
+    if options.write:
+        _replace(text)
+        PLOT.write_text(bars(rows), encoding="utf-8")
+    return 0
+
+
+def _replace(text: str) -> None:
+    """Put the tables between the marks of the document."""
+    document = DOCUMENT.read_text(encoding="utf-8")
+    before, _, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        sys.exit(f"{DOCUMENT} has no {BEGIN} … {END}")
+    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--sizes", default="1000,10000,100000", help="memories at which searches are timed")
+    parser.add_argument("--peers", help="names of rows, with commas; all when left out")
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / ".clients" / "peers", help="where environments and vectors are kept"
+    )
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for a step of a peer; default 60")
+    parser.add_argument("--write", action="store_true", help="write the tables and the plot into docs/")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

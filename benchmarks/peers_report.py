@@ -1,0 +1,219 @@
+"""What the peers' benchmark tells: three tables, the goals with why one is missed, and a plot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from statistics import median
+
+from engine_report import milliseconds, quantile
+from peers_run import ADDS_A_PROCESS, CLIENTS, PROCESSES, Measured
+
+TIMES_BASELINE = 1.5
+
+
+def page(rows: Sequence[Measured], sizes: Sequence[int], about: str) -> str:
+    parts = [about, _first(rows), _adds(rows), _searches(rows, sizes), _goals(rows, sizes), _notes(rows)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
+
+
+def _name(row: Measured) -> str:
+    return f"**{row.target.name}**" if row.target.is_ours else row.target.name
+
+
+def _first(rows: Sequence[Measured]) -> str:
+    head = (
+        "",
+        "installed",
+        "start-up",
+        "syncs an add",
+        "survives a power cut",
+        f"lost of {PROCESSES} × {ADDS_A_PROCESS}",
+    )
+    return _table(head, [_first_line(row) for row in rows])
+
+
+def _first_line(row: Measured) -> Sequence[str]:
+    start = milliseconds(median(row.starts)) if row.starts else "–"
+    return (
+        _name(row),
+        f"{row.installed / 1e6:,.0f} MB" if row.installed else "–",
+        start + (" to `initialize`" if row.starts and _is_server(row) else ""),
+        "–" if row.syncs is None else f"{row.syncs:g}",
+        _survives(row),
+        _lost(row),
+    )
+
+
+def _is_server(row: Measured) -> bool:
+    return row.target.kind == "server" or row.target.server is not None
+
+
+def _survives(row: Measured) -> str:
+    if row.target.loses_all:
+        return "nothing: it is in memory only"
+    if row.syncs is None:
+        return "–"
+    if row.target.unsynced:
+        return f"not the last adds: {row.target.unsynced}"
+    journal = f" (SQLite, {', '.join(row.journals)})" if row.journals else ""
+    return f"every answered add{journal}" if row.is_durable else f"not the last adds{journal}"
+
+
+def _lost(row: Measured) -> str:
+    if row.target.loses_all:
+        return "one process only"
+    if not row.acknowledged:
+        return "–"
+    lost = row.acknowledged - row.found
+    refused = PROCESSES * ADDS_A_PROCESS - row.acknowledged - row.unreached
+    more = (f"; {refused} refused" if refused else "") + (
+        f"; {row.unreached} not tried in time" if row.unreached else ""
+    )
+    return f"{max(0, lost)}{more}"
+
+
+def _adds(rows: Sequence[Measured]) -> str:
+    head = ("add", "1 client, p50", "p95", "adds/s", f"{CLIENTS} clients, p50", "p95", "adds/s")
+    lines = []
+    for row in rows:
+        if row.single:
+            one = [_at(row.single, 0.5), _at(row.single, 0.95), f"{len(row.single) / sum(row.single):,.0f}"]
+            many = ["–"] * 3
+            if row.together:
+                many = [_at(row.together, 0.5), _at(row.together, 0.95), f"{row.adds_a_second:,.0f}"]
+            lines.append((_name(row), *one, *many))
+    return _table(head, lines)
+
+
+def _at(times: Sequence[float], share: float) -> str:
+    return milliseconds(quantile(times, share))
+
+
+def _searches(rows: Sequence[Measured], sizes: Sequence[int]) -> str:
+    head = ["search", "model's time", *(f"{size:,}: p50, p95, RAM" for size in sizes)]
+    lines = []
+    for row in rows:
+        cells = [_name(row), "in it" if row.target.has_model_time else "not in it"]
+        for number, size in enumerate(sizes):
+            if number >= len(row.searches):
+                cells.append("–")
+                continue
+            at = row.searches[number]
+            reached = "" if at.size >= size else f" (at {at.size:,}, filled in {at.seconds:.0f} s)"
+            cells.append(
+                f"{milliseconds(at.at(0.5))}, {milliseconds(at.at(0.95))}, {at.resident / 1e6:,.0f} MB{reached}"
+            )
+        if row.searches:
+            lines.append(cells)
+    return _table(head, lines)
+
+
+def _goals(rows: Sequence[Measured], sizes: Sequence[int]) -> str:
+    """Ours among those whose adds survive a power cut, and our search against what it cannot do without."""
+    ours = next((row for row in rows if row.target.is_ours and row.single), None)
+    if ours is None:
+        return ""
+    peers = [row for row in rows if not row.target.is_ours and row.is_durable and row.single]
+    full = [row for row in peers if row.searches and row.searches[-1].size >= sizes[-1] // 2]
+    lines = [
+        _place("add, p50 with 1 client", ours, peers, lambda row: quantile(row.single, 0.5), milliseconds),
+        _place(f"adds/s with {CLIENTS} clients", ours, peers, lambda row: -row.adds_a_second, lambda at: f"{-at:,.0f}"),
+    ]
+    if ours.searches and ours.searches[-1].size >= sizes[-1]:
+        what = f"search, p95 at {sizes[-1]:,}"
+        lines.append(_place(what, ours, full, lambda row: row.searches[-1].at(0.95), milliseconds))
+    lines.append(_place("lost writes", ours, peers, lambda row: row.acknowledged - row.found, lambda at: f"{at:g}"))
+    server = next((row for row in rows if row.target.is_ours and row.target.kind == "server" and row.starts), None)
+    if server is not None:
+        python = [row for row in rows if row.target.is_python and row.starts and not row.target.is_ours]
+        others = [row for row in python if _is_server(row)]
+        lines.append(
+            _place("start-up among Python servers", server, others, lambda row: median(row.starts), milliseconds)
+        )
+    lines += [_beside(row, sizes) for row in rows if row.searches and row.searches[-1].baseline]
+    return _table(("among those that survive a power cut", "ours", "the best other", ""), lines)
+
+
+def _place(
+    what: str,
+    ours: Measured,
+    others: Sequence[Measured],
+    figure: Callable[[Measured], float],
+    worded: Callable[[float], str],
+) -> Sequence[str]:
+    if not others:
+        return what, worded(figure(ours)), "none got so far", "first"
+    best = min(others, key=figure)
+    place = "first" if figure(ours) <= figure(best) else "NOT FIRST"
+    reached = f" (at {best.searches[-1].size:,})" if what.startswith("search") else ""
+    return what, worded(figure(ours)), f"{worded(figure(best))}, {best.target.name}{reached}", place
+
+
+def _beside(row: Measured, sizes: Sequence[int]) -> Sequence[str]:
+    at = row.searches[-1]
+    allowed = TIMES_BASELINE * quantile(at.baseline, 0.95)
+    return (
+        f"search with the model, p95 at {at.size:,}, against {TIMES_BASELINE} × the model and an exact scan in numpy",
+        milliseconds(at.at(0.95)),
+        f"{TIMES_BASELINE} × {milliseconds(allowed / TIMES_BASELINE)} = {milliseconds(allowed)}",
+        "pass" if at.at(0.95) <= allowed else "MISS",
+    )
+
+
+def _notes(rows: Sequence[Measured]) -> str:
+    lines = []
+    for row in rows:
+        note = f"- {row.target.name}: {row.target.uses}."
+        if row.problem:
+            note += f" It stopped: {row.problem.rstrip('.')}."
+        if row.broken_by_clients:
+            note += f" After {CLIENTS} clients at once, its next search failed: {row.broken_by_clients.rstrip('.')}."
+        if row.refused:
+            note += f" {row.refused} adds were refused, with {row.refusal.rstrip('.')}."
+        lines.append(note)
+    return "\n".join(lines)
+
+
+# The plot
+
+WIDTH, LABEL, BAR, GAP, PANEL = 760, 190, 14, 6, 26
+
+
+def bars(rows: Sequence[Measured]) -> str:
+    """Two panels of bars on a logarithmic scale: add p50, and search p95 at the last size that a row reached."""
+    adds = [(row, quantile(row.single, 0.5), "") for row in rows if row.single]
+    found = [(row, row.searches[-1].at(0.95), f" at {row.searches[-1].size:,}") for row in rows if row.searches]
+    parts: list[str] = []
+    top = 0
+    for title, values in (("add, p50, 1 client", adds), ("search, p95, at the largest size reached", found)):
+        parts.append(f'<text x="4" y="{top + 17}" class="title">{escape(title)} (ms, logarithmic)</text>')
+        top += PANEL
+        times = [seconds * 1e3 for _, seconds, _ in values]
+        low = math.floor(math.log10(min(times, default=1.0)) - 0.3)
+        scale = (WIDTH - LABEL - 170) / (math.log10(max(times, default=10.0)) - low)
+        for row, seconds, remark in values:
+            length = max(2.0, (math.log10(seconds * 1e3) - low) * scale)
+            fill = "#1f6f5c" if row.target.is_ours else "#6b7a90" if row.is_durable else "#c3cad5"
+            middle = top + BAR - 3
+            parts += [
+                f'<text x="{LABEL - 6}" y="{middle}" text-anchor="end">{escape(row.target.name)}</text>',
+                f'<rect x="{LABEL}" y="{top}" width="{length:.0f}" height="{BAR}" fill="{fill}"/>',
+                f'<text x="{LABEL + length + 5:.0f}" y="{middle}">{milliseconds(seconds)}{remark}</text>',
+            ]
+            top += BAR + GAP
+        top += GAP
+    parts.append(f'<text x="4" y="{top + 14}">green: ours; dark: survives a power cut; pale: does not</text>')
+    style = "text{font:12px sans-serif;fill:#222}.title{font-weight:bold}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 24}" role="img">'
+        f"<style>{style}</style>\n"
+        + '<rect width="100%" height="100%" fill="#fff"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
