@@ -55,7 +55,7 @@ service-kill: install ## kill and stop a service under load; nothing acknowledge
 client-matrix: install ## real MCP clients, from the registries, against our server
 	$(BIN)/python scripts/client_matrix.py
 
-fuzz-rest: install ## fuzz the REST face of a real server, 400 examples an operation
+fuzz-rest: install ## fuzz every route of a real server, 400 examples an operation
 	$(BIN)/python scripts/fuzz_rest.py $(FUZZ_ARGS)
 
 bench-peers: install ## size, start-up, adds and searches, beside other memories

@@ -1,6 +1,6 @@
-"""Fuzz the REST face: a real server, and schemathesis with hundreds of examples an operation.
+"""Fuzz all routes that are described: a real server, and schemathesis with hundreds of examples an operation.
 
-    python scripts/fuzz_rest.py [--examples 400] [--processes 2] [--seed 1] [-- further options of schemathesis]
+    python scripts/fuzz_rest.py [--examples 400] [--processes 2] [--only /v1] [--seed 1] [-- options of schemathesis]
 
 No answer may be a server error, and none may have a status, a media type, a header or a shape that /openapi.json does
 not tell of. The feed of events has no end, so it is left to the tests.
@@ -79,16 +79,21 @@ def fill(address: str) -> None:
         thread = space.threads.create("Deploys", id="t-1")
         space.threads.add(thread.id, [{"id": "m-1", "role": "user", "content": "When do we deploy?"}])
         space.threads.working.write({"name": "Ana"})
+        threads = book.space("agent", "a-1").threads
+        threads.add(threads.create("Deploys", id="t-1").id, [{"id": "m-1", "role": "user", "content": "When?"}])
 
 
-def shares(address: str, count: int) -> list[list[str]]:
-    """The operations in so many shares. Processes and not threads: CPython 3.11 fails to parse in several at once."""
+def shares(address: str, count: int, prefix: str) -> list[list[str]]:
+    """The operations below a path in so many shares.
+
+    Processes take them and not threads: CPython 3.11 fails to parse in several at once.
+    """
     with urllib.request.urlopen(f"{address}/openapi.json", timeout=START_SECONDS) as answer:
         paths = json.load(answer)["paths"]
     names = [
         operation["operationId"]
         for path, methods in paths.items()
-        if path.startswith("/v1") and path != ENDLESS
+        if path.startswith(prefix) and path != ENDLESS
         for operation in methods.values()
     ]
     return [names[start::count] for start in range(count)]
@@ -98,6 +103,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=400, help="examples an operation (default 400)")
     parser.add_argument("--processes", type=int, default=2, help="how many fuzz at once (default 2)")
+    parser.add_argument("--only", default="/", metavar="PATH", help="operations at or below this path (default all)")
     parser.add_argument("--seed", type=int, default=None, help="repeat a run")
     parser.add_argument("further", nargs="*", help="passed to schemathesis")
     arguments = parser.parse_args()
@@ -112,7 +118,7 @@ def main() -> int:
             *arguments.further,
         ]
         running = []
-        for number, operations in enumerate(shares(address, arguments.processes)):
+        for number, operations in enumerate(shares(address, arguments.processes, arguments.only)):
             chosen = [f"--include-operation-id={operation}" for operation in operations]
             place = Path(name, str(number))
             place.mkdir()
