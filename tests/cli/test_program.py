@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -181,8 +182,15 @@ def test_a_closed_pipe_is_quiet(run: Run, book_file: Path, command: str, unbuffe
 def test_control_c_exits_with_130_and_changes_nothing(run: Run, book_file: Path) -> None:
     run("add", "one")
     environment = {**os.environ, "DATABASE_URL": str(book_file)}
+    # A shell's background job ignores Ctrl-C, and all that it starts would as well.
+    own_signals = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(
-        [*PROGRAM, "import", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+        [*PROGRAM, "import", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        preexec_fn=own_signals,
     ) as process:
         assert process.stdin is not None
         assert process.stderr is not None
