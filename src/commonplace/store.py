@@ -66,6 +66,33 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a search asks of a namespace: terms with their weights, a meaning, which entries, how many of each side."""
+
+    terms: Mapping[str, float]
+    meaning: tuple[str, NDArray[float32]] | None
+    """A model and the query's vector by it; None: words alone."""
+    filter: Filter
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The candidates of both sides, each scored by the other side too, and the entries that were chosen of them."""
+
+    by_words: list[Candidate]
+    by_meaning: list[Candidate]
+    entries: dict[int, Entry]
+
+
+Choose = Callable[[Sequence[Candidate], Sequence[Candidate]], Sequence[int]]
+"""Given the candidates by words and by meaning: the entries to read. It may be called again."""
+
+LIVE = 2**62
+"""A commit that no namespace reaches: a state of that commit is the live one."""
+
+
+@dataclass(frozen=True, slots=True)
 class TermCounts:
     """A namespace's counts: passages, their average length, and how many contain each term."""
 
@@ -300,6 +327,32 @@ class Store(ABC):
         self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
     ) -> list[Candidate]:
         """The best live entries by cosine, among vectors of exactly this model."""
+
+    def search(
+        self, namespace: Namespace, asked: Asked, choose: Choose, *, unless_pending: bool = False
+    ) -> Answer | None:
+        """Both sides' candidates and the entries chosen of them. With `unless_pending`, None where passages wait.
+
+        Made of the methods around it; a backend for which every question is a journey asks them together.
+        """
+        if unless_pending and self.indexing(namespace).pending:
+            return None
+        by_words, by_meaning, near = [], [], []
+        if asked.meaning is not None:
+            model, vector = asked.meaning
+            by_meaning = self.search_vectors(namespace, model, vector, asked.filter, asked.limit)
+            near = [candidate.entry_id for candidate in by_meaning]
+        if asked.terms:
+            by_words = self.search_text(namespace, asked.terms, asked.filter, asked.limit, near)
+        if asked.meaning is not None:
+            # Each side's finds are scored by the other side too: half a score would rank them too low.
+            missing = {candidate.entry_id for candidate in by_words}.difference(near)
+            states = [(entry_id, LIVE) for entry_id in missing]
+            by_meaning += [
+                Candidate(entry_id, float(value @ vector), start, end)
+                for entry_id, start, end, value in (self.passage_vectors(namespace, model, states) if states else ())
+            ]
+        return Answer(by_words, by_meaning, self.load(namespace, choose(by_words, by_meaning)))
 
     @abstractmethod
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:

@@ -87,11 +87,29 @@ def test_a_forgotten_condition_shows_the_rows_of_one_tenant_and_without_a_tenant
 
 
 @pytest.mark.promise("postgres-row-level-security")
+def test_a_part_that_is_named_shows_the_rows_of_one_tenant_and_changes_none(
+    connection: psycopg.Connection[Any],
+) -> None:
+    read_by_name = ("chunk", "embedding", "entry", "namespace", "pending")
+    parts = [f"{name}_p{number}" for name in read_by_name for number in range(3)]
+    for tenant, expected in (("user/bob", {"user/bob"}), ("", set())):
+        connection.execute(SETTINGS, (tenant,))
+        seen = {row[0] for part in parts for row in connection.execute(f"SELECT tenant FROM {part}").fetchall()}
+        assert seen == expected
+    others = [f"{name}_p0" for name in tables(connection) if name not in read_by_name]
+    forbidden = [f"SELECT 1 FROM {part}" for part in others] + [f"DELETE FROM {part}" for part in parts]
+    for statement in forbidden:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+            connection.execute(statement)
+
+
+@pytest.mark.promise("postgres-row-level-security")
 def test_without_the_setting_there_are_no_rows(connection: psycopg.Connection[Any]) -> None:
     connection.execute("SET LOCAL ROLE commonplace_app")
     for name in tables(connection):
         assert connection.execute(f"SELECT count(*) FROM {name}").fetchone() == (0,)
-    assert connection.execute("SELECT * FROM postings(ARRAY['1:word'])").fetchall() == []
+    for part in range(3):
+        assert connection.execute(f"SELECT * FROM postings_p{part}(ARRAY['1:word'])").fetchall() == []
 
 
 @pytest.mark.parametrize(
@@ -243,7 +261,9 @@ def test_keywords_are_found_by_the_gin_index_under_the_app_role(
         "SELECT coalesce(sum(pg_stat_get_xact_numscans(i.indexrelid)), 0) FROM pg_index AS i"
         " JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS a ON a.oid = c.relam WHERE a.amname = 'gin'"
     )
-    place = connection.execute("SELECT id FROM namespace WHERE path = 'user/alice'").fetchone()
+    place = connection.execute(
+        "SELECT id, replace(tableoid::regclass::text, 'namespace', 'postings') FROM namespace WHERE path = 'user/alice'"
+    ).fetchone()
     assert place is not None
     connection.execute("SET LOCAL enable_seqscan = off")
     connection.execute(SETTINGS, ("user/alice",))
@@ -253,11 +273,11 @@ def test_keywords_are_found_by_the_gin_index_under_the_app_role(
     ).fetchone()
     assert "chunk_tokens" not in json.dumps(direct), "then the function that works around it is not needed any more"
     assert connection.execute(used).fetchone() == (0,)
-    (found,) = connection.execute("SELECT numbers FROM postings(ARRAY[%s])", (token,)).fetchall()
+    (found,) = connection.execute(f"SELECT numbers FROM {place[1]}(ARRAY[%s])", (token,)).fetchall()
     assert len(found[0]) == 29
     assert connection.execute(used).fetchone() == (1,)
     connection.execute(SETTINGS, ("user/bob",))
-    assert connection.execute("SELECT numbers FROM postings(ARRAY[%s])", (token,)).fetchall() == []
+    assert connection.execute(f"SELECT numbers FROM {place[1]}(ARRAY[%s])", (token,)).fetchall() == []
 
 
 # Roles

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ import pytest
 
 import commonplace
 from commonplace.backends.postgres import PostgresStore, searching
-from commonplace.entry import Draft
-from commonplace.filters import Filter
+from commonplace.backends.postgres.connection import Session
+from commonplace.entry import Draft, Entry
+from commonplace.filters import Filter, parse_conditions
 from commonplace.language.tokens import query_terms
-from commonplace.store import Transaction
+from commonplace.store import Asked, Candidate, Store, Transaction
 from doubles import Clock, WordEmbedder
 from postgres_server import empty, shared_book, shared_server
 
@@ -91,6 +92,77 @@ def test_both_indexes_propose_the_same_candidates(books: list[commonplace.Book])
             assert first == second, (terms, limit)
     counts = [store.term_counts(HERE, ["deploy", "blue", "none"]) for store in stores]
     assert counts[0] == counts[1]
+
+
+Side = list[tuple[int, Any, int, int]]
+
+
+def both_ways(store: PostgresStore, asked: Asked) -> list[tuple[Side, Side, dict[int, Entry]]]:
+    """A search whose questions travel together, and one made of a call for each."""
+
+    def choose(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> list[int]:
+        return sorted({candidate.entry_id for candidate in (*by_words, *by_meaning)})
+
+    answers = [store.search(HERE, asked, choose), Store.search(store, HERE, asked, choose)]
+    return [(side(answer.by_words), side(answer.by_meaning), answer.entries) for answer in answers if answer]
+
+
+def side(candidates: Sequence[Candidate]) -> Side:
+    rows = sorted(candidates, key=lambda one: (one.entry_id, one.start, one.end))
+    return [(one.entry_id, pytest.approx(one.score, abs=1e-6), one.start, one.end) for one in rows]
+
+
+@pytest.mark.parametrize("exact_rows", [20_000, 10])
+def test_questions_that_travel_together_get_the_answers_that_each_alone_gets(
+    books: list[commonplace.Book], monkeypatch: pytest.MonkeyPatch, exact_rows: int
+) -> None:
+    monkeypatch.setattr(searching, "EXACT_ROWS", exact_rows)
+    book = books[1]
+    fill(book.space(*HERE))
+    book.reindex()
+    store = book.store
+    assert isinstance(store, PostgresStore)
+    model, _ = store.models()
+    assert model is not None
+    filters = [
+        Filter(),
+        Filter(kinds=("record",)),
+        Filter(any_tags=("t1",)),
+        Filter(conditions=parse_conditions({"n": 60})),
+        Filter(conditions=parse_conditions({"n": -1})),
+    ]
+    for query in ("deploy checklist", "snake_case word7", "nothing like it"):
+        vector = WordEmbedder().embed([query], purpose="query")[0]
+        for filter in filters:
+            for terms in (query_terms(query), {}):
+                for limit in (5, 24, 200):
+                    together, each = both_ways(store, Asked(terms, (model, vector), filter, limit))
+                    assert together == each, (query, filter, len(terms), limit)
+
+
+def test_a_search_is_one_transaction_of_four_questions(
+    books: list[commonplace.Book], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = books[1]
+    space = book.space(*HERE)
+    fill(space)
+    book.reindex()
+    expected = seen(space, "deploy checklist")
+    calls: list[str] = []
+    for name in ("begin", "ask"):
+        monkeypatch.setattr(Session, name, recorded(calls, name))
+    assert seen(space, "deploy checklist") == expected
+    assert calls == ["begin", "ask", "ask", "ask", "ask"]
+
+
+def recorded(calls: list[str], name: str) -> Any:
+    method = getattr(Session, name)
+
+    def call(session: Session, *args: Any, **options: Any) -> Any:
+        calls.append(name)
+        return method(session, *args, **options)
+
+    return call
 
 
 @pytest.mark.promise("postgres-recall")

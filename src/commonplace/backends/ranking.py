@@ -25,6 +25,11 @@ WIDEST = 16
 """Where fewer than 1 in so many of the wanted entries were found, those that pass the filter are read instead."""
 
 
+SORTED_WHOLE = 8
+SPARE = 30
+"""So many passages more than entries are ranked first: some belong to the same entry, some do not pass."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What BM25 knows of a namespace."""
@@ -86,16 +91,23 @@ def score(
             continue
         # No score is above what the terms so far can give: only when that is more than the rest, it needs a look.
         if is_open and keep is not None and len(scores) >= keep and ceiling - bound > bound:
-            is_open = nlargest(keep, scores.values())[-1] < bound
+            is_open = _least_of_best(keep, scores) < bound
         bound -= idf
         for frequency, rows in levels:
             most = idf * frequency
             for row in rows if is_open else scores.keys() & rows:
                 scores[row] = scores.get(row, 0.0) + most / (frequency + normals[row % LENGTH_STEPS])
-    floor = nlargest(keep, scores.values())[-1] if keep is not None and len(scores) > keep else 0.0
+    floor = _least_of_best(keep, scores) if keep is not None and len(scores) > keep else 0.0
     ranked = sorted([(score, row) for row, score in scores.items() if score and score >= floor], reverse=True)[:keep]
     shares = [(chunk_of(row), min(1.0, score / ceiling)) for score, row in ranked]
     return shares, {chunk_of(row): min(1.0, scores[row] / ceiling) for row in known if scores[row]}
+
+
+def _least_of_best(keep: int, scores: Mapping[int, float]) -> float:
+    """The score at place `keep`. Of few, sorting all is several times as quick as a heap."""
+    if len(scores) < SORTED_WHOLE * keep:
+        return sorted(scores.values(), reverse=True)[keep - 1]
+    return nlargest(keep, scores.values())[-1]
 
 
 def best(
@@ -105,7 +117,7 @@ def best(
 
     `step` is how many chunks are selected at once; left out, as many as entries are wanted.
     """
-    keep = limit + 30
+    keep = limit + SPARE
     ranked = rank(keep, None)
     found = _pick(ranked, select, limit, step)
     if len(found) >= limit or len(ranked) < keep:

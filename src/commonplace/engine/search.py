@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
 
@@ -28,7 +28,7 @@ from commonplace.language.fusion import Fused, fuse
 from commonplace.language.passages import LEVEL_FREQUENCY, STEP_LENGTH, frequency_level, length_step, passages
 from commonplace.language.snippets import snippet
 from commonplace.language.tokens import query_terms
-from commonplace.store import Candidate, Store, TermCounts
+from commonplace.store import Answer, Asked, Candidate, Store, TermCounts
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -47,9 +47,6 @@ each other. Each ten cost a tenth of a millisecond; 30 find 0.007 more of LoCoMo
 
 WEIGHED = 60
 """So many of the best are looked at for their time and their conversation."""
-
-LIVE = 2**62
-"""A commit that no namespace reaches: a state of that commit is the live one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +116,11 @@ class _Question:
     def wanted(self) -> int:
         return self.request.offset + self.request.limit
 
+    @property
+    def first(self) -> int:
+        """How many entries are read at once; more where their time may move them up."""
+        return max(self.wanted, WEIGHED) if self.times else self.wanted
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -141,24 +143,26 @@ class Searcher:
 
     def search(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult:
         notices: dict[str, None] = {}
-        embedder = self._meaning(notices)
+        serving, target = self._store.models()
+        embedder = self._meaning(serving, notices)
         meaning = None if embedder is None else self._query_vector(embedder, request.query, notices)
         terms = dict(list(query_terms(request.query).items())[:MAX_QUERY_TERMS])
         question = _Question(request, terms, meaning, _times(request))
         found: list[Hit] = []
         deadline = time.monotonic() + LAG_SECONDS
         for namespace in namespaces:
-            if meaning is not None:
-                self._hurry(namespace, max(0.0, deadline - time.monotonic()), notices)
-            found += self._search_one(namespace, question)
+            hurry = None if meaning is None else partial(self._hurry, namespace, deadline, notices)
+            if hurry is not None and serving != target:
+                hurry()  # to tell of the change; the serving model's vectors are all there
+                hurry = None
+            found += self._search_one(namespace, question, hurry)
         found.sort(key=lambda hit: (-hit.score, -hit.entry.updated_at, -hit.entry.id))
         return SearchResult(tuple(found[request.offset : request.offset + request.limit]), tuple(notices))
 
     # The query's meaning
 
-    def _meaning(self, notices: dict[str, None]) -> Embedder | None:
+    def _meaning(self, serving: str | None, notices: dict[str, None]) -> Embedder | None:
         """The embedder whose vectors serve; a book without vectors yet will be served by the chosen one."""
-        serving, _ = self._store.models()
         try:
             return self._models.chosen if serving is None else self._models.for_identity(serving)
         except CommonplaceError as error:
@@ -177,9 +181,9 @@ class Searcher:
         vectors = embed(self._models.for_identity(model), [query], "query")
         return vectors.reshape(-1)
 
-    def _hurry(self, namespace: Namespace, seconds: float, notices: dict[str, None]) -> None:
+    def _hurry(self, namespace: Namespace, deadline: float, notices: dict[str, None]) -> None:
         try:
-            state = self._indexer.hurry(namespace, seconds)
+            state = self._indexer.hurry(namespace, max(0.0, deadline - time.monotonic()))
         except CommonplaceError as error:
             notices[f"new passages are found by keywords only: {error}"] = None
             return
@@ -190,43 +194,50 @@ class Searcher:
 
     # One namespace
 
-    def _search_one(self, namespace: Namespace, question: _Question) -> list[Hit]:
+    def _search_one(self, namespace: Namespace, question: _Question, hurry: Callable[[], None] | None) -> list[Hit]:
+        """`hurry` is called where passages wait for their vectors, before anything is looked for; None: they may."""
         request, meaning = question.request, question.meaning
-        count = max(FEWEST_CANDIDATES, 2 * question.wanted)
         filter = request.filter
         if request.as_of is not None:
             self._store.write(namespace, lambda transaction: None)  # ends what has expired, so it is former
             filter = replace(filter, unchanged_since=request.as_of)
-        by_meaning = (
-            self._store.search_vectors(namespace, meaning.model, meaning.vector, filter, count) if meaning else []
+        fused: list[Fused] = []
+
+        def choose(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> list[int]:
+            fused[:] = _fuse(by_words, by_meaning, meaning)
+            return [candidate.id for candidate in fused[: question.first]]
+
+        asked = Asked(
+            question.terms,
+            None if meaning is None else (meaning.model, meaning.vector),
+            filter,
+            max(FEWEST_CANDIDATES, 2 * question.wanted),
         )
-        near = [candidate.entry_id for candidate in by_meaning]
-        by_words = self._store.search_text(namespace, question.terms, filter, count, near) if question.terms else []
-        if meaning is not None:
-            # Each side's finds are scored by the other side too: half a score would rank them too low.
-            missing = {candidate.entry_id for candidate in by_words}.difference(near)
-            by_meaning += self._nearness(namespace, meaning, [(entry_id, LIVE) for entry_id in missing])
-        found = self._read(namespace, _fuse(by_words, by_meaning, meaning), _spans(by_words, by_meaning), question)
+        answer = self._store.search(namespace, asked, choose, unless_pending=hurry is not None)
+        if answer is None and hurry is not None:
+            hurry()
+            answer = self._store.search(namespace, asked, choose)
+        assert answer is not None, "a search that does not mind what is pending answers"
+        found = self._read(namespace, fused, answer, question)
         if request.as_of is not None:
             found += self._search_former(namespace, question)
         best = _weigh(found, question)[: question.wanted]
         return [_hit(one, question) for one in best]
 
-    def _read(
-        self, namespace: Namespace, fused: Sequence[Fused], spans: Mapping[int, Span], question: _Question
-    ) -> list[_Found]:
+    def _read(self, namespace: Namespace, fused: Sequence[Fused], answer: Answer, question: _Question) -> list[_Found]:
         """The entries of the best candidates, live in one snapshot; gone ones make room for the next.
 
         What may change places for its time or its conversation is read as well.
         """
+        spans = _spans(answer.by_words, answer.by_meaning)
         found: list[_Found] = []
         more = max(question.wanted, WEIGHED)
-        wanted = more if question.times else question.wanted
+        wanted = question.first
         start = 0
         while start < len(fused) and len(found) < wanted:
             batch = fused[start : start + wanted]
+            live = self._store.load(namespace, [candidate.id for candidate in batch]) if start else answer.entries
             start += len(batch)
-            live = self._store.load(namespace, [candidate.id for candidate in batch])
             found += [_found(live[one.id], one, spans[one.id]) for one in batch if one.id in live]
             tell = question.request.conversation
             if tell is not None and wanted < more and any(tell(one.entry) is not None for one in found):

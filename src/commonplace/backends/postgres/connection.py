@@ -6,7 +6,7 @@ statements costs one or two round trips.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,9 @@ IDLE_IN_TRANSACTION_SECONDS = 60
 """A server that hangs in the middle of a write must not hold a namespace's row for ever."""
 
 _BEGIN = "SELECT set_config('role', %s, true), set_config('commonplace.tenant', %s, true)"
+PREPARED = 1_000
+"""Statements that a connection keeps planned: those of searches once for each part."""
+
 CONNECT_SECONDS = 5
 RECONNECT_SECONDS = 0.5
 """How long the pool tries by itself; then the next call for a connection begins anew, without its long pauses."""
@@ -48,6 +51,11 @@ class Vector(bytes):
     @classmethod
     def of(cls, vector: Floats) -> Vector:
         return cls(len(vector).to_bytes(2, "big") + b"\0\0" + vector.astype(">f4").tobytes())
+
+
+def array_of(numbers: Iterable[int]) -> str:
+    """Numbers as PostgreSQL writes an array of them, for a parameter cast to one: psycopg looks at each by itself."""
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def floats(stored: Sequence[bytes]) -> Floats:
@@ -115,6 +123,7 @@ def create_pool(
     def configure(connection: psycopg.Connection[Any]) -> None:
         calls = ", ".join(["set_config(%s, %s, false)"] * len(settings))
         connection.execute(f"SELECT {calls}".encode(), [part for pair in settings.items() for part in pair])
+        connection.prepared_max = PREPARED
 
     return ConnectionPool(
         conninfo,
@@ -169,22 +178,36 @@ class Session:
         self._connection.execute(_BEGIN, (role, tenant))
 
     def ask(
-        self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), *, binary: bool = False
+        self,
+        sql: str,
+        parameters: Sequence[Any] | dict[str, Any] = (),
+        *,
+        binary: bool = False,
+        prepare: bool | None = None,
     ) -> psycopg.Cursor[Any]:
-        """Send a statement; its rows are waited for when they are fetched. After `end` a new transaction is begun."""
+        """Send a statement; its rows are waited for when they are fetched. After `end` a new transaction is begun.
+
+        `prepare` has it planned for good at its first use, not only when it comes again and again.
+        """
         if not self._is_open:
             self._open()
-        return self._connection.execute(sql.encode(), parameters, binary=binary)
+        return self._connection.execute(sql.encode(), parameters, binary=binary, prepare=prepare)
 
     def send(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> None:
         """Have a statement done whose result nobody needs; its error is told by a later one."""
         self.ask(sql, parameters)
 
     def rows(
-        self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), *, last: bool = False, binary: bool = False
+        self,
+        sql: str,
+        parameters: Sequence[Any] | dict[str, Any] = (),
+        *,
+        last: bool = False,
+        binary: bool = False,
+        prepare: bool | None = None,
     ) -> list[tuple[Any, ...]]:
         """A statement's rows. `last` ends the transaction in the same round trip."""
-        cursor = self.ask(sql, parameters, binary=binary)
+        cursor = self.ask(sql, parameters, binary=binary, prepare=prepare)
         if last:
             self.end()
         return cursor.fetchall()

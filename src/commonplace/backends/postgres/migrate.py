@@ -18,6 +18,8 @@ IDS_AT_ONCE = 32
 OLDEST_SERVER = 150_000
 _LOCK = 0x434D4E50  # "CMNP"
 _SHARED = ("model",)
+_SEARCHED = ("chunk", "embedding", "entry", "namespace", "pending")
+"""Searches read the parts of these by name."""
 
 
 @cache
@@ -161,6 +163,7 @@ def _divide(connection: psycopg.Connection[Any], place: Place) -> None:
         "SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass('namespace')"
     ).fetchone()
     parts = int(counted[0]) if counted and counted[0] else place.partitions
+    own = files("commonplace.backends.postgres").joinpath("migrations", "part.sql").read_text(encoding="utf-8")
     for table, is_divided in tables(connection, place):
         if not is_divided:
             continue
@@ -170,6 +173,18 @@ def _divide(connection: psycopg.Connection[Any], place: Place) -> None:
                     "CREATE TABLE IF NOT EXISTS {} PARTITION OF {} FOR VALUES WITH (MODULUS {}, REMAINDER {})"
                 ).format(sql.Identifier(f"{table}_p{number}"), sql.Identifier(table), parts, number)
             )
+    for number in range(parts):
+        connection.execute(own.format(schema=place.schema, part=f"p{number}").encode())
+
+
+_POLICIES = """
+    ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+    ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
+    DROP POLICY IF EXISTS tenant ON {table};
+    DROP POLICY IF EXISTS everything ON {table};
+    CREATE POLICY tenant ON {table} TO {app} USING (tenant = current_setting('commonplace.tenant', true));
+    CREATE POLICY everything ON {table} TO {system} USING (true)
+"""
 
 
 def _guard(connection: psycopg.Connection[Any], place: Place) -> None:
@@ -181,17 +196,24 @@ def _guard(connection: psycopg.Connection[Any], place: Place) -> None:
             if name in _SHARED:
                 connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, app))
             continue
-        for statement in (
-            "ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
-            "ALTER TABLE {table} FORCE ROW LEVEL SECURITY",
-            "DROP POLICY IF EXISTS tenant ON {table}",
-            "DROP POLICY IF EXISTS everything ON {table}",
-            "CREATE POLICY tenant ON {table} TO {app} USING (tenant = current_setting('commonplace.tenant', true))",
-            "CREATE POLICY everything ON {table} TO {system} USING (true)",
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {app}",
-        ):
-            connection.execute(sql.SQL(statement).format(table=table, app=app, system=system))
+        connection.execute(sql.SQL(_POLICIES).format(table=table, app=app, system=system))
+        connection.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}").format(table, app))
+        if name in _SEARCHED:
+            # A parent's policies do not hold for who names its part.
+            for part in _parts(connection, name):
+                table = sql.Identifier(part)
+                connection.execute(sql.SQL(_POLICIES).format(table=table, app=app, system=system))
+                connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, app))
     connection.execute(sql.SQL("GRANT USAGE ON SEQUENCE identifier TO {}").format(app))
+
+
+def _parts(connection: psycopg.Connection[Any], table: str) -> list[str]:
+    rows = connection.execute(
+        "SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid"
+        " WHERE i.inhparent = to_regclass(%s) ORDER BY c.relname",
+        (table,),
+    )
+    return [name for (name,) in rows]
 
 
 def _is_true(connection: psycopg.Connection[Any], query: str, *parameters: object) -> bool:

@@ -13,7 +13,7 @@ from psycopg_pool import ConnectionPool
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.place import Place
 from commonplace.backends.postgres.running import Runner
-from commonplace.errors import Unavailable
+from commonplace.errors import ConfigurationError, Unavailable
 
 T = TypeVar("T")
 WAIT_SECONDS = 0.2
@@ -59,7 +59,7 @@ class Replica:
                 if time.monotonic() > deadline:
                     return otherwise()
                 time.sleep(LOOK_SECONDS)
-            except Unavailable:
+            except (Unavailable, ConfigurationError):  # one that is far behind lacks even the roles
                 return otherwise()
 
     def close(self) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from psycopg import Cursor
+
 from commonplace.backends.postgres import keywords
 from commonplace.backends.postgres.connection import Halfvec, Session, Vector
 from commonplace.backends.postgres.reading import NOW, Spot
 from commonplace.backends.postgres.vectors import Model
 from commonplace.backends.postgres.where import Where, add_filter
-from commonplace.backends.ranking import Counts, Ranked, best, posting, score
+from commonplace.backends.ranking import Ranked, Select, best, chunk_of, score
 from commonplace.filters import Filter
 from commonplace.store import Candidate
 
@@ -38,51 +40,64 @@ class Page:
     also: Sequence[int] = ()
 
 
-_COUNTS = "SELECT chunk_count, term_total FROM namespace WHERE tenant = %s AND path = %s"
-_PASSAGES = (
-    "SELECT id, length, entry, start, stop FROM chunk WHERE tenant = %s AND entry = ANY(%s) AND ended_commit IS NULL"
-)
+Known = Sequence[tuple[int, int, int, int]]
+"""Passages to score in any case: posting, entry, start and stop."""
 
 
 def search_text(session: Session, spot: Spot, terms: Mapping[str, float], page: Page) -> list[Candidate]:
     """Counts, lists and the passages of `also` in one round trip, the entries of the best in another."""
-    counted = session.ask(_COUNTS, (spot.tenant, "/".join(spot.namespace)))
-    of_also = session.ask(_PASSAGES, (spot.tenant, list(page.also))) if page.also else None
-    lists = keywords.ask_postings(session, spot.id, terms)()
-    counts = Counts(spot.id, *counted.fetchall()[0])
+    of_also = ask_passages(session, spot, page.also) if page.also else None
+    listed = keywords.ask_postings(session, spot, terms)()
     known = [] if of_also is None else of_also.fetchall()
-    rows = [posting(chunk, length) for chunk, length, *_ in known]
+    return by_words(session, spot, page, listed, known, lambda chunks: _select(session, spot, chunks, page))
+
+
+def by_words(
+    session: Session,
+    spot: Spot,
+    page: Page,
+    listed: keywords.Listed,
+    known: Known,
+    select: Select,
+    step: int = 2**31,
+) -> list[Candidate]:
+    """The best by their words, then those of `known` that are not among them and hold any."""
+    rows = [row[0] for row in known]
     scores: dict[int, float] = {}
 
     def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        ranked, of_known = score(counts, lists, keep if allowed is None else None, rows)
+        ranked, of_known = score(listed.counts, listed.postings, keep if allowed is None else None, rows)
         scores.update(of_known)
         if allowed is None:
             return ranked
         chosen = set(allowed)
         return [(chunk, share) for chunk, share in ranked if chunk in chosen]
 
-    def select(chunks: Sequence[int]) -> dict[int, tuple[int, int, int]]:
-        return _select(session, spot, chunks, page)
-
-    found = best(rank, select, lambda: _allowed(session, spot, page), page.limit, step=2**31)
-    listed = {candidate.entry_id for candidate in found}
-    for chunk, _, entry_id, start, stop in known:
-        if entry_id not in listed and chunk in scores:
+    found = best(rank, select, lambda: allowed_chunks(session, spot, page), page.limit, step=step)
+    already = {candidate.entry_id for candidate in found}
+    for row, entry_id, start, stop in known:
+        chunk = chunk_of(row)
+        if entry_id not in already and chunk in scores:
             found.append(Candidate(entry_id, scores[chunk], start, stop))
     return found
+
+
+def ask_passages(session: Session, spot: Spot, entries: Sequence[int]) -> Cursor[Any]:
+    return session.ask(
+        f"SELECT posting, entry, start, stop FROM {spot.of('chunk')} WHERE tenant = %s AND entry = ANY(%s)"
+        " AND ended_commit IS NULL",
+        (spot.tenant, list(entries)),
+    )
 
 
 def search_vectors(
     session: Session, spot: Spot, model: Model, query: NDArray[np.float32], page: Page
 ) -> list[Candidate]:
     """Usually one round trip: the nearest and what they belong to, by one statement."""
-    places: dict[int, tuple[int, int, int]] = {}
-    nearest = _Nearest(session, spot, model, query, page, places)
-    return best(nearest.rank, lambda chunks: places, lambda: _allowed(session, spot, page), page.limit, step=2**31)
+    return Nearest(session, spot, model, query, page).best()
 
 
-class _Nearest:
+class Nearest:
     """Ranks passages by their vectors, and keeps which of them belong to entries that pass."""
 
     def __init__(
@@ -92,36 +107,61 @@ class _Nearest:
         model: Model,
         query: NDArray[np.float32],
         page: Page,
-        places: dict[int, tuple[int, int, int]],
     ) -> None:
         self._session = session
         self._spot = spot
         self._model = model
         self._query = query
-        self._places = places
-        self._passing = _conditions(spot, page)
+        self._page = page
+        self._places: dict[int, tuple[int, int, int]] = {}
+        self._passing = conditions(spot, page)
 
-    def rank(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+    def best(self, ahead: Sequence[tuple[Any, ...]] | None = None) -> list[Candidate]:
+        """The nearest entries that pass; `ahead` is what `ask_ahead` looked at, so that it is not asked again."""
+
+        def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+            if ahead is not None and allowed is None and not self._places:
+                self._places = {chunk_of(row[0]): row[2:] for row in ahead if row[1] is None}
+                ranked = _in_order([(row[0], row[1]) for row in ahead if row[1] is not None])
+                entries = {self._places[chunk][0] for chunk, _ in ranked if chunk in self._places}
+                if len(entries) >= self._page.limit or len(ranked) < first_few(self._page):
+                    return ranked
+            return self._rank(keep, allowed)
+
+        return best(
+            rank,
+            lambda chunks: self._places,
+            lambda: allowed_chunks(self._session, self._spot, self._page),
+            self._page.limit,
+            step=2**31,
+        )
+
+    def _rank(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
         if keep is None or allowed is not None:
             return self._all(keep, allowed)
-        counted = self._session.ask(_COUNTS, (self._spot.tenant, "/".join(self._spot.namespace)))
+        counted = self._session.ask(
+            f"SELECT chunk_count FROM {self._spot.of('namespace')} WHERE tenant = %s AND path = %s",
+            (self._spot.tenant, "/".join(self._spot.namespace)),
+        )
         ranked = self._all(keep, None)
         return ranked if counted.fetchall()[0][0] <= EXACT_ROWS else self._by_index(keep)
 
     def _all(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+        return self._read(*self._every(keep, allowed), keep)
+
+    def _every(self, keep: int | None, allowed: Sequence[int] | None) -> tuple[str, list[Any]]:
         """Look at every vector of the namespace, unless it is large. `+ 0` keeps an approximate index out of it."""
         spot = self._spot
         which: tuple[Any, ...]
         if allowed is not None:
             narrowed, which = " AND chunk = ANY(%s)", (list(allowed),)
         else:
-            narrowed = " AND (SELECT chunk_count FROM namespace WHERE tenant = %s AND path = %s) <= %s"
+            narrowed = f" AND (SELECT chunk_count FROM {spot.of('namespace')} WHERE tenant = %s AND path = %s) <= %s"
             which = (spot.tenant, "/".join(spot.namespace), EXACT_ROWS)
-        return self._read(
-            "SELECT chunk, value FROM embedding WHERE tenant = %s AND namespace = %s AND model = %s AND NOT former"
-            f"{narrowed} ORDER BY (value <#> %s) + 0, chunk DESC LIMIT %s",
-            [spot.tenant, spot.id, self._model.id, *which, Halfvec.of(self._query), _read_for(keep)],
-            keep,
+        return (
+            f"SELECT chunk, value FROM {spot.of('embedding')} WHERE tenant = %s AND namespace = %s AND model = %s"
+            f" AND NOT former{narrowed} ORDER BY (value <#> %s) + 0, chunk DESC LIMIT %s",
+            [spot.tenant, spot.id, self._model.id, *which, Halfvec.of(self._query), read_for(keep)],
         )
 
     def _by_index(self, keep: int) -> Ranked:
@@ -134,34 +174,68 @@ class _Nearest:
         # The model and the namespace stand in the statement as numbers: a partial index is used only if they are known.
         dimensions = f"{self._model.dimensions:d}"
         return self._read(
-            f"SELECT chunk, value FROM embedding WHERE tenant = %s AND namespace = {self._spot.id:d}"
+            f"SELECT chunk, value FROM {self._spot.of('embedding')} WHERE tenant = %s AND namespace = {self._spot.id:d}"
             f" AND model = {self._model.id:d} AND NOT former"
             f" ORDER BY value::halfvec({dimensions}) <#> %s::halfvec({dimensions}) LIMIT %s",
-            [self._spot.tenant, Halfvec.of(self._query), _read_for(keep)],
+            [self._spot.tenant, Halfvec.of(self._query), read_for(keep)],
             keep,
         )
 
     def _read(self, near: str, parameters: Sequence[Any], keep: int | None) -> Ranked:
-        rows = self._session.rows(
-            f"WITH near AS MATERIALIZED ({near}) SELECT near.chunk, -(near.value::vector <#> %s), place.entry,"
-            " place.start, place.stop"
-            " FROM near LEFT JOIN LATERAL (SELECT e.id AS entry, c.start, c.stop FROM chunk AS c"
-            " JOIN entry AS e ON e.tenant = c.tenant AND e.id = c.entry"
+        sql, values = self._placed(near, parameters)
+        return self._ranked(self._session.rows(sql, values, binary=True, last=True), keep)
+
+    def _placed(self, near: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
+        """The nearest with their scores and what they belong to."""
+        chunk, entry = self._spot.of("chunk"), self._spot.of("entry")
+        return (
+            f"WITH near AS MATERIALIZED ({near}) SELECT near.chunk, -(near.value::vector <#> %s) AS score, place.entry,"
+            f" place.start, place.stop FROM near LEFT JOIN LATERAL (SELECT e.id AS entry, c.start, c.stop"
+            f" FROM {chunk} AS c JOIN {entry} AS e ON e.tenant = c.tenant AND e.id = c.entry"
             f" WHERE c.tenant = %s AND c.id = near.chunk AND c.ended_commit IS NULL AND {self._passing.sql}"
             ") AS place ON true",
             [*parameters, Vector.of(self._query), self._spot.tenant, *self._passing.parameters],
-            binary=True,
-            last=True,
         )
+
+    def ask_ahead(self) -> Cursor[Any]:
+        """Have every vector looked at: the nearest passages with their scores, and all passages of what passes of them.
+
+        The latter have a posting in place of the passage, and no score.
+        """
+        spot = self._spot
+        near, values = self._every(first_few(self._page), None)
+        return self._session.ask(
+            f"WITH near AS MATERIALIZED ({near})"
+            " SELECT chunk, -(value::vector <#> %s), NULL AS entry, NULL AS start, NULL AS stop FROM near UNION ALL"
+            f" SELECT c.posting, NULL, c.entry, c.start, c.stop FROM {spot.of('entry')} AS e"
+            f" JOIN {spot.of('chunk')} AS c ON c.tenant = e.tenant AND c.entry = e.id AND c.ended_commit IS NULL"
+            f" WHERE e.id = ANY(ARRAY(SELECT entry FROM {spot.of('chunk')} WHERE tenant = %s"
+            f" AND id = ANY(ARRAY(SELECT chunk FROM near)) AND ended_commit IS NULL)) AND {self._passing.sql}",
+            [*values, Vector.of(self._query), spot.tenant, *self._passing.parameters],
+            binary=True,
+            prepare=True,
+        )
+
+    def _ranked(self, rows: Sequence[tuple[Any, ...]], keep: int | None) -> Ranked:
+        """Of rows with passage, score, entry, start and stop: the passages, best first."""
         self._places.update({row[0]: row[2:] for row in rows if row[2] is not None})
-        return sorted([(row[0], row[1]) for row in rows], key=lambda one: (-one[1], -one[0]))[:keep]
+        return _in_order([(row[0], row[1]) for row in rows])[:keep]
 
 
-def _read_for(keep: int | None) -> int | None:
+def _in_order(ranked: Ranked) -> Ranked:
+    return sorted(ranked, key=lambda one: (-one[1], -one[0]))
+
+
+def first_few(page: Page) -> int:
+    """So many passages are looked at first where both sides are asked: half as many again as entries are wanted."""
+    return page.limit + page.limit // 2
+
+
+def read_for(keep: int | None) -> int | None:
     return None if keep is None else keep + keep // RESCORED_SHARE
 
 
-def _conditions(spot: Spot, page: Page, *, driving_labels: bool = False) -> Where:
+def conditions(spot: Spot, page: Page, *, driving_labels: bool = False) -> Where:
     where = Where()
     where.add(
         f"e.tenant = %s AND e.namespace = %s AND (e.expires_at IS NULL OR e.expires_at > {NOW})",
@@ -174,9 +248,10 @@ def _conditions(spot: Spot, page: Page, *, driving_labels: bool = False) -> Wher
 
 
 def _select(session: Session, spot: Spot, chunks: Sequence[int], page: Page) -> dict[int, tuple[int, int, int]]:
-    where = _conditions(spot, page)
+    where = conditions(spot, page)
     rows = session.rows(
-        "SELECT c.id, e.id, c.start, c.stop FROM chunk AS c JOIN entry AS e ON e.tenant = c.tenant AND e.id = c.entry"
+        f"SELECT c.id, e.id, c.start, c.stop FROM {spot.of('chunk')} AS c"
+        f" JOIN {spot.of('entry')} AS e ON e.tenant = c.tenant AND e.id = c.entry"
         f" WHERE c.tenant = %s AND c.id = ANY(%s) AND c.ended_commit IS NULL AND {where.sql}",
         (spot.tenant, list(chunks), *where.parameters),
         last=True,
@@ -184,10 +259,11 @@ def _select(session: Session, spot: Spot, chunks: Sequence[int], page: Page) -> 
     return {chunk: (entry_id, start, stop) for chunk, entry_id, start, stop in rows}
 
 
-def _allowed(session: Session, spot: Spot, page: Page) -> list[int]:
-    where = _conditions(spot, page, driving_labels=True)
+def allowed_chunks(session: Session, spot: Spot, page: Page) -> list[int]:
+    where = conditions(spot, page, driving_labels=True)
     rows = session.rows(
-        "SELECT c.id FROM entry AS e JOIN chunk AS c ON c.tenant = e.tenant AND c.entry = e.id"
+        f"SELECT c.id FROM {spot.of('entry')} AS e"
+        f" JOIN {spot.of('chunk')} AS c ON c.tenant = e.tenant AND c.entry = e.id"
         f" WHERE c.ended_commit IS NULL AND {where.sql}",
         where.parameters,
     )

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from commonplace.backends.paging import after_prefix, check_limit
-from commonplace.backends.postgres import maintenance, reading, searching, system, upkeep, vectors
+from commonplace.backends.postgres import maintenance, reading, searching, system, together, upkeep, vectors
 from commonplace.backends.postgres.connection import CONNECT_SECONDS, Session, adapters, create_pool
 from commonplace.backends.postgres.failures import translated
 from commonplace.backends.postgres.migrate import check_schema, migrate
@@ -23,14 +23,16 @@ from commonplace.backends.postgres.reading import Spot, tenant_of
 from commonplace.backends.postgres.replicas import Replica
 from commonplace.backends.postgres.running import PATIENCE_SECONDS, READ, SNAPSHOT, Runner
 from commonplace.backends.postgres.transaction import PostgresTransaction
-from commonplace.backends.ranking import Counts
 from commonplace.checks import JSON, Namespace, parse_namespace
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.filters import Filter
 from commonplace.store import (
+    Answer,
+    Asked,
     Candidate,
     Child,
+    Choose,
     Indexing,
     NamespaceHead,
     NamespaceStats,
@@ -71,7 +73,7 @@ class PostgresStore(Store):
     ) -> None:
         self.place = parse_url(url)
         self._clock = clock
-        self._ids: dict[Namespace, int] = {}
+        self._spots: dict[Namespace, Spot] = {}
         self._known_models: tuple[float, list[vectors.Model]] | None = None
         with translated(self.place.shown), self._connect_plainly() as connection:
             if not check_schema(connection, self.place):
@@ -146,18 +148,20 @@ class PostgresStore(Store):
         return self._runner.read(tenant, run, snapshot=snapshot)
 
     def _spot(self, session: Session, namespace: Namespace, tenant: str) -> Spot | None:
-        """The namespace's number: it never changes, so one look is enough."""
-        known = self._ids.get(namespace)
+        """The namespace's number and part: they never change, so one look is enough."""
+        known = self._spots.get(namespace)
         if known is None:
             rows = session.rows(
-                "SELECT id FROM namespace WHERE tenant = %s AND path = %s", (tenant, "/".join(namespace))
+                "SELECT id, tableoid::regclass::text FROM namespace WHERE tenant = %s AND path = %s",
+                (tenant, "/".join(namespace)),
             )
             if not rows:
                 return None
-            if len(self._ids) >= KNOWN_NAMESPACES:
-                self._ids.clear()
-            known = self._ids[namespace] = rows[0][0]
-        return Spot(namespace, tenant, known)
+            if len(self._spots) >= KNOWN_NAMESPACES:
+                self._spots.clear()
+            part = int(rows[0][1].rpartition("_p")[2])
+            known = self._spots[namespace] = Spot(namespace, tenant, rows[0][0], part)
+        return known
 
     # Writing
 
@@ -344,6 +348,20 @@ class PostgresStore(Store):
             is_search=True,
         )
 
+    def search(
+        self, namespace: Namespace, asked: Asked, choose: Choose, *, unless_pending: bool = False
+    ) -> Answer | None:
+        model = None if asked.meaning is None else self._model(asked.meaning[0])
+        if model is None or self._replica is not None:
+            # Alone words need few questions; and a replica may propose, but what is live the primary says.
+            return super().search(namespace, asked, choose, unless_pending=unless_pending)
+
+        def work(session: Session, spot: Spot) -> Answer | None:
+            return together.search(session, spot, asked, choose, model, self._now(), unless_pending=unless_pending)
+
+        nothing: Answer | None = Answer([], [], {})
+        return self._read(namespace, nothing, work)
+
     def _model(self, identity: str) -> vectors.Model | None:
         found = {model.identity: model for model in self._models()}
         if identity not in found:
@@ -365,7 +383,7 @@ class PostgresStore(Store):
         return self._read(
             namespace,
             TermCounts(0, 0.0, {}),
-            lambda session, spot: keywords.term_counts(session, _counts(session, spot), terms),
+            lambda session, spot: keywords.term_counts(session, spot, terms),
             snapshot=True,
         )
 
@@ -477,7 +495,7 @@ class PostgresStore(Store):
         self._runner.check_usable()
         with translated(self.place.shown), self._connect() as connection:
             copies.restore(connection, self.place, source)
-        self._ids.clear()
+        self._spots.clear()
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         return self._runner.system(lambda session: maintenance.verify(session, progress), mode=SNAPSHOT, is_long=True)
@@ -527,12 +545,3 @@ class PostgresStore(Store):
         if self._replica is not None:
             self._replica.close()
         self._pool.close()
-
-
-def _counts(session: Session, spot: Spot) -> Counts:
-    return Counts(
-        *session.rows(
-            "SELECT id, chunk_count, term_total FROM namespace WHERE tenant = %s AND path = %s",
-            (spot.tenant, "/".join(spot.namespace)),
-        )[0]
-    )

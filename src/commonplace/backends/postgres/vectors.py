@@ -39,7 +39,7 @@ def pending_count(session: Session, spot: Spot | None) -> int:
     if spot is None:
         return int(session.rows("SELECT count(*) FROM pending", last=True)[0][0])
     place = (spot.tenant, spot.id)
-    sql = "SELECT count(*) FROM pending WHERE tenant = %s AND namespace = %s"
+    sql = f"SELECT count(*) FROM {spot.of('pending')} WHERE tenant = %s AND namespace = %s"
     return int(session.rows(sql, place, last=True)[0][0])
 
 
@@ -171,9 +171,9 @@ def passage_vectors(
     """A state's passages are those that had begun with its commit or before and ended after it."""
     rows = session.rows(
         "SELECT c.entry, c.start, c.stop, v.value FROM unnest(%s::bigint[], %s::bigint[]) AS wanted (entry, commit)"
-        " JOIN chunk AS c ON c.tenant = %s AND c.entry = wanted.entry AND c.commit_number <= wanted.commit"
-        " AND (c.ended_commit IS NULL OR c.ended_commit > wanted.commit)"
-        " JOIN embedding AS v ON v.tenant = c.tenant AND v.chunk = c.id"
+        f" JOIN {spot.of('chunk')} AS c ON c.tenant = %s AND c.entry = wanted.entry"
+        " AND c.commit_number <= wanted.commit AND (c.ended_commit IS NULL OR c.ended_commit > wanted.commit)"
+        f" JOIN {spot.of('embedding')} AS v ON v.tenant = c.tenant AND v.chunk = c.id"
         " WHERE v.model = %s",
         ([entry for entry, _ in states], [commit for _, commit in states], spot.tenant, model),
         last=True,
