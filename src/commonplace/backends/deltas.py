@@ -73,3 +73,20 @@ def decode_last(newest: str | None, chain: Iterable[Stored]) -> str:
 
 def _unpack(stored: str | bytes) -> str:
     return stored if isinstance(stored, str) else zlib.decompress(stored[1:]).decode()
+
+
+def kept_of(
+    text: str | None, value: str, new_text: str | None, new_value: str | None, in_a_row: int
+) -> tuple[Stored | None, Stored, int]:
+    """How a state's text and value are kept beside those that replace them, and how many splices in a row that makes.
+
+    Without a new value the state was ended, and is kept whole.
+    """
+    allow_splice = in_a_row < MAX_DELTAS
+    kept_value = whole(value) if new_value is None else encode(value, new_value, allow_splice=allow_splice)
+    kept_text: Stored | None = None
+    if text is not None:
+        kept_text = whole(text) if new_text is None else encode(text, new_text, allow_splice=allow_splice)
+    if is_splice(kept_value) or (kept_text is not None and is_splice(kept_text)):
+        return kept_text, kept_value, in_a_row + 1
+    return kept_text, kept_value, 0 if is_whole(kept_value) else in_a_row

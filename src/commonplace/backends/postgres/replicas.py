@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from commonplace.backends.postgres.running import Runner
 from commonplace.errors import ConfigurationError, Unavailable
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 WAIT_SECONDS = 0.2
 LOOK_SECONDS = 0.01
 PATIENCE_SECONDS = 0.5
@@ -33,6 +35,7 @@ class Replica:
         self._runner = Runner(place, pool, patience_seconds=PATIENCE_SECONDS)
         self._mutex = threading.Lock()
         self._written = 0
+        self._has_told = False
 
     def note_write(self, position: str) -> None:
         """Remember how far the log of the primary was after a write, in its own words, `16/B374D848`."""
@@ -59,8 +62,19 @@ class Replica:
                 if time.monotonic() > deadline:
                     return otherwise()
                 time.sleep(LOOK_SECONDS)
-            except (Unavailable, ConfigurationError):  # one that is far behind lacks even the roles
+            except Unavailable:
                 return otherwise()
+            except ConfigurationError as error:
+                self._tell_once(error)
+                return otherwise()
+
+    def _tell_once(self, error: ConfigurationError) -> None:
+        """One that is far behind lacks even the roles, and gets them; a wrong login stays, and somebody must know."""
+        with self._mutex:
+            if self._has_told:
+                return
+            self._has_told = True
+        _log.warning("the read replica cannot be used, searches ask the primary: %s", error)
 
     def close(self) -> None:
         self._runner.is_closed = True

@@ -350,19 +350,8 @@ class PostgresTransaction(Transaction):
     ) -> int:
         """Write a live row to history as a delta to what replaces it; how many splices in a row that makes."""
         commit = self._commit
-        begun_by, in_a_row = row[16], row[17]
-        allow_splice = in_a_row < deltas.MAX_DELTAS
-        text, value = row[14], row[15]
-        kept_value = (
-            deltas.whole(value) if new_value is None else deltas.encode(value, new_value, allow_splice=allow_splice)
-        )
-        kept_text: deltas.Stored | None
-        if text is None:
-            kept_text = None
-        elif new_text is None:
-            kept_text = deltas.whole(text)
-        else:
-            kept_text = deltas.encode(text, new_text, allow_splice=allow_splice)
+        text, value, begun_by, in_a_row = row[14:18]
+        kept_text, kept_value, in_a_row = deltas.kept_of(text, value, new_text, new_value, in_a_row)
         self._session.send(
             _KEEP,
             (
@@ -381,9 +370,7 @@ class PostgresTransaction(Transaction):
                 kept.pack(kept_value),
             ),
         )
-        if deltas.is_splice(kept_value) or (kept_text is not None and deltas.is_splice(kept_text)):
-            return int(in_a_row) + 1
-        return 0 if deltas.is_whole(kept_value) else int(in_a_row)
+        return in_a_row
 
     def _free_identity(self, draft: Draft) -> None:
         """End an expired entry that still holds the identity; refuse to take it from a live one."""
