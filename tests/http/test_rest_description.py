@@ -90,3 +90,18 @@ def test_the_document_on_rest_tells_of_every_code_and_every_operation(descriptio
     assert codes == {kind.code for kind in KINDS}
     addresses = set(re.findall(r"`([A-Z]+) (/v1[^`?]*)`", text))
     assert addresses == {(method.upper(), path) for method, path, _ in operations(description)}
+
+
+def test_the_page_of_documentation_shows_every_operation_and_needs_nothing_from_elsewhere(
+    http: httpx.Client, description: dict[str, Any]
+) -> None:
+    answer = http.get("/docs")
+    shown = re.findall(r"<summary><code>([A-Z]+) (\S+)</code>", answer.text)
+    described = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
+    assert set(shown) == described
+    assert len(shown) == len(described)
+    links = set(re.findall(r'(?:href|src)="([^"]*)"', answer.text))
+    anchors = {f"#{anchor}" for anchor in re.findall(r'id="([^"]*)"', answer.text)}
+    assert links == anchors & links | {"/openapi.json"}
+    assert "<script" not in answer.text
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from commonplace import __version__
-from commonplace.server.http import mastra, operation, page, problems, rest
+from commonplace.server.http import mastra, operation, page, problems, reference, rest
 from commonplace.server.http.access.metadata import metadata_router
 from commonplace.server.http.access.middleware import Callers
 from commonplace.server.http.access.noting import noting_uses
@@ -46,6 +46,7 @@ def build_app(service: Service) -> FastAPI:
     app = FastAPI(
         title="commonplace",
         version=__version__,
+        docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
         telemetry=operation.WITHOUT_TELEMETRY,
@@ -56,6 +57,7 @@ def build_app(service: Service) -> FastAPI:
     app.router.routes += rest.router.routes
     app.include_router(mastra.router)
     app.include_router(page.router)
+    app.include_router(reference.router)
     app.include_router(metadata_router(settings))
     app.router.routes += mcp.routes()
     app.add_middleware(

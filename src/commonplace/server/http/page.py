@@ -12,7 +12,7 @@ from commonplace.server.http.access.metadata import base_url
 from commonplace.server.http.service import service_of
 from commonplace.server.mcp.profiles import PROFILES
 
-_HEADERS = {
+HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -67,4 +67,4 @@ def page(request: Request) -> Response:
     }
     profiles = ", ".join(f"<code>/mcp/{profile}</code>" for profile in PROFILES)
     shown = {name: escape(text) for name, text in filled.items()}
-    return HTMLResponse(_PAGE.format(**shown, profiles=profiles), headers=_HEADERS)
+    return HTMLResponse(_PAGE.format(**shown, profiles=profiles), headers=HEADERS)
