@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test bench bench-engine bench-files bench-conversations bench-service service-kill client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size promises clean
+.PHONY: help install serve demo test lint crash-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size promises clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -51,6 +51,9 @@ bench-service: install ## requests a second of the service, beside others' serve
 
 service-kill: install ## kill and stop a service under load; nothing acknowledged lost, no request dropped
 	$(BIN)/python scripts/service_kill.py $(SERVICE_KILL_ARGS)
+
+servers-kill: install ## kill servers and database connections under load; nothing lost or doubled through any face
+	$(BIN)/python scripts/servers_kill.py $(SERVERS_KILL_ARGS)
 
 client-matrix: install ## real MCP clients, from the registries, against our server
 	$(BIN)/python scripts/client_matrix.py

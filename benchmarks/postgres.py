@@ -4,6 +4,9 @@ Writes a second, search times and recall with the same texts and vectors on both
 from four server processes. The same PostgreSQL serves both, one after the other, with fsync on. Our search is by words
 and meaning, the peer's by meaning alone; our writes count until their vectors are stored. Figures of one machine at one
 time: compare lines of the same run only. The peer is installed from the registry into `.clients/`.
+
+Loading is not measured and takes the longest: with `--serve` the filled databases stay until Ctrl-C, and `--loaded`
+measures on them, as often as wanted.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts" / "clients")]
@@ -29,49 +32,39 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts" / "clients")]
 import install  # noqa: E402
 
 import commonplace  # noqa: E402
-from commonplace.entry import Entry  # noqa: E402
-from commonplace.store import NamespaceHead, State  # noqa: E402
+from commonplace.filters import Filter  # noqa: E402
+from postgres_load import NAMESPACES  # noqa: E402
 from postgres_server import PostgresServer  # type: ignore[import-not-found]  # noqa: E402
 from postgres_worker import DIMENSIONS, Embedder, text_of, vector  # noqa: E402
 
-NAMESPACES = 1_000
 PEER = "langgraph-checkpoint-postgres==3.2.0"
+TARGETS = ("ours", "langgraph")
 SETTINGS = {
-    "shared_buffers": "2GB",
+    "shared_buffers": "6GB",
     "max_connections": "200",
-    "max_wal_size": "4GB",
-    "maintenance_work_mem": "1GB",
+    "max_wal_size": "16GB",
+    "maintenance_work_mem": "4GB",  # a vector index of a million rows that does not fit takes hours to build
     "max_parallel_maintenance_workers": "2",
 }
-WORKER = Path(__file__).with_name("postgres_worker.py")
+HERE = Path(__file__).parent
 
 
 def main() -> int:
     options = _options()
-    peer_python = install.python("langgraph-postgres", PEER, "psycopg[binary,pool]", f"numpy=={np.__version__}")
+    peer_python = str(install.python("langgraph-postgres", PEER, "psycopg[binary,pool]", f"numpy=={np.__version__}"))
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {options.entries:,} entries of 20 words,")
-    print(f"{NAMESPACES:,} namespaces, {DIMENSIONS} dimensions, fsync on\n")
+    print(f"{NAMESPACES:,} namespaces, {DIMENSIONS} dimensions, fsync on; load average {os.getloadavg()[0]:.1f}\n")
+    if options.loaded:
+        _report(dict(zip(TARGETS, options.loaded, strict=True)), peer_python, options)
+        return 0
     server = PostgresServer(SETTINGS)
     try:
-        rows: dict[str, dict[str, str]] = {"ours": {}, "langgraph": {}}
-        pythons = {"ours": sys.executable, "langgraph": str(peer_python)}
-        urls = {}
-        for target in rows:
-            urls[target] = server.create_database()
-            begin = time.monotonic()
-            (_load_ours if target == "ours" else _load_peer)(urls[target], options.entries, str(peer_python))
-            rows[target]["loading, s"] = f"{time.monotonic() - begin:.0f}"
-            _vacuum(urls[target])
-        for servers in (1, 4):
-            for task in ("search", "write"):
-                for target, url in urls.items():  # one right after the other: the machine may be busier later
-                    rows[target].update(_measure(target, pythons[target], url, task, servers, options.seconds))
-        for target, url in urls.items():
-            rows[target]["recall@10"] = _recall(target, str(peer_python), url, options.entries)
-        width = max(map(len, rows["ours"]))
-        print(f"{'':<{width}}  {'ours':>10}  {'LangGraph':>10}")
-        for name, value in rows["ours"].items():
-            print(f"{name:<{width}}  {value:>10}  {rows['langgraph'].get(name, ''):>10}")
+        urls = {target: server.create_database() for target in TARGETS}
+        _load(urls, peer_python, options.entries)
+        if options.serve:
+            print("--loaded", *urls.values(), flush=True)
+            threading.Event().wait()
+        _report(urls, peer_python, options)
     finally:
         server.remove()
     return 0
@@ -81,11 +74,49 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=2, help="how often ours and the peer's take turns")
+    parser.add_argument("--serve", action="store_true", help="load, print the addresses, and wait")
+    parser.add_argument("--loaded", nargs=2, metavar="URL", help="the addresses that --serve has printed")
     return parser.parse_args()
 
 
-def _measure(target: str, python: str, url: str, task: str, servers: int, seconds: float) -> Iterator[tuple[str, str]]:
-    command = [python, "-W", "ignore", str(WORKER), target, url, task]
+def _load(urls: dict[str, str], peer_python: str, entries: int) -> None:
+    """Both at once, each by a process of its own: how is told in `postgres_load`."""
+    begin = time.monotonic()
+    command = [sys.executable, "-W", "ignore", str(HERE / "postgres_load.py")]
+    running = {
+        target: subprocess.Popen([*command, target, url, str(entries), peer_python]) for target, url in urls.items()
+    }
+    for target, process in running.items():
+        if process.wait():
+            sys.exit(f"loading {target} failed")
+    print(
+        f"loaded in {time.monotonic() - begin:.0f} s: ours as an import, the peer's by COPY and then its vector index"
+    )
+
+
+def _report(urls: dict[str, str], peer_python: str, options: argparse.Namespace) -> None:
+    pythons = {"ours": sys.executable, "langgraph": peer_python}
+    rows: dict[str, dict[str, str]] = {target: {} for target in TARGETS}
+    for task in ("search", "write"):  # writes last: who does more of them would search more afterwards
+        for servers in (1, 4):
+            found: dict[str, list[Any]] = {target: [] for target in TARGETS}
+            for _ in range(options.rounds):  # in turns: the machine may be busier later
+                for target, url in urls.items():
+                    found[target] += _run(target, pythons[target], url, task, servers, options.seconds)
+            for target in TARGETS:
+                rows[target].update(_figures(found[target], task, servers))
+    for target, url in urls.items():
+        rows[target]["recall@10"] = _recall(target, peer_python, url, options.entries)
+    width = max(map(len, rows["ours"]))
+    print(f"{'':<{width}}  {'ours':>10}  {'LangGraph':>10}")
+    for name, value in rows["ours"].items():
+        print(f"{name:<{width}}  {value:>10}  {rows['langgraph'].get(name, ''):>10}")
+
+
+def _run(target: str, python: str, url: str, task: str, servers: int, seconds: float) -> list[Any]:
+    """What each of some servers measured, which worked at the same time."""
+    command = [python, "-W", "ignore", str(HERE / "postgres_worker.py"), target, url, task]
     running = [
         subprocess.Popen(
             [*command, str(number), str(NAMESPACES), str(seconds)],
@@ -102,103 +133,25 @@ def _measure(target: str, python: str, url: str, task: str, servers: int, second
         assert one.stdin is not None
         one.stdin.write("go\n")
         one.stdin.flush()
-    found: list[Any] = [json.loads(one.communicate()[0]) for one in running]
-    times = sorted(time for one in found for time in one["times"])
+    return [json.loads(one.communicate()[0]) for one in running]
+
+
+def _figures(found: list[Any], task: str, servers: int) -> Iterator[tuple[str, str]]:
     label = f"{servers} server{'s' if servers > 1 else ''}"
+    rate = servers * sum(one["count"] for one in found) / sum(one["seconds"] for one in found)
     if task == "write":
-        rate = sum(one["count"] for one in found) / max(one["seconds"] for one in found)
         yield f"{label}: writes/s", f"{rate:,.0f}"
         return
+    times = sorted(time for one in found for time in one["times"])
     yield f"{label}: search p50, ms", f"{statistics.median(times) * 1_000:.1f}"
     yield f"{label}: search p95, ms", f"{times[int(len(times) * 0.95)] * 1_000:.1f}"
-    yield f"{label}: searches/s", f"{sum(one['count'] for one in found) / seconds:,.0f}"
+    yield f"{label}: searches/s", f"{rate:,.0f}"
 
 
-def _load_ours(url: str, entries: int, _: str) -> None:
-    with commonplace.open(url, embedder=Embedder(), background=False) as book:
-        each = entries // NAMESPACES
-        for place in range(NAMESPACES):
-            namespace = ("user", f"u{place}")
-            head = NamespaceHead(namespace, each, each, 0)
-            book.store.adopt(head, lambda place=place, namespace=namespace: _states(namespace, place, each))  # type: ignore[misc]
-        book.store.aim(Embedder.identity, DIMENSIONS)
-        while claimed := book.store.claim(2_000, 600):
-            book.store.index(Embedder.identity, [(one.chunk_id, vector(one.text)) for one in claimed])
-
-
-def _states(namespace: tuple[str, ...], place: int, each: int) -> Iterator[State]:
-    for number in range(each):
-        text = text_of(place + NAMESPACES * number)
-        entry = Entry(
-            id=number + 1,
-            namespace=namespace,
-            kind="record",
-            key=f"k{number}",
-            value={"text": text},
-            text=text,
-            heading=None,
-            attributes={},
-            identity=None,
-            revision=1,
-            commit=number + 1,
-            created_at=number + 1,
-            updated_at=number + 1,
-            expires_at=None,
-            actor=None,
-        )
-        yield State(entry, "created", number + 1, None)
-
-
-def _load_peer(url: str, entries: int, python: str) -> None:
-    """Through the peer's own tables: by its puts a million entries would take hours."""
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import postgres_worker as w; w.LangGraph(sys.argv[2]).setup()"
-    subprocess.run([python, "-W", "ignore", "-c", code, str(WORKER.parent), url], check=True)
-    with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute(
-            "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'store_vectors' AND indexdef LIKE '%hnsw%'"
-        ).fetchone()
-        assert row is not None
-        connection.execute(f'DROP INDEX "{row[0]}"')
-        with connection.cursor() as cursor:
-            with cursor.copy("COPY store (prefix, key, value) FROM STDIN") as copy:
-                for number in range(entries):
-                    value = json.dumps({"text": text_of(number)})
-                    copy.write_row((f"user.u{number % NAMESPACES}", f"k{number // NAMESPACES}", value))
-            with cursor.copy("COPY store_vectors (prefix, key, field_name, embedding) FROM STDIN") as copy:
-                for number in range(entries):
-                    numbers = ",".join(f"{one:.6g}" for one in vector(text_of(number)))
-                    copy.write_row((f"user.u{number % NAMESPACES}", f"k{number // NAMESPACES}", "text", f"[{numbers}]"))
-        connection.execute(row[1].encode())
-
-
-def _vacuum(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("VACUUM ANALYZE")
-        connection.execute("CHECKPOINT")
-
-
-def _recall(target: str, python: str, url: str, entries: int) -> str:
+def _recall(target: str, peer_python: str, url: str, entries: int) -> str:
     """How many of the ten nearest, found by looking at every vector of the namespace, the search by meaning gives."""
     each = entries // NAMESPACES
-    code = (
-        "import sys, json; sys.path.insert(0, sys.argv[1]); import postgres_worker as w\n"
-        "b = w.LangGraph(sys.argv[2])\n"
-        "print(json.dumps([b.search(p, w.text_of(10**6 + p)) for p in range(100)]))"
-    )
-    if target == "ours":
-        from commonplace.filters import Filter
-
-        found = []
-        with commonplace.open(url, embedder=Embedder(), background=False) as book:
-            for place in range(100):
-                namespace = ("user", f"u{place}")
-                query = vector(text_of(10**6 + place))
-                near = book.store.search_vectors(namespace, Embedder.identity, query, Filter(), 10)
-                loaded = book.store.load(namespace, [one.entry_id for one in near])
-                found.append([entry.key for entry in loaded.values()])
-    else:
-        command = [python, "-W", "ignore", "-c", code, str(WORKER.parent), url]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    found = _nearest_of_ours(url) if target == "ours" else _nearest_of_peer(url, peer_python)
     hits = wanted = 0
     for place, keys in enumerate(found):
         matrix = np.stack([vector(text_of(place + NAMESPACES * number)) for number in range(each)])
@@ -207,6 +160,28 @@ def _recall(target: str, python: str, url: str, entries: int) -> str:
         hits += len(best & set(keys)) + sum(key.startswith("new-") for key in keys)
         wanted += len(best)
     return f"{min(1.0, hits / wanted):.3f}"
+
+
+def _nearest_of_ours(url: str) -> list[list[str]]:
+    found = []
+    with commonplace.open(url, embedder=Embedder(), background=False) as book:
+        for place in range(100):
+            namespace = ("user", f"u{place}")
+            query = vector(text_of(10**6 + place))
+            near = book.store.search_vectors(namespace, Embedder.identity, query, Filter(), 10)
+            loaded = book.store.load(namespace, [one.entry_id for one in near])
+            found.append([entry.key for entry in loaded.values()])
+    return found
+
+
+def _nearest_of_peer(url: str, python: str) -> Any:
+    code = (
+        "import sys, json; sys.path.insert(0, sys.argv[1]); import postgres_worker as w\n"
+        "b = w.LangGraph(sys.argv[2])\n"
+        "print(json.dumps([b.search(p, w.text_of(10**6 + p)) for p in range(100)]))"
+    )
+    command = [python, "-W", "ignore", "-c", code, str(HERE), url]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -24,12 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from serving import NAMESPACE, START_SECONDS, STOP_SECONDS, Service
+
 import commonplace
 
 CLIENTS = 12
-START_SECONDS = 60
-STOP_SECONDS = 20
-NAMESPACE = ("user", "default")
 
 
 @dataclass
@@ -101,32 +98,6 @@ def _call(
     return parsed
 
 
-class Service:
-    """A process of `commonplace serve`."""
-
-    def __init__(self, book: Path) -> None:
-        command = [sys.executable, "-m", "commonplace.cli", "--db", str(book), "--json", "serve", "--port", "0"]
-        environment = {**os.environ, "LOG_LEVEL": "error", "COMMONPLACE_NAMESPACE": "/".join(NAMESPACE)}
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the service did not start; exit code {self.process.wait(START_SECONDS)}")
-        self.address = str(json.loads(line)["address"])
-
-    def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        assert self.process.stdout is not None
-        try:
-            return self.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            return -1
-        finally:
-            self.process.stdout.close()
-
-
 @dataclass
 class Tally:
     kills: int = 0
@@ -136,7 +107,7 @@ class Tally:
 
 
 def run_round(book: Path, clients: list[Client], seconds: float, number: signal.Signals, tally: Tally) -> None:
-    service = Service(book)
+    service = Service(str(book))
     connection = http.client.HTTPConnection(urlsplit(service.address).netloc, timeout=START_SECONDS)
     for client in clients:
         if not client.sent:

@@ -385,8 +385,13 @@ class Store(ABC):
         """Take pending passages to embed, newest first; others leave them alone until the lease ends."""
 
     @abstractmethod
-    def pending(self, namespace: Namespace, limit: int) -> list[Pending]:
-        """The newest pending passages of a namespace, leased or not: a waiting search does not wait for a lease."""
+    def pending(
+        self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
+    ) -> list[Pending]:
+        """The newest pending passages of a namespace, leased or not: a waiting search does not wait for a lease.
+
+        With `among`, entries' ids and where a passage of theirs starts: the first pending ones of these.
+        """
 
     @abstractmethod
     def index(self, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import commonplace
 from commonplace.agents import AgentMemories, BookOptions, MemoryConfig
+from postgres_server import empty, shared_book
 
 
 @pytest.fixture
@@ -29,14 +31,19 @@ def open_memories(base, clock, embedder):
         memories.close()
 
 
-@pytest.fixture(params=["a folder each", "one shared book"])
+@pytest.fixture(params=["a folder each", "one shared book", "one shared database"])
 def open_anywhere(request, open_memories, open_book):
-    """`open_memories` on either kind of place."""
+    """`open_memories` on each kind of place."""
+    url = None
+    if request.param == "one shared database":
+        url = shared_book()
+        commonplace.open(url, background=False).close()  # the schema, where no test has made it yet
+        empty(url)
 
     def open_one(**options):
-        return (
-            open_memories(**options) if request.param == "a folder each" else open_memories(book=open_book(), **options)
-        )
+        if request.param == "a folder each":
+            return open_memories(**options)
+        return open_memories(book=open_book(url), **options)
 
     return open_one
 

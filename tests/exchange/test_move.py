@@ -13,8 +13,10 @@ from commonplace.cli import main
 from commonplace.errors import Conflict
 from commonplace.exchange.move import Moved, move_book
 from commonplace.store import NamespaceHead, Store
-from doubles import Clock, WordEmbedder
+from doubles import START, Clock, WordEmbedder
 from postgres_server import shared_server
+
+HOUR = 3_600_000_000
 
 
 @pytest.fixture
@@ -90,6 +92,51 @@ def test_a_moved_book_holds_everything_and_its_history(
     assert spaces[1].history("file", "/d/2") == spaces[0].history("file", "/d/2")
     assert spaces[1].files.write("/new", "life goes on") is not None
     assert move_book(old.store, books["other file" if target != "other file" else "server"].store).namespaces == 3
+
+
+@pytest.mark.promise("move-there-and-back")
+def test_a_book_that_was_moved_there_and_back_is_the_same_and_can_be_undone_and_searched(tmp_path: Path) -> None:
+    places = [
+        str(tmp_path / "book.db"),
+        shared_server().create_database() + "?partitions=2",
+        str(tmp_path / "back.db"),
+    ]
+
+    def opened(place: str) -> commonplace.Book:
+        return commonplace.open(place, embedder=WordEmbedder(), clock=Clock(START + HOUR), background=False)
+
+    with opened(places[0]) as book:
+        fill(book)
+        space = book.space("user", "u2")
+        removed = space.files.delete("/d")
+        space.files.write("/d/3", "begun anew")
+        book.reindex()
+    assert main(["move", places[0], places[1]]) == 0
+    assert main(["move", places[1], places[2]]) == 0
+    seen: list[list[Any]] = []
+    for place in places:
+        with opened(place) as book:
+            indexing = book.store.indexing()
+            if place == places[0]:
+                assert indexing.pending == 0
+            else:
+                assert (indexing.serving, indexing.pending > 0) == (None, True)  # its vectors stayed where they were
+                book.reindex()
+                assert book.store.indexing().pending == 0
+            assert book.verify() == []
+            space = book.space("user", "u2")
+            hits = space.search("words begun anew").hits
+            assert {"keyword", "meaning"} <= hits[0].parts.keys()
+            look: list[Any] = [told(book.store), [(hit.key, pytest.approx(hit.score, abs=2e-4)) for hit in hits]]
+            look += [space.history("file", f"/d/{name}") for name in ("1", "2", "3", "moved")]
+            with pytest.raises(Conflict, match="directory /d exists again"):
+                space.undo(removed.commit)
+            space.files.delete("/d")
+            assert space.undo(removed.commit) is not None
+            look += [space.files.read("/d/3"), space.changes()]
+            seen.append(look)
+    assert seen[1] == seen[0]
+    assert seen[2] == seen[0]
 
 
 @pytest.mark.promise("move-resumes")

@@ -11,10 +11,14 @@ import anyio
 import anyio.lowlevel
 import fastmcp
 import httpx
+import httpx2
+import mcp
 import pytest
 from fastmcp.client.transports import StreamableHttpTransport
+from mcp.client.streamable_http import streamable_http_client
 
 from commonplace.errors import Unavailable
+from commonplace.server.http.access.rates import Rate
 from commonplace.server.http.mcp_rooms import Rooms
 from commonplace.server.mcp.http import session_manager
 from commonplace.server.mcp.memory import Memory
@@ -89,6 +93,28 @@ def test_the_session_of_another_key_does_not_exist(server, make_key):
         assert two.delete("/mcp", headers={**ACCEPT, "Mcp-Session-Id": mine}).status_code == 404
         assert send(one, "tools/list", "/mcp/files", session=mine).status_code == 404
         assert result(send(one, "tools/list", session=mine))["result"]["tools"]
+
+
+@pytest.mark.promise("service-mcp-come-again")
+def test_a_refusal_that_may_be_tried_again_reaches_a_client_in_words(server, make_key):
+    async def sees(key: str) -> str:
+        headers = {"Authorization": f"Bearer {key}"}
+        with pytest.raises(ExceptionGroup) as refused:
+            async with mcp.Client(
+                streamable_http_client(f"{server.address}/mcp", http_client=httpx2.AsyncClient(headers=headers))
+            ):
+                raise AssertionError("the second request was not refused")
+        return repr(refused.value)
+
+    key = make_key("slow", rate=Rate(1, 86_400))
+    with server.client(key) as client:
+        begin(client)
+        refused = send(client, "tools/list")
+        assert (refused.status_code, refused.headers["content-type"]) == (429, "application/json")
+        assert int(refused.headers["retry-after"]) > 0
+        told = refused.json()
+        assert (told["id"], told["error"]["code"], told["error"]["data"]["code"]) == (None, -32000, "rate_limited")
+    assert "this access takes 1/d calls; try again in" in anyio.run(sees, key)
 
 
 @pytest.mark.promise("service-mcp-unauthorized")

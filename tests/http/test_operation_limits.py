@@ -86,6 +86,9 @@ def test_more_requests_at_once_than_allowed_are_told_to_come_again(limited: Serv
         assert client.get("/healthz").status_code == 200
         assert client.get("/readyz").status_code == 200
         assert 'commonplace_refused_requests_total{reason="overloaded"} 1.0' in client.get("/metrics").text
+        over_mcp = client.post("/mcp", json={})
+        assert (over_mcp.status_code, over_mcp.headers["retry-after"]) == (503, "1")
+        assert over_mcp.json()["error"]["message"] == "2 requests are under way; try again soon"
         routes.go_on.set()
         assert [one.result().status_code for one in waiting] == [200, 200]
         assert client.post("/test/wait/fourth").status_code == 200

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.bm25 import K1, B, ceiling, contribution, idf
+from commonplace.language.bm25 import K1, RARITY, B, ceiling, contribution, idf
 
 counts = st.integers(0, 10**9)
 lengths = st.floats(0, 1e6)
@@ -46,3 +48,9 @@ def test_a_word_once_in_an_average_text_has_a_known_value() -> None:
 def test_the_ceiling_weighs_each_term() -> None:
     assert ceiling([(1.0, 3.0), (0.5, 4.0)]) == 5.0
     assert ceiling([]) == 0.0
+
+
+def test_a_rare_word_says_more_than_the_logarithm_grants() -> None:
+    rare, common = (math.log1p((1_000 - containing + 0.5) / (containing + 0.5)) for containing in (1, 300))
+    assert idf(1_000, 1) / idf(1_000, 300) == pytest.approx((rare / common) ** RARITY)
+    assert RARITY > 1

@@ -62,3 +62,11 @@ def test_the_best_passage_of_a_text_counts() -> None:
 @given(st.floats(-9, 9))
 def test_a_part_outside_of_the_scale_is_brought_back_to_it(share) -> None:
     assert 0.0 <= fuse([(1, share)], [(1, share)])[0].score <= 1.0
+
+
+def test_a_text_whose_meaning_is_not_known_yet_is_presumed_to_mean_what_its_words_say() -> None:
+    waiting, near, far = fuse([(1, 0.4)], [(2, 0.5), (3, 0.1)], presume=True)
+    assert (waiting.id, waiting.keyword, waiting.meaning) == (1, 0.4, None)
+    assert (near.id, far.id) == (2, 3)
+    assert [hit.id for hit in fuse([(1, 0.4)], [(2, 0.5), (3, 0.1)])] == [2, 1, 3]
+    assert fuse([(1, 0.4)], [(1, 0.1)], presume=True) == fuse([(1, 0.4)], [(1, 0.1)])

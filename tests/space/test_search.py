@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import commonplace
 from commonplace import InvalidInput, Space, TooLarge, Unavailable
 from commonplace.space.times import moment
+from doubles import WordEmbedder
 
 
 def keys(space: Space, query: str, **options: Any) -> list[str]:
@@ -313,6 +317,48 @@ def test_the_background_indexer_embeds_without_being_asked(open_book: Any, embed
         time.sleep(0.01)
     assert book.stats().pending == 0
     assert book.stats().vectors == 20
+
+
+@pytest.mark.promise("search-hurries-what-its-words-find")
+def test_where_much_waits_for_vectors_the_passages_that_the_words_find_get_theirs_first(
+    space: Space, embedder: Any
+) -> None:
+    for number in range(3):
+        space.files.write(f"/old{number}", f"the lighthouse of harbour {number}")
+    for number in range(40):
+        space.files.write(f"/new{number}", f"a later note, number {number}")
+    result = space.search("lighthouse", limit=3)
+    assert sorted(embedder.embedded[:3]) == [f"the lighthouse of harbour {number}" for number in range(3)]
+    assert embedder.embedded[3] == "a later note, number 39"
+    assert all(set(hit.parts) == {"keyword", "meaning"} for hit in result)
+
+
+class EverythingAlike(WordEmbedder):
+    """Finds all texts near each other, and can be told to embed no more passages."""
+
+    is_out_of_order = False
+
+    def embed(self, texts: Sequence[str], *, purpose: str) -> NDArray[np.float32]:
+        if purpose == "passage" and self.is_out_of_order:
+            raise Unavailable("the model is out of order")
+        rows = super().embed(texts, purpose=purpose)
+        rows[:, 0] += 1
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.promise("search-waiting-not-below")
+def test_a_text_that_waits_for_its_vector_does_not_stand_below_all_that_have_one(open_book: Any) -> None:
+    embedder = EverythingAlike()
+    space = open_book(embedder=embedder).space("user", "u1")
+    for number in range(6):
+        space.files.write(f"/other{number}", f"a note on subject {number}")
+    assert space.search("note").notices == ()
+    embedder.is_out_of_order = True
+    space.files.write("/lamp", "the lamp of the lighthouse")
+    result = space.search("lighthouse lamp", limit=3)
+    assert (result[0].key, set(result[0].parts)) == ("/lamp", {"keyword"})
+    assert all(set(hit.parts) == {"meaning"} for hit in result[1:])
+    assert result.notices == ("new passages are found by keywords only: the model is out of order",)
 
 
 def test_two_books_on_one_file_find_what_the_other_wrote(open_book: Any) -> None:

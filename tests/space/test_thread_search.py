@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from commonplace import InvalidInput, Space, Unavailable
-from commonplace.embedding import create_embedder
-from commonplace.engine.passage_vectors import LONGEST, embed_passages
 
 FILLERS = ["morning", "lunch", "weather", "football", "music", "garden", "holiday", "train", "coffee", "book"]
 
@@ -133,6 +130,17 @@ def test_a_named_time_lifts_what_is_from_then(space: Space, query: str, best: st
         assert (hit.entry.attributes["threadId"], hit.parts["time"]) == (best, 1.0)
 
 
+@pytest.mark.promise("search-frames-count-half")
+def test_what_a_question_is_about_outweighs_the_words_that_frame_it(space: Space, embedder: Any) -> None:
+    embedder.error = Unavailable("no model")  # by words alone
+    space.files.write("/a", "I did finish the novel")
+    space.files.write("/b", "two weeks ago we moved here")
+    asked = space.search("which novel did I finish two weeks ago?")
+    assert [hit.key for hit in asked] == ["/a", "/b"]
+    plain = space.search("two weeks ago")[0]
+    assert (plain.key, plain.parts["keyword"] > 2 * asked[1].parts["keyword"]) == ("/b", True)
+
+
 def test_a_search_of_the_past_counts_yesterday_from_then(space: Space, clock: Any) -> None:
     from commonplace.space.times import moment
 
@@ -144,41 +152,9 @@ def test_a_search_of_the_past_counts_yesterday_from_then(space: Space, clock: An
     assert "time" in space.search("kayak yesterday", as_of=then)[0].parts
 
 
-@pytest.mark.promise("passages-heard-by-sentence")
-def test_a_short_passage_is_heard_by_its_sentences_as_well(open_book: Any, embedder: Any) -> None:
-    embedder.reads_sentences = True
-    aside = "By the way my sister moved to Lyon."
-    topic = (
-        "Could you recommend a recipe for a soup with lentils and carrots and a little cumin for the weekend please? "
-    )
-    book = open_book(embedder=embedder)
-    space = book.space("user", "u1")
-    space.files.write("/a", topic + aside)
-    space.search("sister")
-    assert set(embedder.embedded) == {topic + aside, topic.strip(), aside}
-
-    mixed, plain = embed_passages(embedder, [topic + aside])[0], embedder.embed([topic + aside], purpose="passage")[0]
-    heard = embedder.embed([aside], purpose="query")[0]
-    assert float(mixed @ heard) > float(plain @ heard)
-    assert float(np.linalg.norm(mixed)) == pytest.approx(1.0)
-
-
-def test_long_passages_and_other_embedders_are_read_as_they_are(embedder: Any) -> None:
-    texts = ["One sentence stands here. " * (LONGEST // 20), "One. Two."]
-    expected = embedder.embed(texts, purpose="query")
-    assert np.array_equal(embed_passages(embedder, texts), expected)
-    embedder.reads_sentences = True
-    assert np.array_equal(embed_passages(embedder, texts), expected)
-
-
 @pytest.mark.promise("threads-search")
 def test_a_thread_that_says_much_leaves_room_for_the_others(space: Space) -> None:
     talk(space, "much", *[f"kayak {word} {number}" for number in range(12) for word in FILLERS])
     for number in range(9):
         talk(space, f"little{number}", f"a long story about other things, and once about a kayak, {number}")
     assert len(found(space, "kayak")) == 10
-
-
-def test_only_the_model_that_was_measured_with_sentences_asks_for_them() -> None:
-    asks = [getattr(create_embedder(name), "reads_sentences", False) for name in (None, "all-MiniLM-L6-v2")]
-    assert asks == [True, False]

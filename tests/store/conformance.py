@@ -878,6 +878,16 @@ class StoreConformance(SystemConformance):
         clock.advance(200)
         assert len(store.claim(5, 60)) == 3
 
+    def test_pending_passages_can_be_asked_for_by_entry_and_start(self, store: Store) -> None:
+        first, second, third = (put(store, key, f"text {key}") for key in "abc")
+        foreign = put(store, "a", "theirs", namespace=("user", "other"))
+        store.aim("m", 8)
+        store.index("m", [(pending.chunk_id, unit(1)) for pending in store.pending(HERE, 1)])
+        among = [(third.id, 0), (second.id, 0), (first.id, 7), (first.id, 0), (foreign.id + 100, 0)]
+        assert [pending.text for pending in store.pending(HERE, 5, among=among)] == ["text b", "text a"]
+        assert [pending.text for pending in store.pending(HERE, 1, among=among)] == ["text b"]
+        assert store.pending(("user", "other"), 5, among=[(second.id, 1), (third.id, 1)]) == []
+
     def test_a_new_model_serves_when_all_is_embedded_and_the_old_one_until_then(self, store: Store) -> None:
         put(store, "a", "east")
         put(store, "b", "north")

@@ -27,7 +27,9 @@ WIDEST = 16
 
 SORTED_WHOLE = 8
 SPARE = 30
-"""So many passages more than entries are ranked first: some belong to the same entry, some do not pass."""
+"""So many passages more than twice the entries are ranked first: some belong to the same entry, some do not pass.
+
+Ranking anew costs as much as the first time, and half of what is ranked may be of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ def score(
     # bm25.contribution, with what depends on the length alone worked out once.
     normals = [bm25.K1 * (1.0 - bm25.B + bm25.B * (length / average if average > 0 else 1.0)) for length in STEP_LENGTH]
     scores = dict.fromkeys(known, 0.0)
+    known_score = scores.get
     bound = ceiling
     is_open = True
     for containing, idf, levels in sorted(tables, key=lambda table: table[0]):
@@ -95,8 +98,9 @@ def score(
         bound -= idf
         for frequency, rows in levels:
             most = idf * frequency
+            gains = [most / (frequency + normal) for normal in normals]  # a common word is on thousands of rows
             for row in rows if is_open else scores.keys() & rows:
-                scores[row] = scores.get(row, 0.0) + most / (frequency + normals[row % LENGTH_STEPS])
+                scores[row] = known_score(row, 0.0) + gains[row % LENGTH_STEPS]
     floor = _least_of_best(keep, scores) if keep is not None and len(scores) > keep else 0.0
     ranked = sorted([(score, row) for row, score in scores.items() if score and score >= floor], reverse=True)[:keep]
     shares = [(chunk_of(row), min(1.0, score / ceiling)) for score, row in ranked]
@@ -117,7 +121,7 @@ def best(
 
     `step` is how many chunks are selected at once; left out, as many as entries are wanted.
     """
-    keep = limit + SPARE
+    keep = 2 * limit + SPARE
     ranked = rank(keep, None)
     found = _pick(ranked, select, limit, step)
     if len(found) >= limit or len(ranked) < keep:

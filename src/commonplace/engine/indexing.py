@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from commonplace.checks import Namespace
 from commonplace.embedding import Embedder
 from commonplace.engine.models import Models, embed
-from commonplace.engine.passage_vectors import embed_passages
+from commonplace.engine.passage_vectors import as_it_reads
 from commonplace.errors import CommonplaceError
-from commonplace.store import Indexing, Pending, Progress, Store
+from commonplace.store import Candidate, Indexing, Pending, Progress, Store
 
 BATCH = 8
 LEASE_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 IDLE_SECONDS = 5.0
+PAUSE_SECONDS = 0.05
+BURST_SECONDS = 0.5
+"""Embedding begins when nobody has written for the first, or after the second: its own two commits for each batch, and
+its turns at the interpreter, would make a burst of writes wait. A search hurries it anyway."""
 CLOSE_SECONDS = 10.0
 """How long closing waits for a model that is busy; the passages in its hands stay pending."""
 
@@ -53,18 +57,26 @@ class Indexer:
                     self._thread = threading.Thread(target=self._loop, name="commonplace-indexer", daemon=True)
                     self._thread.start()
 
-    def hurry(self, namespace: Namespace, seconds: float) -> Indexing:
-        """Embed what is pending in a namespace, for at most about so long; how far that came."""
+    def hurry(self, namespace: Namespace, seconds: float, likely: Callable[[], Sequence[Candidate]]) -> Indexing:
+        """Embed what is pending in a namespace, for at most about so long; how far that came.
+
+        Where more is pending than one batch, the `likely` come first, then the newest.
+        """
         deadline = time.monotonic() + seconds
         state = self._store.indexing(namespace)
         if not state.pending or state.serving != state.target:
             return state
+        first = [(one.entry_id, one.start) for one in likely()] if state.pending > BATCH else []
         with self._mutex:
             self._urgent += 1
         try:
             while state.pending and time.monotonic() < deadline:
                 with self._work:
-                    if not self._embed(self._store.pending(namespace, BATCH)):
+                    waiting = self._store.pending(namespace, BATCH, among=first) if first else []
+                    if not waiting:
+                        first = []
+                        waiting = self._store.pending(namespace, BATCH)
+                    if not self._embed(waiting):
                         break
                 state = self._store.indexing(namespace)
         finally:
@@ -91,14 +103,15 @@ class Indexer:
 
     def aim(self, embedder: Embedder) -> None:
         """Make a model the one to embed with; the old vectors serve until all is done."""
-        self._store.aim(embedder.identity, embedder.dimensions)
+        target = as_it_reads(embedder)
+        self._store.aim(target.identity, target.dimensions)
 
     def _embed(self, claimed: Sequence[Pending]) -> bool:
         """Embed one batch; False when it is empty."""
         if not claimed:
             return False
         embedder = self._target()
-        vectors = embed_passages(embedder, [passage.text for passage in claimed])
+        vectors = embed(embedder, [passage.text for passage in claimed], "passage")
         self._store.index(
             embedder.identity,
             [(passage.chunk_id, vector) for passage, vector in zip(claimed, vectors, strict=True)],
@@ -116,6 +129,8 @@ class Indexer:
         while not self._is_closed:
             is_idle = not self._wake.wait(IDLE_SECONDS)
             self._wake.clear()
+            if not is_idle:
+                self._let_writes_pass()
             try:
                 self._embed_all()
                 if is_idle and self._is_untidy:
@@ -123,6 +138,11 @@ class Indexer:
             except CommonplaceError:
                 # Searches meet the same error and tell of it; here it only means to wait.
                 self._closed_within(RETRY_SECONDS)
+
+    def _let_writes_pass(self) -> None:
+        deadline = time.monotonic() + BURST_SECONDS
+        while not self._is_closed and time.monotonic() < deadline and self._wake.wait(PAUSE_SECONDS):
+            self._wake.clear()
 
     def _embed_all(self) -> None:
         while not self._is_closed:

@@ -3,6 +3,8 @@
 A small model hears the main topic of a text and little else; "By the way, my sister moved to Lyon" at the end of a
 question about recipes is lost in its vector. The mean of the sentences' vectors hears every sentence alike. Their sum
 finds more than either (decision 007), and is one vector: it takes no more room and no more time to search.
+
+Such vectors have an identity of their own, so that a book never holds them among the model's plain ones.
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from commonplace.embedding import Embedder
-from commonplace.engine.models import embed
+from commonplace.embedding import Embedder, Purpose
 from commonplace.language.sentences import pieces
 
 if TYPE_CHECKING:
@@ -20,23 +21,41 @@ if TYPE_CHECKING:
 
 SENTENCES = 2.0  # what the mean of the sentences counts beside the whole
 LONGEST = 600  # characters of a passage that is read twice: in longer ones it is worth less and costs more
+SUFFIX = ";sentences=1"  # of the identity; the number goes up when the same text is given another vector here
 
 
-def embed_passages(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """One vector of length 1 for each text; an embedder that does not ask for sentences gives them as they are."""
-    if not getattr(embedder, "reads_sentences", False):
-        return embed(embedder, texts, "passage")
-    import numpy as np
+def as_it_reads(embedder: Embedder) -> Embedder:
+    """The embedder whose vectors a book holds: itself, or with sentences where it asks for them."""
+    return SentenceReader(embedder) if getattr(embedder, "reads_sentences", False) else embedder
 
-    sentences = [pieces(text) if len(text) <= LONGEST else [] for text in texts]
-    read = [*texts, *(piece for some in sentences if len(some) > 1 for piece in some)]
-    vectors = embed(embedder, read, "passage")
-    mixed = np.array(vectors[: len(texts)])
-    first = len(texts)
-    for row, some in enumerate(sentences):
-        if len(some) > 1:
-            mean = vectors[first : first + len(some)].mean(axis=0)
-            first += len(some)
-            both = mixed[row] + SENTENCES * mean / max(float(np.linalg.norm(mean)), 1e-12)
-            mixed[row] = both / max(float(np.linalg.norm(both)), 1e-12)
-    return mixed
+
+class SentenceReader:
+    """An embedder that reads short passages by their sentences as well; queries it leaves to the one it wraps."""
+
+    def __init__(self, plain: Embedder) -> None:
+        self.plain = plain
+        self.identity = plain.identity + SUFFIX
+        self.calibration = plain.calibration
+
+    @property
+    def dimensions(self) -> int:
+        return self.plain.dimensions
+
+    def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:
+        """One vector of length 1 for each text."""
+        if purpose == "query":
+            return self.plain.embed(texts, purpose=purpose)
+        import numpy as np
+
+        sentences = [pieces(text) if len(text) <= LONGEST else [] for text in texts]
+        read = [*texts, *(piece for some in sentences if len(some) > 1 for piece in some)]
+        vectors = self.plain.embed(read, purpose=purpose)
+        mixed = np.array(vectors[: len(texts)])
+        first = len(texts)
+        for row, some in enumerate(sentences):
+            if len(some) > 1:
+                mean = vectors[first : first + len(some)].mean(axis=0)
+                first += len(some)
+                both = mixed[row] + SENTENCES * mean / max(float(np.linalg.norm(mean)), 1e-12)
+                mixed[row] = both / max(float(np.linalg.norm(both)), 1e-12)
+        return mixed

@@ -24,10 +24,10 @@ from commonplace.filters import Filter
 from commonplace.language import bm25, evidence
 from commonplace.language.chunks import Span
 from commonplace.language.dates import stretches
+from commonplace.language.framing import question_terms
 from commonplace.language.fusion import Fused, fuse
 from commonplace.language.passages import LEVEL_FREQUENCY, STEP_LENGTH, frequency_level, length_step, passages
 from commonplace.language.snippets import snippet
-from commonplace.language.tokens import query_terms
 from commonplace.store import Answer, Asked, Candidate, Store, TermCounts
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class _Question:
 
     request: SearchRequest
     terms: Mapping[str, float]
+    share_of_words: float
+    """How much of the question the terms are, by their weights."""
     meaning: _Meaning | None
     times: tuple[tuple[int, int], ...]
 
@@ -146,16 +148,18 @@ class Searcher:
         serving, target = self._store.models()
         embedder = self._meaning(serving, notices)
         meaning = None if embedder is None else self._query_vector(embedder, request.query, notices)
-        terms = dict(list(query_terms(request.query).items())[:MAX_QUERY_TERMS])
-        question = _Question(request, terms, meaning, _times(request))
+        terms, share_of_words = question_terms(request.query)
+        terms = dict(list(terms.items())[:MAX_QUERY_TERMS])
+        question = _Question(request, terms, share_of_words, meaning, _times(request))
         found: list[Hit] = []
         deadline = time.monotonic() + LAG_SECONDS
         for namespace in namespaces:
-            hurry = None if meaning is None else partial(self._hurry, namespace, deadline, notices)
+            hurry = None if meaning is None else partial(self._hurry, namespace, question, deadline, notices)
+            some_wait = False
             if hurry is not None and serving != target:
-                hurry()  # to tell of the change; the serving model's vectors are all there
+                some_wait = hurry()  # to tell of the change; older passages have the serving model's vectors
                 hurry = None
-            found += self._search_one(namespace, question, hurry)
+            found += self._search_one(namespace, question, hurry, some_wait)
         found.sort(key=lambda hit: (-hit.score, -hit.entry.updated_at, -hit.entry.id))
         return SearchResult(tuple(found[request.offset : request.offset + request.limit]), tuple(notices))
 
@@ -181,20 +185,32 @@ class Searcher:
         vectors = embed(self._models.for_identity(model), [query], "query")
         return vectors.reshape(-1)
 
-    def _hurry(self, namespace: Namespace, deadline: float, notices: dict[str, None]) -> None:
+    def _hurry(self, namespace: Namespace, question: _Question, deadline: float, notices: dict[str, None]) -> bool:
+        """Have new passages embedded, for a bounded time, those first that the question's words find.
+
+        Whether some still wait.
+        """
+
+        def likely() -> Sequence[Candidate]:
+            terms, filter = question.terms, question.request.filter
+            return self._store.search_text(namespace, terms, filter, FEWEST_CANDIDATES) if terms else ()
+
         try:
-            state = self._indexer.hurry(namespace, max(0.0, deadline - time.monotonic()))
+            state = self._indexer.hurry(namespace, max(0.0, deadline - time.monotonic()), likely)
         except CommonplaceError as error:
             notices[f"new passages are found by keywords only: {error}"] = None
-            return
+            return True
         if state.serving != state.target:
             notices[f"the book is being embedded anew with {state.target}; until then {state.serving} answers"] = None
         elif state.pending:
             notices[f"{state.pending:,} passages wait for their vectors and are found by keywords only"] = None
+        return state.pending > 0
 
     # One namespace
 
-    def _search_one(self, namespace: Namespace, question: _Question, hurry: Callable[[], None] | None) -> list[Hit]:
+    def _search_one(
+        self, namespace: Namespace, question: _Question, hurry: Callable[[], bool] | None, some_wait: bool
+    ) -> list[Hit]:
         """`hurry` is called where passages wait for their vectors, before anything is looked for; None: they may."""
         request, meaning = question.request, question.meaning
         filter = request.filter
@@ -204,7 +220,7 @@ class Searcher:
         fused: list[Fused] = []
 
         def choose(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> list[int]:
-            fused[:] = _fuse(by_words, by_meaning, meaning)
+            fused[:] = _fuse(by_words, by_meaning, question, some_wait=some_wait)
             return [candidate.id for candidate in fused[: question.first]]
 
         asked = Asked(
@@ -215,7 +231,7 @@ class Searcher:
         )
         answer = self._store.search(namespace, asked, choose, unless_pending=hurry is not None)
         if answer is None and hurry is not None:
-            hurry()
+            some_wait = hurry()
             answer = self._store.search(namespace, asked, choose)
         assert answer is not None, "a search that does not mind what is pending answers"
         found = self._read(namespace, fused, answer, question)
@@ -269,7 +285,9 @@ class Searcher:
             sorted(by_words, key=lambda candidate: -candidate.score),
             sorted(by_meaning, key=lambda candidate: -candidate.score),
         )
-        return [_found(states[one.id], one, spans[one.id]) for one in _fuse(by_words, by_meaning, meaning)]
+        # One that was replaced before it had a vector will never have one.
+        fused = _fuse(by_words, by_meaning, question, some_wait=meaning is not None)
+        return [_found(states[one.id], one, spans[one.id]) for one in fused]
 
 
 def _times(request: SearchRequest) -> tuple[tuple[int, int], ...]:
@@ -313,11 +331,14 @@ def _order(one: _Found) -> tuple[float, int]:
     return -one.score, -one.entry.id
 
 
-def _fuse(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate], meaning: _Meaning | None) -> list[Fused]:
-    calibration = meaning.calibration if meaning else (0.0, 1.0)
+def _fuse(
+    by_words: Sequence[Candidate], by_meaning: Sequence[Candidate], question: _Question, *, some_wait: bool = False
+) -> list[Fused]:
+    calibration = question.meaning.calibration if question.meaning else (0.0, 1.0)
     return fuse(
-        ((candidate.entry_id, candidate.score) for candidate in by_words),
+        ((candidate.entry_id, question.share_of_words * candidate.score) for candidate in by_words),
         ((candidate.entry_id, calibrate(candidate.score, calibration)) for candidate in by_meaning),
+        presume=some_wait,
     )
 
 

@@ -14,12 +14,13 @@ from collections.abc import Iterable
 
 K1 = 0.9  # how slowly repeating a word stops to count
 B = 0.4  # how much a long text is held against it
+RARITY = 1.5  # how much more a rare word says than a common one; 1 is the textbook's
 
 
 def idf(documents: int, containing: int) -> float:
     """The weight of a term that `containing` of `documents` texts have: above 0, largest if none has it."""
     containing = min(containing, documents)
-    return math.log1p((documents - containing + 0.5) / (containing + 0.5))
+    return math.pow(math.log1p((documents - containing + 0.5) / (containing + 0.5)), RARITY)
 
 
 def contribution(idf: float, frequency: float, length: float, average_length: float) -> float:

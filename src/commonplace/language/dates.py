@@ -49,6 +49,7 @@ _PATTERNS = (
     ("weekday", rf"\b(?:last|past|this|on) (?P<weekday>{'|'.join(_WEEKDAYS)})\b"),
     ("year", rf"\b(?:in|during|since|of) (?P<year>{_YEAR})\b"),
 )
+_RELATIVE = ("ago", "recent", "near")  # a weekday may be meant for every week
 _HINT = rf"[0-9]|\b(?:ago|back|earlier|last|past|previous|this|today|yesterday|{_MONTH}|{'|'.join(_WEEKDAYS)})"
 _compiled = cache(re.compile)  # when first needed: most questions name no time, and few programs ask any
 
@@ -60,21 +61,41 @@ class Stretch(NamedTuple):
     end: datetime
 
 
+class _Phrase(NamedTuple):
+    """Words that name a time, from `start` to `end` of the question in lower case."""
+
+    kind: str
+    start: int
+    end: int
+    named: Mapping[str, str]
+
+
 def stretches(query: str, now: datetime) -> list[Stretch]:
     """The times that a question names, seen from `now`, in no particular order; none where it names none."""
+    found = [stretch for phrase in _phrases(query) for stretch in _stretches_of(phrase.kind, phrase.named, now)]
+    return found[:MOST_STRETCHES]
+
+
+def relative_times(query: str) -> list[tuple[int, int]]:
+    """Where a question names a time as seen from now, such as `two weeks ago`: begin and end of each."""
     lowered = query[:LONGEST_QUERY].lower()
+    if len(lowered) != len(query[:LONGEST_QUERY]):
+        return []  # a letter became two: places in one are not places in the other
+    return [(phrase.start, phrase.end) for phrase in _phrases(query) if phrase.kind in _RELATIVE]
+
+
+def _phrases(query: str) -> list[_Phrase]:
+    lowered = query[:LONGEST_QUERY].lower()
+    found: list[_Phrase] = []
     if not _compiled(_HINT).search(lowered):
-        return []
-    found: list[Stretch] = []
-    taken: list[tuple[int, int]] = []
+        return found
     for kind, pattern in _PATTERNS:
         for match in _compiled(pattern).finditer(lowered):
-            if any(match.start() < end and start < match.end() for start, end in taken):
+            if any(match.start() < phrase.end and phrase.start < match.end() for phrase in found):
                 continue
-            taken.append(match.span())
             named = {name: text for name, text in match.groupdict().items() if text}
-            found += _stretches_of(kind, named, now)
-    return found[:MOST_STRETCHES]
+            found.append(_Phrase(kind, match.start(), match.end(), named))
+    return found
 
 
 def _stretches_of(kind: str, named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-TIME = 0.2  # a text from the time that was asked for counts a fifth more
+TIME = 0.3  # a text from the time that was asked for counts three tenths more
 CONVERSATION = 0.3  # how sure the other messages of a conversation can make us of one of them
 FADING = 0.5  # each further message of a conversation counts half of the one before
 SHARPNESS = 12  # of a conversation's messages the best decides; more of them matter where they are nearly as good

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 TRUST = 0.9  # how sure the strongest evidence of one kind alone can make us
+PRESUMED = 2.0  # the meaning of a text by its words' share: words that stand in it once are about half of the ceiling
 
 
 class Fused(NamedTuple):
@@ -26,17 +27,21 @@ class Fused(NamedTuple):
     meaning: float | None
 
 
-def fuse(keyword: Iterable[tuple[int, float]], meaning: Iterable[tuple[int, float]]) -> list[Fused]:
+def fuse(
+    keyword: Iterable[tuple[int, float]], meaning: Iterable[tuple[int, float]], *, presume: bool = False
+) -> list[Fused]:
     """The candidates of both searches, best first, the higher id first among equals.
 
     `keyword` holds ids with their share of the query's BM25 ceiling, `meaning` ids with their calibrated cosine. An id
-    may come several times (a text in passages); its best counts.
+    may come several times (a text in passages); its best counts. With `presume`, a text whose meaning is not known yet
+    is presumed to mean what its words say: else any text with a vector, however far, would stand above it.
     """
     keywords, meanings = _best(keyword), _best(meaning)
     fused = []
     for id in keywords.keys() | meanings.keys():
         by_words, by_meaning = keywords.get(id), meanings.get(id)
-        score = 1.0 - (1.0 - TRUST * (by_words or 0.0)) * (1.0 - TRUST * (by_meaning or 0.0))
+        presumed = min(1.0, PRESUMED * (by_words or 0.0)) if by_meaning is None and presume else by_meaning
+        score = 1.0 - (1.0 - TRUST * (by_words or 0.0)) * (1.0 - TRUST * (presumed or 0.0))
         fused.append(Fused(id, score, by_words, by_meaning))
     return sorted(fused, key=lambda hit: (-hit.score, -hit.id))
 

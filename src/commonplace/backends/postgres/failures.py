@@ -18,6 +18,7 @@ _AGAIN = (
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
+    errors.InvalidSqlStatementName,  # the server has forgotten what it had planned for this connection
     errors.ReadOnlySqlTransaction,  # the server became a standby under us: the next connection finds the new primary
 )
 

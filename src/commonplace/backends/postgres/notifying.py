@@ -6,10 +6,11 @@ NOTIFY inside a write would make all commits of the database queue behind one lo
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import psycopg
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from commonplace.backends.postgres.connection import Pool
 
 SECONDS_BETWEEN = 0.02
 
@@ -17,7 +18,7 @@ SECONDS_BETWEEN = 0.02
 class Notifier:
     """A thread that wakes the feeds of all servers, at most fifty times a second."""
 
-    def __init__(self, pool: ConnectionPool[psycopg.Connection[Any]], channel: str) -> None:
+    def __init__(self, pool: Pool, channel: str) -> None:
         self._pool = pool
         self._channel = channel
         self._wanted = threading.Event()

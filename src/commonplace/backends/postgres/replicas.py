@@ -6,12 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import psycopg
-from psycopg_pool import ConnectionPool
-
-from commonplace.backends.postgres.connection import Session
+from commonplace.backends.postgres.connection import Pool, Session
 from commonplace.backends.postgres.place import Place
 from commonplace.backends.postgres.running import Runner
 from commonplace.errors import ConfigurationError, Unavailable
@@ -30,7 +27,7 @@ class _Behind(Exception):
 class Replica:
     """Reads on a standby of the primary."""
 
-    def __init__(self, place: Place, pool: ConnectionPool[psycopg.Connection[Any]]) -> None:
+    def __init__(self, place: Place, pool: Pool) -> None:
         self._pool = pool
         self._runner = Runner(place, pool, patience_seconds=PATIENCE_SECONDS)
         self._mutex = threading.Lock()

@@ -1,7 +1,8 @@
 """Running work in sessions: retries where a second attempt may help, and what became of a COMMIT without an answer.
 
 A read, or a write that is known not to have happened, is tried again for a bounded time with growing, random pauses.
-Then the caller gets Unavailable, and the pool goes on looking for the server.
+Then the caller gets Unavailable, and the pool goes on looking for the server. Once a caller has waited in vain, the
+others are told at once, and one of them looks again each second: waiting calls would hold all threads of a service.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
-from commonplace.backends.postgres.connection import CONNECT_SECONDS, Session
+from commonplace.backends.postgres.connection import CONNECT_SECONDS, Pool, Session
 from commonplace.backends.postgres.failures import is_lost, may_work_again, translate, translated
+from commonplace.backends.postgres.pipeline import Link
 from commonplace.backends.postgres.place import Place
-from commonplace.errors import Unavailable
+from commonplace.errors import CommonplaceError, Unavailable
 
 T = TypeVar("T")
-Pool = ConnectionPool[psycopg.Connection[Any]]
 
 MOST_TRIES = 8
 LONGEST_PAUSE_SECONDS = 1.0
@@ -33,7 +34,11 @@ PATIENCE_SECONDS = 5.0
 """How long a call waits for a server that went away, in all."""
 
 LOOK_SECONDS = 1.0
-"""How long a call waits for a free connection before it looks whether there is a server at all."""
+"""How long a call waits for a free connection before it looks whether there is a server at all, and how long all calls
+are refused between two looks for one that is away."""
+
+DATABASE = "the database"
+"""What the errors of calls name: a service tells them its callers, who need not know where it is. The cause says it."""
 
 READ = None
 WRITE = "BEGIN"
@@ -49,6 +54,9 @@ class Runner:
         self._patience = patience_seconds
         self._process = os.getpid()
         self._local = threading.local()
+        self._mutex = threading.Lock()
+        self._has_found_nobody = False
+        self._next_look: float | None = None
         self.is_closed = False
 
     def check_usable(self) -> None:
@@ -75,7 +83,7 @@ class Runner:
             return work(session)
 
         role = self._place.system_role
-        return self._again(lambda: self._once(mode, role, None, run, pipelined=not copies))
+        return self._again(lambda: self._once(mode, role, None, run, copies=copies))
 
     def write(self, tenant: str, work: Callable[[Session, UUID], tuple[T, bool]]) -> T:
         """Under the app role; `work` says whether there is something to commit. What was committed is not run again."""
@@ -90,12 +98,12 @@ class Runner:
     # One attempt
 
     def _once(
-        self, mode: str | None, role: str, tenant: str | None, work: Callable[[Session], T], *, pipelined: bool = True
+        self, mode: str | None, role: str, tenant: str | None, work: Callable[[Session], T], *, copies: bool = False
     ) -> T:
         with self._borrowed() as connection:
-            session = Session(connection, pipelined=pipelined)
+            session = Session(connection)
             try:
-                session.begin(mode, role, tenant)
+                session.begin(mode, role, tenant, copies=copies)
                 result = work(session)
                 session.end()
             except BaseException as error:
@@ -138,17 +146,17 @@ class Runner:
             return added == 0
 
         try:
-            return self._again(lambda: self._once(WRITE, self._place.app_role, tenant, settle))
+            return self._again(lambda: self._once(WRITE, self._place.app_role, tenant, settle), even_away=True)
         except Unavailable as error:
             raise Unavailable(
-                f"the connection to {self._place.shown} was lost during COMMIT and the server has not come back: "
+                f"the connection to {DATABASE} was lost during COMMIT and the server has not come back: "
                 "whether the write was done is not known, look before you repeat it"
             ) from error
 
     # Connections
 
     @contextmanager
-    def _borrowed(self) -> Iterator[psycopg.Connection[Any]]:
+    def _borrowed(self) -> Iterator[Link]:
         connection = self._get_connection()
         try:
             yield connection
@@ -160,7 +168,7 @@ class Runner:
         finally:
             self._pool.putconn(connection)
 
-    def _get_connection(self) -> psycopg.Connection[Any]:
+    def _get_connection(self) -> Link:
         """Wait for a free connection as long as the server is there; where it is not, say so early."""
         deadline = time.monotonic() + self._pool.timeout
         while True:
@@ -169,28 +177,60 @@ class Runner:
             except PoolTimeout:
                 if time.monotonic() > deadline:
                     raise
-                psycopg.connect(self._place.conninfo, connect_timeout=CONNECT_SECONDS).close()
+                self._look()
 
-    def _again(self, attempt: Callable[[], T]) -> T:
+    def _look(self) -> None:
+        """Whether there is a server at all; raises where there is none."""
+        try:
+            psycopg.connect(self._place.conninfo, connect_timeout=CONNECT_SECONDS).close()
+        except psycopg.OperationalError:
+            self._has_found_nobody = True
+            raise
+        self._has_found_nobody = False
+
+    def _again(self, attempt: Callable[[], T], *, even_away: bool = False) -> T:
         self.check_usable()
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + (self._patience if even_away else self._patience_now())
         tries = 0
         while True:
             tries += 1
             try:
-                return attempt()
+                result = attempt()
             except (psycopg.Error, PoolTimeout) as error:
                 pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.02 * 2**tries))
                 is_over = tries >= MOST_TRIES or time.monotonic() + pause > deadline
+                if is_over and self._has_found_nobody:
+                    self._next_look = time.monotonic() + LOOK_SECONDS
                 if is_over or self.is_closed or not may_work_again(error):
-                    raise translate(error, self._place.shown) from error
+                    raise _worded(error) from error
                 if is_lost(error):
-                    with translated(self._place.shown):
+                    with translated(DATABASE):
                         self._pool.check()  # its other connections most likely broke as well
                 time.sleep(pause)
+            else:
+                self._has_found_nobody, self._next_look = False, None
+                return result
+
+    def _patience_now(self) -> float:
+        """How long a new call may take; Unavailable where the server is known to be away and another call looks."""
+        with self._mutex:
+            now = time.monotonic()
+            if self._next_look is None:
+                return self._patience
+            if now < self._next_look:
+                raise Unavailable(f"{DATABASE} is away; nothing was changed, try again in a moment")
+            self._next_look = now + LOOK_SECONDS
+        return min(LOOK_SECONDS, self._patience)
 
 
-def _roll_back(connection: psycopg.Connection[Any]) -> None:
+def _worded(error: Exception) -> CommonplaceError:
+    told = translate(error, DATABASE)
+    if is_lost(error) and isinstance(told, Unavailable):
+        return Unavailable(f"{DATABASE} cannot be reached; nothing was changed, try again")
+    return told
+
+
+def _roll_back(connection: Link) -> None:
     if connection.closed or connection.info.transaction_status == TransactionStatus.IDLE:
         return
     try:

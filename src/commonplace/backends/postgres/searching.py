@@ -6,23 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from psycopg import Cursor
-
-from commonplace.backends.postgres import keywords
+from commonplace.backends.postgres import listing
 from commonplace.backends.postgres.connection import Halfvec, Session, Vector
+from commonplace.backends.postgres.pipeline import Answer
 from commonplace.backends.postgres.reading import NOW, Spot
+from commonplace.backends.postgres.scoring import Ranking
 from commonplace.backends.postgres.vectors import Model
 from commonplace.backends.postgres.where import Where, add_filter
-from commonplace.backends.ranking import Ranked, Select, best, chunk_of, score
+from commonplace.backends.ranking import Ranked, Select, best, chunk_of
 from commonplace.filters import Filter
 from commonplace.store import Candidate
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-EXACT_ROWS = 20_000
-"""Up to so many passages in a namespace every vector is looked at; above, the index of its part of the table."""
 
 EF_SEARCH = 200
 SCANNED = 200_000
@@ -47,42 +44,29 @@ Known = Sequence[tuple[int, int, int, int]]
 def search_text(session: Session, spot: Spot, terms: Mapping[str, float], page: Page) -> list[Candidate]:
     """Counts, lists and the passages of `also` in one round trip, the entries of the best in another."""
     of_also = ask_passages(session, spot, page.also) if page.also else None
-    listed = keywords.ask_postings(session, spot, terms)()
+    listed = listing.ask(session, spot, terms)()
+    if listed is None:
+        return []
     known = [] if of_also is None else of_also.fetchall()
-    return by_words(session, spot, page, listed, known, lambda chunks: _select(session, spot, chunks, page))
+    words = listed.words(terms)
+    return by_words(session, spot, page, words, known, lambda chunks: _select(session, spot, chunks, page))
 
 
 def by_words(
-    session: Session,
-    spot: Spot,
-    page: Page,
-    listed: keywords.Listed,
-    known: Known,
-    select: Select,
-    step: int = 2**31,
+    session: Session, spot: Spot, page: Page, words: Ranking, known: Known, select: Select, step: int = 2**31
 ) -> list[Candidate]:
     """The best by their words, then those of `known` that are not among them and hold any."""
-    rows = [row[0] for row in known]
-    scores: dict[int, float] = {}
-
-    def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        ranked, of_known = score(listed.counts, listed.postings, keep if allowed is None else None, rows)
-        scores.update(of_known)
-        if allowed is None:
-            return ranked
-        chosen = set(allowed)
-        return [(chunk, share) for chunk, share in ranked if chunk in chosen]
-
-    found = best(rank, select, lambda: allowed_chunks(session, spot, page), page.limit, step=step)
+    found = best(words.rank, select, lambda: allowed_chunks(session, spot, page), page.limit, step=step)
     already = {candidate.entry_id for candidate in found}
-    for row, entry_id, start, stop in known:
-        chunk = chunk_of(row)
-        if entry_id not in already and chunk in scores:
-            found.append(Candidate(entry_id, scores[chunk], start, stop))
+    others = [row for row in known if row[1] not in already]
+    shares = words.shares([chunk_of(row[0]) for row in others])
+    for row, entry_id, start, stop in others:
+        if (share := shares.get(chunk_of(row))) is not None:
+            found.append(Candidate(entry_id, share, start, stop))
     return found
 
 
-def ask_passages(session: Session, spot: Spot, entries: Sequence[int]) -> Cursor[Any]:
+def ask_passages(session: Session, spot: Spot, entries: Sequence[int]) -> Answer:
     return session.ask(
         f"SELECT posting, entry, start, stop FROM {spot.of('chunk')} WHERE tenant = %s AND entry = ANY(%s)"
         " AND ended_commit IS NULL",
@@ -116,20 +100,10 @@ class Nearest:
         self._places: dict[int, tuple[int, int, int]] = {}
         self._passing = conditions(spot, page)
 
-    def best(self, ahead: Sequence[tuple[Any, ...]] | None = None) -> list[Candidate]:
-        """The nearest entries that pass; `ahead` is what `ask_ahead` looked at, so that it is not asked again."""
-
-        def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-            if ahead is not None and allowed is None and not self._places:
-                self._places = {chunk_of(row[0]): row[2:] for row in ahead if row[1] is None}
-                ranked = _in_order([(row[0], row[1]) for row in ahead if row[1] is not None])
-                entries = {self._places[chunk][0] for chunk, _ in ranked if chunk in self._places}
-                if len(entries) >= self._page.limit or len(ranked) < first_few(self._page):
-                    return ranked
-            return self._rank(keep, allowed)
-
+    def best(self) -> list[Candidate]:
+        """The nearest entries that pass."""
         return best(
-            rank,
+            self._rank,
             lambda chunks: self._places,
             lambda: allowed_chunks(self._session, self._spot, self._page),
             self._page.limit,
@@ -144,7 +118,7 @@ class Nearest:
             (self._spot.tenant, "/".join(self._spot.namespace)),
         )
         ranked = self._all(keep, None)
-        return ranked if counted.fetchall()[0][0] <= EXACT_ROWS else self._by_index(keep)
+        return ranked if counted.fetchall()[0][0] <= listing.EXACT_ROWS else self._by_index(keep)
 
     def _all(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
         return self._read(*self._every(keep, allowed), keep)
@@ -157,7 +131,7 @@ class Nearest:
             narrowed, which = " AND chunk = ANY(%s)", (list(allowed),)
         else:
             narrowed = f" AND (SELECT chunk_count FROM {spot.of('namespace')} WHERE tenant = %s AND path = %s) <= %s"
-            which = (spot.tenant, "/".join(spot.namespace), EXACT_ROWS)
+            which = (spot.tenant, "/".join(spot.namespace), listing.EXACT_ROWS)
         return (
             f"SELECT chunk, value FROM {spot.of('embedding')} WHERE tenant = %s AND namespace = %s AND model = %s"
             f" AND NOT former{narrowed} ORDER BY (value <#> %s) + 0, chunk DESC LIMIT %s",
@@ -197,38 +171,10 @@ class Nearest:
             [*parameters, Vector.of(self._query), self._spot.tenant, *self._passing.parameters],
         )
 
-    def ask_ahead(self) -> Cursor[Any]:
-        """Have every vector looked at: the nearest passages with their scores, and all passages of what passes of them.
-
-        The latter have a posting in place of the passage, and no score.
-        """
-        spot = self._spot
-        near, values = self._every(first_few(self._page), None)
-        return self._session.ask(
-            f"WITH near AS MATERIALIZED ({near})"
-            " SELECT chunk, -(value::vector <#> %s), NULL AS entry, NULL AS start, NULL AS stop FROM near UNION ALL"
-            f" SELECT c.posting, NULL, c.entry, c.start, c.stop FROM {spot.of('entry')} AS e"
-            f" JOIN {spot.of('chunk')} AS c ON c.tenant = e.tenant AND c.entry = e.id AND c.ended_commit IS NULL"
-            f" WHERE e.id = ANY(ARRAY(SELECT entry FROM {spot.of('chunk')} WHERE tenant = %s"
-            f" AND id = ANY(ARRAY(SELECT chunk FROM near)) AND ended_commit IS NULL)) AND {self._passing.sql}",
-            [*values, Vector.of(self._query), spot.tenant, *self._passing.parameters],
-            binary=True,
-            prepare=True,
-        )
-
     def _ranked(self, rows: Sequence[tuple[Any, ...]], keep: int | None) -> Ranked:
         """Of rows with passage, score, entry, start and stop: the passages, best first."""
         self._places.update({row[0]: row[2:] for row in rows if row[2] is not None})
-        return _in_order([(row[0], row[1]) for row in rows])[:keep]
-
-
-def _in_order(ranked: Ranked) -> Ranked:
-    return sorted(ranked, key=lambda one: (-one[1], -one[0]))
-
-
-def first_few(page: Page) -> int:
-    """So many passages are looked at first where both sides are asked: half as many again as entries are wanted."""
-    return page.limit + page.limit // 2
+        return sorted(((row[0], row[1]) for row in rows), key=lambda one: (-one[1], -one[0]))[:keep]
 
 
 def read_for(keep: int | None) -> int | None:

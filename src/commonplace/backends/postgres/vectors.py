@@ -110,12 +110,23 @@ def claim(session: Session, limit: int, lease_seconds: float, now: int | None, *
     return found
 
 
-def pending(session: Session, spot: Spot, limit: int) -> list[Pending]:
-    """The newest waiting passages of a namespace, leased or not."""
-    chosen = session.rows(
-        "SELECT tenant, chunk FROM pending WHERE tenant = %s AND namespace = %s ORDER BY chunk DESC LIMIT %s",
-        (spot.tenant, spot.id, limit),
-    )
+def pending(session: Session, spot: Spot, limit: int, among: Sequence[tuple[int, int]] | None) -> list[Pending]:
+    """The newest waiting passages of a namespace, leased or not, or the first of those named by entry and start."""
+    if among is None:
+        chosen = session.rows(
+            "SELECT tenant, chunk FROM pending WHERE tenant = %s AND namespace = %s ORDER BY chunk DESC LIMIT %s",
+            (spot.tenant, spot.id, limit),
+        )
+    else:
+        chosen = session.rows(
+            "SELECT p.tenant, p.chunk"
+            " FROM unnest(%s::bigint[], %s::bigint[]) WITH ORDINALITY AS wanted (entry, start, place)"
+            " JOIN chunk AS c ON c.tenant = %s AND c.entry = wanted.entry AND c.start = wanted.start"
+            " AND c.number >= 0 AND c.ended_commit IS NULL"
+            " JOIN pending AS p ON p.tenant = c.tenant AND p.chunk = c.id AND p.namespace = %s"
+            " ORDER BY wanted.place LIMIT %s",
+            ([entry for entry, _ in among], [start for _, start in among], spot.tenant, spot.id, limit),
+        )
     return _passages(session, chosen)
 
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from commonplace.backends.paging import key_bounds
+from commonplace.backends.postgres.connection import texts_of
 from commonplace.backends.states import dump
 from commonplace.checks import INT64, JSON
 from commonplace.filters import Condition, Filter
@@ -39,7 +40,7 @@ def add_filter(where: Where, namespace_id: int, filter: Filter, *, driving_label
     """
     label = _add_label if driving_labels else _add_label_of_entry
     if filter.kinds:
-        where.add("e.kind = ANY(%s)", list(filter.kinds))
+        where.add("e.kind = ANY(%s::text[])", texts_of(filter.kinds))
     if filter.types:
         label(where, namespace_id, "type", filter.types)
     for tag in filter.all_tags:

@@ -304,6 +304,11 @@ class SQLiteStore(Store):
 
     # Search
 
+    @property
+    def vector_bytes(self) -> int:
+        """What the vectors in this process's memory take; `cache_bytes` bounds it."""
+        return self._cache.held_bytes
+
     def search_text(
         self,
         namespace: Namespace,
@@ -377,9 +382,11 @@ class SQLiteStore(Store):
         )
         return claimed
 
-    def pending(self, namespace: Namespace, limit: int) -> list[Pending]:
+    def pending(
+        self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
+    ) -> list[Pending]:
         with self._reading(snapshot=True) as connection:
-            return vectors.pending(connection, self._namespace_id(connection, namespace), limit)
+            return vectors.pending(connection, self._namespace_id(connection, namespace), limit, among)
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
         self._run(lambda group: vectors.index(self._writing, group, model, embedded))

@@ -89,11 +89,21 @@ def claim(connection: Connection, limit: int, lease_seconds: float, now: int, *,
     return _passages(connection, [chunk for chunk, _ in chosen])
 
 
-def pending(connection: Connection, namespace_id: int, limit: int) -> list[Pending]:
-    """The newest waiting passages of a namespace, leased or not."""
-    chosen = connection.execute(
-        "SELECT chunk FROM pending WHERE namespace = ? ORDER BY chunk DESC LIMIT ?", (namespace_id, limit)
-    ).fetchall()
+def pending(
+    connection: Connection, namespace_id: int, limit: int, among: Sequence[tuple[int, int]] | None
+) -> list[Pending]:
+    """The newest waiting passages of a namespace, leased or not, or the first of those named by entry and start."""
+    if among is None:
+        chosen = connection.execute(
+            "SELECT chunk FROM pending WHERE namespace = ? ORDER BY chunk DESC LIMIT ?", (namespace_id, limit)
+        ).fetchall()
+    else:
+        chosen = connection.execute(
+            "SELECT p.chunk FROM json_each(?) AS j CROSS JOIN chunk AS c"
+            " ON c.entry = j.value ->> 0 AND c.ended_commit IS NULL AND c.number >= 0 AND c.start = j.value ->> 1"
+            " CROSS JOIN pending AS p ON p.chunk = c.id WHERE p.namespace = ? ORDER BY j.key LIMIT ?",
+            (json.dumps(among), namespace_id, limit),
+        ).fetchall()
     return _passages(connection, [chunk for (chunk,) in chosen])
 
 

@@ -1,4 +1,8 @@
-"""Every answer that is no success, as `application/problem+json` with a stable code. Nothing internal is shown."""
+"""Every answer that is no success, as `application/problem+json` with a stable code. Nothing internal is shown.
+
+At `/mcp` a refusal that may be tried again is a JSON-RPC error instead, with the same status and headers: a client of
+MCP shows its message, where of another body it would say only that there was an error.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ from commonplace.wire.problems import BY_CODE, MEDIA_TYPE, Kind, kind_of, proble
 
 RETRY_AFTER_SECONDS = 1
 MAX_SHOWN_CHARACTERS = 200
+MCP_PATH = "/mcp"
+MCP_UNAVAILABLE = -32000
 _HTTP_CODES = {400: "invalid_json", 404: "no_such_route", 405: "method_not_allowed", 413: "too_large"}
 _log = logging.getLogger("commonplace.server")
 
@@ -36,17 +42,31 @@ async def answer_error(request: Request, error: Exception) -> Response:
     kind = kind_of(error)
     if kind.status >= 500 and not isinstance(error, Unavailable):
         _log.error("%s: %s", kind.code, error, extra=_named(request), exc_info=error)
+    if isinstance(error, Unavailable) and is_mcp(request.scope["path"]):
+        content = json.dumps(mcp_error(problem_of(error)), separators=(",", ":"))
+        return Response(content, kind.status, _retry_after(error), media_type="application/json")
     return problem_response(error)
+
+
+def is_mcp(path: str) -> bool:
+    return path == MCP_PATH or path.startswith(f"{MCP_PATH}/")
+
+
+def mcp_error(form: Mapping[str, JSON]) -> dict[str, JSON]:
+    """A problem as an answer of JSON-RPC. Which request it answers is told by the connection, not by its id."""
+    told: dict[str, JSON] = {"code": MCP_UNAVAILABLE, "message": form["detail"], "data": dict(form)}
+    return {"jsonrpc": "2.0", "id": None, "error": told}
 
 
 def problem_response(error: CommonplaceError, kind: Kind | None = None) -> Response:
     """The answer to an error of the library, or under another code than its own."""
-    headers = {}
+    return _response(problem_of(error, kind), _retry_after(error))
+
+
+def _retry_after(error: CommonplaceError) -> dict[str, str]:
     if isinstance(error, RateLimited):
-        headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
-    elif isinstance(error, Unavailable):
-        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-    return _response(problem_of(error, kind), headers)
+        return {"Retry-After": str(math.ceil(error.retry_after_seconds))}
+    return {"Retry-After": str(RETRY_AFTER_SECONDS)} if isinstance(error, Unavailable) else {}
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:

@@ -34,6 +34,7 @@ def configure_logging(level: str, debug_file: Path | None = None) -> None:
         handlers.append(logging.FileHandler(debug_file, encoding="utf-8"))
     for handler in handlers:
         handler.setFormatter(JSONLines())
+        handler.setLevel(_LEVELS[level])  # drivers give their loggers a level of their own
     logging.basicConfig(level=_LEVELS[level], handlers=handlers, force=True)
     logging.captureWarnings(capture=True)
     # The SDK tells of each request at info; ours says what matters to whoever runs the server.

@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field
 from commonplace.book import Book
 from commonplace.errors import CommonplaceError
 from commonplace.server.http.operation.work import Work
+from commonplace.server.http.problems import RETRY_AFTER_SECONDS
 
 T = TypeVar("T")
 
@@ -136,6 +137,8 @@ def health_router(readiness: Readiness) -> APIRouter:
     )
     async def ready() -> JSONResponse:
         report = await readiness.report()
-        return JSONResponse(report.model_dump(), 503 if report.reasons else 200)
+        if not report.reasons:
+            return JSONResponse(report.model_dump())
+        return JSONResponse(report.model_dump(), 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
     return router

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace.server.http.operation.refusals import Refusal
 from commonplace.server.http.operation.work import Work
+from commonplace.server.http.problems import is_mcp
 
 UNLIMITED_BODIES = frozenset(("/v1/import",))
 """Read as a stream and never held whole."""
@@ -79,6 +80,7 @@ class _Exchange:
         "_has_all",
         "_has_begun",
         "_has_ended",
+        "_is_mcp",
         "_is_stream",
         "_limits",
         "_receive",
@@ -98,6 +100,7 @@ class _Exchange:
         self._has_all = False
         self._has_begun = False
         self._has_ended = False
+        self._is_mcp = False
         self._is_stream = False
         self._ends_by_itself = False
         self._timer: asyncio.TimerHandle | None = None
@@ -107,6 +110,7 @@ class _Exchange:
     def admission(self, scope: Scope) -> Refusal | None:
         # An MCP call is answered as a stream of events as well; it is a request like others, unless it listens.
         self._ends_by_itself = scope["method"] == "POST" and _LISTENING not in scope["headers"]
+        self._is_mcp = is_mcp(scope["path"])
         if self._work.in_flight >= self._limits.requests:
             return Refusal("overloaded", f"{self._limits.requests:,} requests are under way; try again soon", 1)
         if scope["path"] in UNLIMITED_BODIES:
@@ -127,7 +131,7 @@ class _Exchange:
         self.is_refused = True
         if refusal.code != "too_large":  # counted by its status
             self._count(refusal.code)
-        await refusal.send(self._send)
+        await refusal.send(self._send, over_mcp=self._is_mcp)
 
     # The time and the place that a request takes
 

@@ -7,22 +7,28 @@ from dataclasses import dataclass
 
 from starlette.types import Send
 
+from commonplace.server.http.problems import mcp_error
 from commonplace.wire.problems import BY_CODE, MEDIA_TYPE, problem
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A problem by its code. `retry_after_seconds` goes into the header of that name."""
+    """A problem by its code. `retry_after_seconds` goes into the header of that name.
+
+    `over_mcp` words one that may be tried again as clients of MCP read it.
+    """
 
     code: str
     detail: str
     retry_after_seconds: int | None = None
 
-    async def send(self, send: Send, *, request_id: str | None = None) -> None:
+    async def send(self, send: Send, *, request_id: str | None = None, over_mcp: bool = False) -> None:
         kind = BY_CODE[self.code]
         form = problem(kind, self.detail, None if request_id is None else {"request_id": request_id})
-        body = json.dumps(form).encode()
-        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+        is_rpc = over_mcp and self.retry_after_seconds is not None
+        body = json.dumps(mcp_error(form) if is_rpc else form).encode()
+        media_type = b"application/json" if is_rpc else MEDIA_TYPE.encode()
+        headers = [(b"content-type", media_type), (b"content-length", str(len(body)).encode())]
         if self.retry_after_seconds is not None:
             headers.append((b"retry-after", str(self.retry_after_seconds).encode()))
         await send({"type": "http.response.start", "status": kind.status, "headers": headers})

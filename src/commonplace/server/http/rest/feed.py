@@ -1,7 +1,7 @@
 """The feed of changes: in pages, and as server-sent events that go on where they were cut.
 
 An event is a whole commit and its id the commit's number, so that nothing is lost or told twice after a break. One
-thread waits for commits, for all streams of the process together.
+thread waits for commits, for all streams of the process together. A store that goes away ends no stream.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from commonplace.entry import Change
-from commonplace.errors import Conflict, InvalidInput
+from commonplace.errors import Conflict, InvalidInput, Unavailable
 from commonplace.server.http.problems import problem_response
 from commonplace.server.http.rest.answers import answer, documented, forms, next_page, part
 from commonplace.server.http.rest.files import Limit
@@ -33,6 +33,9 @@ router = part("changes")
 HEARTBEAT_SECONDS = 15.0
 STREAM_SECONDS = 600.0
 """A stream ends after so long; its reader comes back with its credentials, so a revoked key sees no more."""
+
+AWAY_SECONDS = 1.0
+"""How long a stream waits before it asks again a store that is away."""
 
 PAGE = 1_000
 _WAIT_SECONDS = 5.0
@@ -97,22 +100,29 @@ async def _events(space: Space, bells: Bells, after: int) -> AsyncIterator[bytes
     ends = time.monotonic() + STREAM_SECONDS
     yield b"retry: 1000\n\n"
     loop = asyncio.get_running_loop()
-    bell = await asyncio.to_thread(bells.hang, loop)
+    bell: asyncio.Event | None = None
     try:
         while time.monotonic() < ends:
-            bell.clear()  # before reading: what is committed meanwhile rings it again
             try:
+                if bell is None:
+                    bell = await asyncio.to_thread(bells.hang, loop)
+                bell.clear()  # before reading: what is committed meanwhile rings it again
                 found = await asyncio.to_thread(space.changes, after, PAGE)
             except Conflict as error:
                 yield _event("resync", after, problem_of(error, BY_CODE["resync"]))
                 return
+            except Unavailable:
+                yield b": not available now\n\n"
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
             for commit, changes in groupby(found, attrgetter("commit")):
                 yield _commit_event(commit, list(changes))
                 after = commit
             if not found and not await _rings(bell):
                 yield b": still here\n\n"
     finally:
-        bells.take_down(bell)
+        if bell is not None:
+            bells.take_down(bell)
 
 
 async def _rings(bell: asyncio.Event) -> bool:
@@ -153,10 +163,10 @@ class Bells:
         """A bell that is rung on this loop until it is taken down."""
         bell = asyncio.Event()
         with self._mutex:
-            self._waiting[bell] = loop
             if self._waker is None:
                 self._waker = self._store.waker()
                 threading.Thread(target=self._ring, args=(self._waker,), name="commonplace-feed", daemon=True).start()
+            self._waiting[bell] = loop
         return bell
 
     def take_down(self, bell: asyncio.Event) -> None:

@@ -55,7 +55,15 @@ def export(
     for namespace in namespaces or ():
         if namespace not in book.namespaces(*namespace, limit=1):
             raise NotFound(f"there is no namespace {'/'.join(namespace)}; GET /v1/namespaces lists those there are")
-    return StreamingResponse(_pieces(book, namespaces), media_type=MEDIA_TYPE)
+    pieces = _pieces(book, namespaces)
+    # A store that is away is told with a status; once the answer has begun, only a broken connection can tell it.
+    first = next(pieces)
+    return StreamingResponse(_with_first(first, pieces), media_type=MEDIA_TYPE)
+
+
+def _with_first(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from pieces
 
 
 class _Abandoned(Exception):

@@ -1,0 +1,2 @@
+-- The postings of all terms travel as one value: each part gets a `postings_pN(bigint, text[])` (part.sql). Those of the
+-- former step stay, for servers of the former version that still run.

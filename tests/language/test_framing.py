@@ -1,0 +1,46 @@
+"""The words that frame a question count half; what it is about counts whole, and never more than without a frame."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commonplace.language.framing import question_terms
+from commonplace.language.tokens import query_terms
+
+WORDS = ["how", "many", "weeks", "ago", "İ", "book", "x_y", "today", "日本"]
+
+
+@pytest.mark.parametrize(
+    ("query", "terms", "share"),
+    [
+        ("which book did I finish a week ago?", {"book": 1, "finish": 1, "week": 0.5, "ago": 0.5}, 0.75),
+        ("How many times did I bake?", {"mani": 0.5, "time": 0.5, "bake": 1}, 2 / 3),
+        ("how much was the bread yesterday", {"much": 0.5, "bread": 1, "yesterday": 0.5}, 2 / 3),
+        ("this week's plan for a 2 week trip", {"week": 1, "plan": 1, "2": 1, "trip": 1}, 1),
+        ("bread recipe", {"bread": 1, "recip": 1}, 1),
+        ("How long ago did I bake", {"long": 0.5, "ago": 0.5, "bake": 1}, 2 / 3),
+    ],
+)
+def test_only_the_frame_counts_less(query: str, terms: dict[str, float], share: float) -> None:
+    assert question_terms(query) == (terms, pytest.approx(share))
+
+
+@pytest.mark.parametrize("query", ["how many weeks ago", "two days ago", "Yesterday?"])
+def test_a_question_that_is_all_frame_is_taken_by_its_words(query: str) -> None:
+    assert question_terms(query) == (query_terms(query), 1.0)
+
+
+@pytest.mark.parametrize("query", ["notes of 2023-05-07", "the trip in May 2023", "the class on Monday"])
+def test_what_a_text_may_say_in_the_same_words_is_no_frame(query: str) -> None:
+    assert question_terms(query) == (query_terms(query), 1.0)
+
+
+@given(st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join))
+def test_any_text_keeps_its_terms_and_at_least_half_of_their_weight(query: str) -> None:
+    plain = query_terms(query)
+    weighed, share = question_terms(query)
+    assert weighed.keys() == plain.keys()
+    assert all(weight / 2 <= weighed[term] <= weight for term, weight in plain.items())
+    assert 0.5 <= share <= 1

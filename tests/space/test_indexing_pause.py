@@ -1,0 +1,59 @@
+"""Embedding behind the writes gives way to them: it begins in a pause, and a search does not wait for one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import commonplace
+from commonplace.engine import indexing
+from doubles import WordEmbedder
+
+
+class Watched(WordEmbedder):
+    """Notes which thread had passages embedded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[str] = []
+        self.is_called = threading.Event()
+
+    def embed(self, texts: Sequence[str], *, purpose: str) -> NDArray[np.float32]:
+        if purpose == "passage":
+            self.threads.append(threading.current_thread().name)
+            self.is_called.set()
+        return super().embed(texts, purpose=purpose)
+
+
+@pytest.mark.promise("engine-writes-before-embedding")
+def test_a_burst_of_writes_is_embedded_after_it_or_by_the_search_that_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(indexing, "BURST_SECONDS", 600.0)
+    embedder = Watched()
+    with commonplace.open(tmp_path / "memory.db", embedder=embedder) as book:
+        space = book.space("user", "u1")
+        for number in range(20):
+            space.files.write(f"/notes/{number}", f"tea number {number}")
+        assert embedder.threads == []
+        assert len(space.search("tea", limit=20)) == 20
+        assert set(embedder.threads) == {threading.current_thread().name}
+
+
+@pytest.mark.promise("engine-writes-before-embedding")
+def test_writes_without_end_do_not_keep_embedding_from_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(indexing, "BURST_SECONDS", 0.0)
+    embedder = Watched()
+    with commonplace.open(tmp_path / "memory.db", embedder=embedder) as book:
+        book.space("user", "u1").files.write("/notes/1", "tea")
+        assert embedder.is_called.wait(60)
+    assert embedder.threads == ["commonplace-indexer"]

@@ -1,0 +1,153 @@
+"""A database of an older schema is brought to the present one with everything in it, once however many do it.
+
+`schema_N.sql` beside this file is a book that the program of that schema wrote, with `fill` as it stands here. Before
+a new step is added, make the one of the present schema: fill a database with `?partitions=2`, then
+`pg_dump --inserts --rows-per-insert=1000 --schema=commonplace --no-comments`, without what begins with a backslash.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import psycopg
+import pytest
+
+import commonplace
+from commonplace.backends.postgres.migrate import migrations
+from commonplace.cli import main
+from doubles import Clock, WordEmbedder
+from postgres_server import shared_server
+
+HERE = Path(__file__).parent
+FORMER = sorted(HERE.glob("schema_*.sql"))
+PRESENT = [(number,) for number, _ in migrations()]
+
+
+@pytest.fixture(params=FORMER, ids=lambda path: path.stem)
+def former(request: pytest.FixtureRequest) -> str:
+    """The address of a database as the program of an older schema left it."""
+    url = shared_server().create_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        for role in ("commonplace_system", "commonplace_app"):
+            connection.execute(
+                f"DO $$ BEGIN CREATE ROLE {role} NOLOGIN; "
+                "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$".encode()
+            )
+        connection.execute("CREATE EXTENSION vector")
+        connection.execute(request.param.read_bytes())
+    return url
+
+
+def test_every_older_schema_is_tried() -> None:
+    assert [path.stem for path in FORMER] == [f"schema_{number}" for (number,) in PRESENT[:-1]]
+
+
+def fill(book: commonplace.Book, clock: Clock) -> None:
+    for user in ("ana", "bob"):
+        space = book.space("user", user, actor="tester")
+        space.files.write("/notes/deploys", f"{user} deploys on Tuesdays")
+        clock.advance(1)
+        space.files.append("/notes/deploys", "not in the holidays ✓")
+        clock.advance(1)
+        space.files.write("/notes/gone", "rollback checklist")
+        space.files.delete("/notes/gone")
+        content = {"text": f"{user} drinks green tea", "n": 1e300}
+        space.records.create(type="note", content=content, source="s", confidence=0.5, tags=["person:x"], id="r-1")
+        space.threads.create("talk", id="t-1")
+        space.threads.add("t-1", [{"id": "m-1", "role": "user", "content": f"when does {user} deploy?"}])
+        space.threads.working.write({"name": user})
+    book.reindex()
+    book.space("user", "bob").files.write("/notes/late", "written after the last vector was made")
+
+
+def test_a_book_of_the_present_schema_holds_the_same() -> None:
+    url, clock = shared_server().create_database() + "?partitions=2", Clock()
+    with commonplace.open(url, embedder=WordEmbedder(), clock=clock, background=False) as book:
+        fill(book, clock)
+    check_everything_is_there(url)
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def check_everything_is_there(url: str) -> None:
+    embedder = WordEmbedder()
+    with commonplace.open(url, embedder=embedder, clock=Clock(), background=False) as book:
+        assert book.namespaces() == [("user", "ana"), ("user", "bob")]
+        assert book.verify() == []
+        for user in ("ana", "bob"):
+            space = book.space("user", user)
+            assert space.files.read("/notes/deploys") == f"{user} deploys on Tuesdays\nnot in the holidays ✓"
+            assert [one.action for one in space.history("file", "/notes/deploys")] == ["created", "updated"]
+            assert [one.action for one in space.history("file", "/notes/gone")] == ["created", "deleted"]
+            assert space.state("file", "/notes/deploys", 1).value == f"{user} deploys on Tuesdays"
+            assert space.records.get("r-1").content == {"text": f"{user} drinks green tea", "n": 1e300}
+            assert [message.content for message in space.threads.messages("t-1").messages] == [
+                f"when does {user} deploy?"
+            ]
+            assert space.threads.working.read().content == {"name": user}
+        ana, bob = book.space("user", "ana"), book.space("user", "bob")
+        first = ana.search("green tea").hits[0]
+        # By words and by the vectors of then: nothing of hers is embedded again.
+        assert first.key == "r-1"
+        assert min(first.parts["keyword"], first.parts["meaning"]) > 0
+        assert embedder.embedded == []
+        assert bob.search("written after the last vector").hits[0].key == "/notes/late"
+        assert embedder.embedded == ["written after the last vector was made"]
+        bob.files.append("/notes/deploys", "and it goes on")
+        assert bob.search("goes on").hits[0].key == "/notes/deploys"
+
+
+@pytest.mark.promise("postgres-migrates-with-its-data")
+def test_a_database_of_an_older_schema_is_migrated_with_everything_in_it(
+    former: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = rows(former, "SELECT number FROM commonplace.migration ORDER BY number")
+    assert steps == PRESENT[: len(steps)] != PRESENT
+    assert main(["--db", former, "migrate"]) == 0
+    assert "has the schema of this program" in capsys.readouterr().out
+    assert rows(former, "SELECT number FROM commonplace.migration ORDER BY number") == PRESENT
+    check_everything_is_there(former)
+
+
+@pytest.mark.promise("postgres-migrates-once")
+def test_ten_that_open_a_database_of_an_older_schema_together_migrate_it_once(former: str) -> None:
+    together = Barrier(10)
+
+    def migrate(number: int) -> None:
+        together.wait()
+        commonplace.open(former, background=False).close()
+
+    with ThreadPoolExecutor(10) as programs:
+        list(programs.map(migrate, range(10)))
+    assert rows(former, "SELECT number FROM commonplace.migration ORDER BY number") == PRESENT
+    check_everything_is_there(former)
+
+
+def test_all_steps_make_what_a_new_database_has(former: str) -> None:
+    """Tables, indexes, policies and rights of a migrated database and of a new one are the same."""
+    new = shared_server().create_database()
+    for url in (former, new + "?partitions=2"):
+        commonplace.open(url, background=False).close()
+    for query in (
+        "SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull FROM pg_attribute AS a"
+        " JOIN pg_class AS c ON c.oid = a.attrelid WHERE c.relnamespace = 'commonplace'::regnamespace"
+        " AND a.attnum > 0 AND NOT a.attisdropped ORDER BY 1, a.attnum",
+        "SELECT tablename, policyname, roles, cmd, qual FROM pg_policies WHERE schemaname = 'commonplace'"
+        " ORDER BY tablename, policyname",
+        "SELECT indexdef FROM pg_indexes WHERE schemaname = 'commonplace' ORDER BY 1",
+        "SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity, c.relacl::text FROM pg_class AS c"
+        " WHERE c.relnamespace = 'commonplace'::regnamespace AND c.relkind IN ('r', 'p', 'S') ORDER BY 1",
+    ):
+        assert rows(former, query) == rows(new, query)
+    functions = (
+        "SELECT proname, prosrc, prosecdef, proconfig::text FROM pg_proc"
+        " WHERE pronamespace = 'commonplace'::regnamespace"
+    )
+    # A step may leave those that servers of the version before still call.
+    assert set(rows(former, functions)) >= set(rows(new, functions))
