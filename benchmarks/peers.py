@@ -1,7 +1,8 @@
 """Speed beside other memory systems, one run on one machine: `python benchmarks/peers.py [--peers …] [--write]`.
 
 Same texts, same queries, the default model's vectors where a peer takes them, each peer in an environment and a process
-of its own. One that does not install or breaks is shown as such. Compare lines of the same run only.
+of its own; all take each step in turns. One that does not install or breaks is shown as such. Compare lines of the same
+run only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from peers_data import prepare
 from peers_install import ROOT
 from peers_report import bars, page
-from peers_run import EXTRA_TEXTS, QUERIES, Measured, Run
+from peers_run import EXTRA_TEXTS, ROUNDS, Run, queries_needed
 from peers_targets import TARGETS
 
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -32,23 +33,21 @@ def main() -> int:
     if not chosen:
         sys.exit(f"--peers names none of: {', '.join(target.name for target in TARGETS)}")
     began, before = time.monotonic(), os.getloadavg()[0]
-    data = prepare(options.folder, sizes[-1] + EXTRA_TEXTS, (len(sizes) + 1) * (QUERIES + 1))
+    data = prepare(options.folder, sizes[-1] + EXTRA_TEXTS, queries_needed(len(sizes)))
     run = Run(options.folder, data, sizes, options.time_limit, lambda text: print(text, file=sys.stderr, flush=True))
-    rows: list[Measured] = []
     with suppress(KeyboardInterrupt):  # then what was measured so far is told
-        for target in chosen:
-            rows.append(run.measure(target))
+        run.measure(chosen)
     minutes = (time.monotonic() - began) / 60
     about = (
         f"One run of {minutes:.0f} minutes on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}, {options.time_limit:g} s a step; load average {before:.1f} before and "
-        f"{os.getloadavg()[0]:.1f} after it."
+        f"{os.getloadavg()[0]:.1f} after it. Times are medians of {ROUNDS} rounds that all took in turns."
     )
-    text = page(rows, sizes, about)
+    text = page(run.rows, sizes, about)
     print(text)
     if options.write:
         _replace(text)
-        PLOT.write_text(bars(rows), encoding="utf-8")
+        PLOT.write_text(bars(run.rows), encoding="utf-8")
     return 0
 
 
@@ -69,7 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--folder", type=Path, default=ROOT / ".clients" / "peers", help="where environments and vectors are kept"
     )
-    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for a step of a peer; default 60")
+    parser.add_argument("--time-limit", type=float, default=40.0, help="seconds for a step of a peer; default 40")
     parser.add_argument("--write", action="store_true", help="write the tables and the plot into docs/")
     return parser.parse_args()
 

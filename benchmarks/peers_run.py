@@ -1,324 +1,303 @@
-"""Measuring one system: its adapter is a process of its own that is asked in JSON lines, every step within a limit."""
+"""The run: every step is taken by all systems in turns, in several rounds, so that figures of one run compare.
+
+A system that breaks leaves the step, and its row says so. Steps have a limit of time.
+"""
 
 from __future__ import annotations
 
-import json
 import os
-import select
+import random
 import shutil
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-from engine_report import quantile
-from peers_install import ROOT, NotThere, installed_bytes
+from peers_install import NotThere, installed_bytes
+from peers_measured import Measured, Search
+from peers_process import GRACE_SECONDS, TRACED_ADDS, Adapter, journals, syncs
 from peers_targets import Target
 
-GRACE_SECONDS = 60.0
-"""Beyond a step's limit, which an adapter looks at between two calls."""
-STARTS = 5
-SINGLE_ADDS = 300
-TOGETHER_ADDS = 600
+ROUNDS = 5
+SINGLE_ADDS = 60
+TOGETHER_ADDS = 120
+QUERIES = 30
+"""Of each round."""
 CLIENTS = 8
 PROCESSES = 4
 ADDS_A_PROCESS = 100
-TRACED_ADDS = 10
-QUERIES = 100
-EXTRA_TEXTS = max(SINGLE_ADDS + 2 * TRACED_ADDS, PROCESSES * ADDS_A_PROCESS)
+SMALL = 100
+"""Memories in the store that start-up is measured on."""
+EXTRA_TEXTS = max(ROUNDS * SINGLE_ADDS + 2 * TRACED_ADDS, PROCESSES * ADDS_A_PROCESS)
+BESIDE = "commonplace with its model"
+"""The row whose searches are compared with the model's own time and an exact scan, round by round."""
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """At one size: the times, the hits of a query, what the process holds; `seconds` is how long filling took."""
-
-    size: int
-    times: Sequence[float]
-    hits: float
-    resident: int
-    seconds: float
-    baseline: Sequence[float] = ()
-
-    def at(self, share: float) -> float:
-        return quantile(self.times, share)
+def queries_needed(sizes: int) -> int:
+    return sizes * (ROUNDS * (QUERIES + 1) + 2)
 
 
 @dataclass(slots=True)
-class Measured:
-    """A row, as far as it came; `problem` says where it ended."""
+class Lane:
+    """A system on its way through the steps; its process of the present step, or None where it has left that."""
 
-    target: Target
-    installed: int = 0
-    starts: list[float] = field(default_factory=list)
-    single: list[float] = field(default_factory=list)
-    together: list[float] = field(default_factory=list)
-    together_seconds: float = 0.0
-    syncs: float | None = None
-    journals: tuple[str, ...] = ()
-    searches: list[Search] = field(default_factory=list)
-    acknowledged: int = 0
-    found: int = 0
-    refused: int = 0
-    unreached: int = 0
-    refusal: str = ""
-    broken_by_clients: str = ""
-    """What a search says after several clients have added at once."""
-    problem: str = ""
+    measured: Measured
+    command: Sequence[str]
+    folder: Path
+    adapter: Adapter | None = None
+    added: int = 0
+    filled: int = 0
 
     @property
-    def adds_a_second(self) -> float:
-        return len(self.together) / self.together_seconds if self.together_seconds else 0.0
+    def name(self) -> str:
+        return self.measured.target.name
 
     @property
-    def is_durable(self) -> bool:
-        return not self.target.loses_all and not self.target.unsynced and (self.syncs or 0) >= 1
+    def process(self) -> Adapter:
+        assert self.adapter is not None
+        return self.adapter
 
 
-class Adapter:
-    """A peer's process; leaving the block ends it."""
-
-    def __init__(self, command: Sequence[str], folder: Path, data: Path) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""},
-            start_new_session=True,
-        )
-        self._open = {"do": "open", "folder": str(folder), "data": str(data)}
-
-    def open(self) -> dict[str, Any]:
-        return self.ask(**self._open)
-
-    def send(self, **request: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def answer(self, seconds: float) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
-        if not ready:
-            raise NotThere(f"no answer within {seconds:.0f} s")
-        line = self.process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            said = [one for one in self._log.read().decode(errors="replace").splitlines() if one.strip()]
-            raise NotThere(f"ended: {said[-1][:200] if said else 'without a word'}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise NotThere(answer["error"])
-        return answer
-
-    def ask(self, **request: object) -> dict[str, Any]:
-        seconds = request.get("seconds", 0.0)
-        assert isinstance(seconds, float)
-        self.send(**request)
-        return self.answer(seconds + GRACE_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self.ask(do="close")
-        finally:
-            with suppress(ProcessLookupError):  # it has ended by itself, and its children with it
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self._log.close()
+Step = Callable[[Lane, int], None]
+"""What one system does in one round."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
-    """What holds for every peer of a run."""
+    """What holds for every peer of a run; `rows` are filled step by step."""
 
     environments: Path
     data: Path
     sizes: tuple[int, ...]
     limit_seconds: float
     tell: Callable[[str], None]
+    rows: list[Measured] = field(default_factory=list)
+    started: list[Adapter] = field(default_factory=list)
 
-    def measure(self, target: Target) -> Measured:
-        measured = Measured(target)
-        folder = Path(tempfile.mkdtemp(prefix="commonplace-peer-"))
+    def measure(self, targets: Sequence[Target]) -> None:
+        root = Path(tempfile.mkdtemp(prefix="commonplace-peers-"))
+        lanes: list[Lane] = []
         try:
-            self.tell(f"{target.name}: installing")
-            command = target.prepare(self.environments / target.environment)
-            measured.installed = installed_bytes(self.environments / target.environment)
-            for step in (self._load, self._together, self._start, self._lose):
-                step(measured, command, folder)
-        except NotThere as error:
-            measured.problem = str(error)
-            self.tell(f"{target.name}: {error}")
+            for target in targets:
+                self._prepare(target, root, lanes)
+            for part in (self._add, self._search, self._add_together, self._start, self._lose):
+                part(lanes)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        for name in ("problem", "refusal", "broken_by_clients"):
-            setattr(measured, name, getattr(measured, name).replace(f"{folder}/", ""))
-        return measured
+            for adapter in self.started:
+                adapter.kill()
+            shutil.rmtree(root, ignore_errors=True)
 
-    def _load(self, measured: Measured, command: Sequence[str], folder: Path) -> None:
-        """Adds on a new store, then searches at each size that it reaches."""
-        limit = self.limit_seconds
-        first = self.sizes[-1]
-        store = folder / "store"
-        store.mkdir()
-        with Adapter(command, store, self.data) as adapter:
-            adapter.open()
-            adapter.ask(do="add", first=first, count=TRACED_ADDS, clients=1, seconds=limit)
-            first += TRACED_ADDS
-            measured.syncs = _syncs(adapter, first)
-            measured.journals = _journals(store)
-            first += TRACED_ADDS
-            self.tell(f"{measured.target.name}: adding")
-            one = adapter.ask(do="add", first=first, count=SINGLE_ADDS, clients=1, seconds=limit / 4)
-            measured.single = one["times"]
-            measured.refused, measured.refusal = one["failed"], one["failure"]
-            there = len(measured.single) + 2 * TRACED_ADDS
-            filled = 0
-            for number, size in enumerate(self.sizes):
-                self.tell(f"{measured.target.name}: searching {size:,}")
-                wanted = max(0, size - there - filled)
-                answer = adapter.ask(do="fill", first=filled, count=wanted, seconds=2 * limit)
-                filled += answer["added"]
-                # Before the searches: what some of them are compared with takes memory as well.
-                last = len(self.sizes) * (QUERIES + 1) + 2 * number
-                adapter.ask(do="search", first=last, count=1, seconds=limit / 2)
-                resident = adapter.ask(do="memory")["bytes"]
-                found = adapter.ask(
-                    do="search",
-                    first=number * (QUERIES + 1),
-                    count=QUERIES,
-                    seconds=limit / 2,
-                    beside=measured.target.name == BESIDE,
-                )
-                measured.searches.append(
-                    Search(
-                        there + filled, found["times"], found["hits"], resident, answer["seconds"], found["baseline"]
-                    )
-                )
-                if answer["added"] < wanted:
-                    break
-
-    def _together(self, measured: Measured, command: Sequence[str], folder: Path) -> None:
-        """Several clients of one process add at once, to a store of their own; then it is searched, as a check."""
-        self.tell(f"{measured.target.name}: {CLIENTS} clients")
-        store = folder / "together"
-        store.mkdir()
-        limit = self.limit_seconds / 4
+    def _prepare(self, target: Target, root: Path, lanes: list[Lane]) -> None:
+        self.tell(f"{target.name}: installing")
+        measured = Measured(target)
+        self.rows.append(measured)
         try:
-            with Adapter(command, store, self.data) as adapter:
-                adapter.open()
-                adapter.ask(do="add", first=0, count=TRACED_ADDS, clients=1, seconds=limit)
-                many = adapter.ask(do="add", first=TRACED_ADDS, count=TOGETHER_ADDS, clients=CLIENTS, seconds=limit)
-                measured.together, measured.together_seconds = many["times"], many["seconds"]
-                measured.refused += many["failed"]
-                measured.refusal = many["failure"] or measured.refusal
-                adapter.ask(do="search", first=0, count=1, seconds=limit)
+            command = target.prepare(self.environments / target.environment)
         except NotThere as error:
-            measured.broken_by_clients = str(error)
-
-    def _start(self, measured: Measured, command: Sequence[str], folder: Path) -> None:
-        """A server to its answer to `initialize`, a library to the first answer to a search, on 100 memories."""
-        self.tell(f"{measured.target.name}: starting")
-        if measured.target.server is not None:
-            command = measured.target.server(self.environments / measured.target.environment)
-        store = folder / "small"
-        store.mkdir()
-        with Adapter(command, store, self.data) as adapter:
-            adapter.open()
-            adapter.ask(do="fill", first=0, count=100, seconds=self.limit_seconds / 4)
-        while len(measured.starts) < STARTS and sum(measured.starts) < self.limit_seconds:
-            began = time.perf_counter()
-            with Adapter(command, store, self.data) as adapter:
-                started = adapter.open()["started"]
-                if started is None:
-                    adapter.ask(do="search", first=0, count=1, seconds=self.limit_seconds / 4)
-                    started = time.perf_counter() - began
-                measured.starts.append(started)
-
-    def _lose(self, measured: Measured, command: Sequence[str], folder: Path) -> None:
-        """Several processes add to one store at once; what a new process then finds."""
-        if measured.target.loses_all:
+            measured.problems.append(str(error))
             return
-        self.tell(f"{measured.target.name}: {PROCESSES} processes")
-        store = folder / "shared"
-        store.mkdir()
-        with Adapter(command, store, self.data) as adapter:
-            adapter.open()
-            adapter.ask(do="add", first=0, count=1, clients=1, seconds=self.limit_seconds)
-        first, refused = self.sizes[-1], 0
-        adapters = [Adapter(command, store, self.data) for _ in range(PROCESSES)]
-        at_work: list[Adapter] = []
-        for adapter in adapters:
-            try:
-                adapter.open()
-                at_work.append(adapter)
-            except NotThere as error:
-                refused += ADDS_A_PROCESS
-                measured.refusal = str(error)
-        for number, adapter in enumerate(at_work):
-            start = first + number * ADDS_A_PROCESS
-            adapter.send(do="add", first=start, count=ADDS_A_PROCESS, clients=1, seconds=self.limit_seconds / 2)
-        for adapter in at_work:
-            answer = adapter.answer(self.limit_seconds + GRACE_SECONDS)
-            measured.acknowledged += len(answer["times"])
-            refused += answer["failed"]
-            measured.refusal = answer["failure"] or measured.refusal
-        measured.refused += refused
-        for adapter in adapters:
-            try:
-                adapter.__exit__(None, None, None)
-            except NotThere:
-                continue  # it never opened
-        with Adapter(command, store, self.data) as adapter:
-            adapter.open()
+        measured.installed = installed_bytes(self.environments / target.environment)
+        folder = root / str(len(lanes))
+        folder.mkdir()
+        lanes.append(Lane(measured, command, folder))
+
+    # Turns
+
+    def _turns(self, what: str, lanes: Sequence[Lane], step: Step, rounds: int = 1) -> None:
+        """In another order each round, and with nothing left to write: the next one would wait for it at its syncs."""
+        for number in range(rounds):
+            self.tell(f"{what}, round {number + 1} of {rounds}")
+            for lane in random.Random(number).sample(lanes, len(lanes)) if rounds > 1 else lanes:
+                if lane.adapter is not None:
+                    os.sync()
+                    self._take(what, lane, step, number)
+
+    def _take(self, what: str, lane: Lane, step: Step, number: int) -> None:
+        try:
+            step(lane, number)
+        except NotThere as error:
+            said = str(error).replace(f"{lane.folder}/", "").rstrip(".")
+            lane.measured.problems.append(f"{what}: {said}")
+            self.tell(f"{lane.name}: {what}: {said}")
+            if lane.adapter is not None:
+                lane.adapter.kill()
+                lane.adapter = None
+
+    def _adapter(self, lane: Lane, store: str) -> Adapter:
+        adapter = Adapter(lane.command, lane.folder / store, self.data)
+        self.started.append(adapter)
+        return adapter
+
+    def _open(self, what: str, lanes: Sequence[Lane], store: str) -> None:
+        def begin(lane: Lane, number: int) -> None:
+            lane.adapter = self._adapter(lane, store)
+            lane.adapter.open()
+
+        for lane in lanes:
+            self._take(what, lane, begin, 0)
+
+    def _close(self, what: str, lanes: Sequence[Lane]) -> None:
+        def end(lane: Lane, number: int) -> None:
+            adapter, lane.adapter = lane.process, None
+            adapter.close()
+
+        self._turns(f"after {what}", lanes, end)
+
+    def _settle(self, lane: Lane) -> None:
+        """Have it finish what goes on behind its writes, which would disturb whose turn is next."""
+        lane.process.ask(do="fill", first=0, count=0, seconds=self.limit_seconds)
+
+    # The steps
+
+    def _add(self, lanes: Sequence[Lane]) -> None:
+        """One client on a new store, which the searches go on with."""
+        first = self.sizes[-1]
+
+        def look(lane: Lane, number: int) -> None:
+            lane.process.ask(do="add", first=first, count=TRACED_ADDS, clients=1, seconds=self.limit_seconds)
+            lane.measured.syncs = syncs(lane.process, first + TRACED_ADDS)
+            lane.measured.journals = journals(lane.folder / "store")
+            lane.added = 2 * TRACED_ADDS
+
+        def add(lane: Lane, number: int) -> None:
+            start = first + 2 * TRACED_ADDS + number * SINGLE_ADDS
+            seconds = self.limit_seconds / 10
+            answer = lane.process.ask(do="add", first=start, count=SINGLE_ADDS, clients=1, seconds=seconds)
+            lane.measured.single.append(answer["times"])
+            lane.measured.refuse(answer["failed"], answer["failure"])
+            lane.added += len(answer["times"])
+            self._settle(lane)
+
+        self._open("add", lanes, "store")
+        self._turns("add", lanes, look)
+        self._turns("add", lanes, add, ROUNDS)
+
+    def _search(self, lanes: Sequence[Lane]) -> None:
+        """At each size that a system reaches within the limit; one that does not is searched where it stands."""
+        for place, size in enumerate(self.sizes):
+            first = place * (ROUNDS * (QUERIES + 1) + 2)
+
+            def fill(lane: Lane, number: int, size: int = size, first: int = first) -> None:
+                wanted = max(0, size - lane.added - lane.filled)
+                seconds = self.limit_seconds * (4 if size == self.sizes[-1] else 2)
+                answer = lane.process.ask(do="fill", first=lane.filled, count=wanted, seconds=seconds)
+                lane.filled += answer["added"]
+                # Before the searches: what some of them are compared with takes memory as well.
+                lane.process.ask(do="search", first=first, count=1, seconds=self.limit_seconds / 2)
+                resident = lane.process.ask(do="memory")["bytes"]
+                search = Search(lane.added + lane.filled, resident, answer["seconds"])
+                lane.measured.searches.append(search)
+
+            def search(lane: Lane, number: int, first: int = first) -> None:
+                answer = lane.process.ask(
+                    do="search",
+                    first=first + 2 + number * (QUERIES + 1),
+                    count=QUERIES,
+                    seconds=self.limit_seconds / 10,
+                    beside=lane.name == BESIDE,
+                )
+                lane.measured.searches[-1].rounds.append(answer["times"])
+                if answer["baseline"]:
+                    lane.measured.searches[-1].baseline.append(answer["baseline"])
+
+            self._turns(f"fill to {size:,}", lanes, fill)
+            self._turns(f"search {size:,}", lanes, search, ROUNDS)
+            short = [lane for lane in lanes if lane.adapter is not None and lane.added + lane.filled < size]
+            self._close(f"search {size:,}", short)
+        self._close("search", lanes)
+
+    def _add_together(self, lanes: Sequence[Lane]) -> None:
+        """Several clients of one process, on a store of their own; then it is searched, as a check."""
+        what = f"{CLIENTS} clients"
+
+        def add(lane: Lane, number: int) -> None:
+            start, seconds = number * TOGETHER_ADDS, self.limit_seconds / 10
+            answer = lane.process.ask(do="add", first=start, count=TOGETHER_ADDS, clients=CLIENTS, seconds=seconds)
+            lane.measured.together.append(answer["times"])
+            lane.measured.rates.append(len(answer["times"]) / answer["seconds"])
+            lane.measured.refuse(answer["failed"], answer["failure"])
+            self._settle(lane)
+
+        def check(lane: Lane, number: int) -> None:
+            lane.process.ask(do="search", first=0, count=1, seconds=self.limit_seconds)
+
+        self._open(what, lanes, "together")
+        self._turns(what, lanes, add, ROUNDS)
+        self._turns(f"a search after {what}", lanes, check)
+        self._close(what, lanes)
+
+    def _start(self, lanes: Sequence[Lane]) -> None:
+        """A server to its answer to `initialize`, a library to the first answer to a search."""
+        starters = [self._starter(lane) for lane in lanes]
+
+        def fill(lane: Lane, number: int) -> None:
+            lane.process.ask(do="fill", first=0, count=SMALL, seconds=self.limit_seconds / 4)
+
+        def start(lane: Lane, number: int) -> None:
+            began = time.perf_counter()
+            lane.adapter = self._adapter(lane, "small")
+            taken = lane.adapter.open()["started"]
+            if taken is None:
+                lane.adapter.ask(do="search", first=0, count=1, seconds=self.limit_seconds / 4)
+                taken = time.perf_counter() - began
+            lane.measured.starts.append(taken)
+            lane.adapter.close()
+
+        self._open("start", starters, "small")
+        self._turns("start", starters, fill)
+        able = [lane for lane in starters if lane.adapter is not None]
+        for lane in able:
+            lane.process.close()
+        self._turns("start", able, start, ROUNDS)
+        for lane in able:
+            lane.adapter = None  # each start has closed its own
+
+    def _starter(self, lane: Lane) -> Lane:
+        target = lane.measured.target
+        if target.server is None:
+            return Lane(lane.measured, lane.command, lane.folder)
+        return Lane(lane.measured, target.server(self.environments / target.environment), lane.folder)
+
+    def _lose(self, lanes: Sequence[Lane]) -> None:
+        """Several processes add to one store at once; what a new process then finds."""
+        for lane in lanes:
+            if not lane.measured.target.loses_all:
+                self.tell(f"{lane.name}: {PROCESSES} processes")
+                self._take(f"{PROCESSES} processes", lane, self._lose_one, 0)
+
+    def _lose_one(self, lane: Lane, number: int) -> None:
+        measured, first = lane.measured, self.sizes[-1]
+        lane.adapter = self._adapter(lane, "shared")
+        lane.adapter.open()
+        lane.adapter.ask(do="add", first=0, count=1, clients=1, seconds=self.limit_seconds)
+        lane.adapter.close()
+        adapters = [self._adapter(lane, "shared") for _ in range(PROCESSES)]
+        at_work: list[tuple[int, Adapter]] = []
+        try:
+            for place, adapter in enumerate(adapters):
+                try:
+                    adapter.open()
+                    at_work.append((place, adapter))
+                except NotThere as error:
+                    measured.refuse(ADDS_A_PROCESS, str(error).replace(f"{lane.folder}/", ""))
+            refused = ADDS_A_PROCESS * (PROCESSES - len(at_work))
+            for place, adapter in at_work:
+                start = first + place * ADDS_A_PROCESS
+                adapter.send(do="add", first=start, count=ADDS_A_PROCESS, clients=1, seconds=self.limit_seconds / 2)
+            for _, adapter in at_work:
+                answer = adapter.answer(self.limit_seconds / 2 + GRACE_SECONDS)
+                measured.acknowledged += len(answer["times"])
+                measured.refuse(answer["failed"], answer["failure"])
+                refused += answer["failed"]
             measured.unreached = PROCESSES * ADDS_A_PROCESS - measured.acknowledged - refused
-            measured.found = adapter.ask(do="found", first=first, count=PROCESSES * ADDS_A_PROCESS)["found"]
-
-
-BESIDE = "commonplace with its model"
-"""The row whose searches take turns with the model's own time and an exact scan."""
-
-
-def _syncs(adapter: Adapter, first: int) -> float | None:
-    """How often one add waits for the disk, as the kernel sees it; None where strace is missing."""
-    program = shutil.which("strace")
-    ids = adapter.ask(do="memory")["ids"]
-    if program is None:
-        return None
-    with tempfile.NamedTemporaryFile("r") as seen:
-        attach = [word for process_id in ids for word in ("-p", str(process_id))]
-        trace = ["-f", "-qq", "-e", "trace=fsync,fdatasync,msync,sync_file_range", "-e", "signal=none"]
-        watching = subprocess.Popen([program, *trace, "-o", seen.name, *attach], stderr=subprocess.PIPE)
-        time.sleep(1.0)  # it says nothing when it has attached to every thread
-        if watching.poll() is not None:
-            return None
-        adapter.ask(do="add", first=first, count=TRACED_ADDS, clients=1, seconds=30.0)
-        watching.send_signal(signal.SIGINT)
-        watching.wait()
-        calls = [line for line in seen.read().splitlines() if "sync" in line and "resumed" not in line]
-    return len(calls) / TRACED_ADDS
-
-
-def _journals(store: Path) -> tuple[str, ...]:
-    """How the SQLite files of a store keep a commit; the format's bytes 18 and 19 are 2 with a write-ahead log."""
-    found: dict[str, None] = {}
-    for path in store.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                head = file.read(20)
-            if head.startswith(b"SQLite format 3"):
-                found["WAL" if head[18] == 2 else "rollback journal"] = None
-    return tuple(found)
+            for _, adapter in at_work:
+                adapter.ask(do="close")
+        finally:
+            for adapter in adapters:
+                adapter.kill()
+        lane.adapter = self._adapter(lane, "shared")
+        lane.adapter.open()
+        measured.found = lane.adapter.ask(do="found", first=first, count=PROCESSES * ADDS_A_PROCESS)["found"]
+        lane.adapter.close()
+        lane.adapter = None

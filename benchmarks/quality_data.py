@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 Level = Literal["session", "turn", "document"]
 DEVELOPMENT_SHARE = 171  # of 256: two questions in three
+LARGE_HAYSTACKS = 9  # of eleven or twelve questions each: 500 sessions and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,23 @@ def longmemeval(folder: Path) -> Dataset:
     )
     gold = Gold({"session": sessions, "turn": turns}, {"without abstention": answered})
     return Dataset("LongMemEval-S", lambda: map(_haystack, items), gold, len(items))
+
+
+def large_longmemeval(folder: Path) -> Dataset:
+    """LongMemEval-S with the haystacks of several questions in one namespace; equal sessions are stored once."""
+    alone = longmemeval(folder)
+    haystacks = list(alone.corpora())
+    names: dict[str, str] = {}
+    corpora = []
+    for number in range(LARGE_HAYSTACKS):
+        some = haystacks[number::LARGE_HAYSTACKS]
+        kept: dict[tuple[str, ...], Session] = {}
+        for session in (session for corpus in some for session in corpus.sessions):
+            names[session.id] = kept.setdefault(tuple(turn.text for turn in session.turns), session).id
+        questions = tuple(question for corpus in some for question in corpus.questions)
+        corpora.append(Corpus(questions, tuple(kept.values()), searched_role="user"))
+    wanted = {question: frozenset(names[id] for id in ids) for question, ids in alone.gold.relevant["session"].items()}
+    return Dataset("LongMemEval-S, 500 sessions", lambda: iter(corpora), Gold({"session": wanted}), alone.questions)
 
 
 def _haystack(item: dict[str, Any]) -> Corpus:
@@ -271,6 +289,7 @@ def precisionmembench(folder: Path) -> Dataset:
 
 DATASETS: Mapping[str, Callable[[Path], Dataset]] = {
     "longmemeval": longmemeval,
+    "longmemeval-500": large_longmemeval,
     "locomo": locomo,
     "scifact": scifact,
     "devbench": devbench,

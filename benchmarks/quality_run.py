@@ -134,7 +134,9 @@ class _Ranker:
         store, namespace = self.book.store, self.space.namespace
         by_words = _ids(store.search_text(namespace, query_terms(question.text), filter, BASELINE_DEPTH))
         vector = self.embedder.embed([question.text], purpose="query")[0]
-        by_meaning = _ids(store.search_vectors(namespace, self.embedder.identity, vector, filter, BASELINE_DEPTH))
+        serving, _ = store.models()
+        assert serving is not None, "what is stored has been embedded"
+        by_meaning = _ids(store.search_vectors(namespace, serving, vector, filter, BASELINE_DEPTH))
         entries = store.load(namespace, list(dict.fromkeys([*by_words, *by_meaning])))
         lists = {KEYWORDS: by_words, VECTORS: by_meaning, "RRF": _reciprocal_ranks(by_words, by_meaning)}
         for system, ranked in lists.items():

@@ -79,6 +79,11 @@ LINES: Mapping[str, tuple[Line, ...]] = {
         Line("turn", "recall_all@10", recall_all(10)),
         Line("turn", "ndcg_any@10", ndcg_any(10)),
     ),
+    "LongMemEval-S, 500 sessions": (
+        Line("session", "recall_all@5", recall_all(5)),
+        Line("session", "recall_all@10", recall_all(10)),
+        Line("session", "ndcg_any@10", ndcg_any(10)),
+    ),
     "LoCoMo": (
         Line("session", "recall@5", recall(5), goal=0.88),
         Line("session", "recall@10", recall(10), goal=0.95),

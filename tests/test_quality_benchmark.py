@@ -85,6 +85,22 @@ def test_what_is_stored_tells_nothing_of_the_gold(folder: Path) -> None:
     assert {id for wanted in dataset.gold.relevant["session"].values() for id in wanted} < stored
 
 
+def test_a_large_haystack_holds_those_of_several_questions_and_each_session_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import quality_data
+
+    monkeypatch.setattr(quality_data, "LARGE_HAYSTACKS", 1)
+    dataset = quality_data.large_longmemeval(folder)
+    (corpus,) = dataset.corpora()
+    assert len(corpus.questions) == dataset.questions == 2
+    # Two of the three sessions of either question are the same.
+    assert len(corpus.sessions) == 4
+    stored = {session.id for session in corpus.sessions}
+    wanted = [dataset.gold.relevant["session"][question.id] for question in corpus.questions]
+    assert [len(ids & stored) for ids in wanted] == [1, 1]
+
+
 def test_the_split_is_the_same_every_time_and_leaves_both_parts_something() -> None:
     from quality_data import is_development
 
@@ -102,18 +118,29 @@ def test_the_command_prints_every_system_with_goals_and_intervals(
     monkeypatch.setattr(quality, "create_embedder", lambda model: embedder)
     figures = tmp_path / "figures.json"
     code = quality.main(
-        [str(folder), "--only", "longmemeval", "--cache", str(tmp_path / "cache"), "--json", str(figures)]
+        [
+            str(folder),
+            "--only",
+            "longmemeval",
+            "--only",
+            "longmemeval-500",
+            "--cache",
+            str(tmp_path / "cache"),
+            "--json",
+            str(figures),
+        ]
     )
     printed = capsys.readouterr().out
 
     whole = {
         (figure["what"], figure["part"]): figure
         for figure in json.loads(figures.read_text())
-        if figure["part"] == "all"
+        if figure["part"] == "all" and figure["dataset"] == "LongMemEval-S"
     }
     assert code == 0
     assert "| what | questions | grep | BM25 | vectors | RRF | commonplace | goal |" in printed
     assert "recall_all@k" in printed
+    assert "## LongMemEval-S, 500 sessions" in printed
     assert whole["session recall_all@5", "all"]["questions"] == 2
     assert whole["session recall_all@5, without abstention", "all"]["questions"] == 1
     assert set(whole["session recall_all@5", "all"]["means"].values()) == {1.0}

@@ -202,22 +202,19 @@ class _Session:
         return {"added": added, "seconds": time.perf_counter() - start}
 
     def search(self, first: int, count: int, seconds: float, beside: bool = False) -> Answer:
-        """The first query is not counted: it reads what a process keeps in memory."""
+        """The first query is not counted: it reads what a process keeps in memory. What is beside comes before all."""
         queries = self._queries.some(first, count + 1)
-        self._peer.search(queries.pop())
+        baseline = [_timed(self._peer.baseline, query) for query in queries][1:] if beside else []
+        self._peer.search(queries.pop(0))
         deadline = time.perf_counter() + seconds
         times: list[float] = []
-        baseline: list[float] = []
-        hits = 0
         for query in queries:
-            if beside:
-                baseline.append(_timed(self._peer.baseline, query))
             start = time.perf_counter()
-            hits += self._peer.search(query)
+            self._peer.search(query)
             times.append(time.perf_counter() - start)
             if time.perf_counter() > deadline:
                 break
-        return {"times": times, "hits": hits / len(times), "baseline": baseline}
+        return {"times": times, "baseline": baseline}
 
     def found(self, first: int, count: int) -> Answer:
         return {"found": self._peer.found(self._texts.some(first, count))}

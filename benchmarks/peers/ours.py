@@ -16,6 +16,7 @@ from adapter import DIMENSIONS, Peer, Vectors, serve
 import commonplace
 from commonplace.checks import JSON
 from commonplace.embedding import Embedder, create_embedder
+from commonplace.engine.passage_vectors import as_it_reads
 from commonplace.entry import Draft
 from commonplace.store import Transaction
 
@@ -34,7 +35,7 @@ class Given:
 
     def __init__(self, vectors: Vectors, model: Embedder) -> None:
         self._vectors = vectors
-        self.identity = model.identity
+        self.identity = as_it_reads(model).identity
         self.calibration = model.calibration
 
     def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:

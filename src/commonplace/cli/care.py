@@ -141,7 +141,7 @@ def make_index(context: Context) -> int:
             except KeyboardInterrupt:
                 context.out.note("stopped; what is embedded stays, and the same command goes on from there")
                 raise
-            done = f"everything is embedded with {embedder.identity}"
+            done = f"everything is embedded with {book.stats().model}"
         stats = book.stats()
     if context.out.is_json:
         context.out.document({"model": stats.model, "vectors": stats.vectors, "passages": stats.chunks})
