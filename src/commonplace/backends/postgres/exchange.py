@@ -18,7 +18,8 @@ from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.incoming import Incoming
 from commonplace.backends.postgres.indexed import NamespaceRow
 from commonplace.backends.postgres.reading import Spot, tenant_of
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, dump, entry_of
+from commonplace.backends.replaying import Replay, columns_of
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, entry_of
 from commonplace.checks import Namespace, parse_namespace
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages
@@ -155,75 +156,19 @@ class _Writing:
         self.number = number
         self._incoming = incoming
         self._id = incoming.next_id()
-        self._newer: tuple[int, str | None, str] | None = None
+        self._replay = Replay(number)
         self._live: tuple[Any, ...] | None = None
-        self._splices = 0
-        self._live_splices: int | None = None
 
     def add(self, head: NamespaceHead, state: State) -> None:
-        entry = state.entry
-        latest = entry.commit if state.ended is None else max(entry.commit, state.ended.commit)
-        if latest > head.commit:
-            raise InvalidInput(f"a state of commit {latest} is newer than its namespace's last commit, {head.commit}")
-        is_json = not isinstance(entry.value, str)
-        value = dump(entry.value) if is_json else str(entry.value)
-        text = None if not is_json and entry.text == value else entry.text
-        if state.ended is None:
-            if self._newer is not None:
-                raise InvalidInput(f"entry {self.number} has a live state that is not its newest")
-            self._live = self._columns(state, text, value)
+        entry, ended = state.entry, state.ended
+        text, value = self._replay.take(head, state)
+        if ended is None:
+            self._live = columns_of(self._id, state, text, value)
             self._incoming.add_passages(replace(entry, id=self._id), passages(entry.text))
         else:
-            if self._newer is not None and entry.revision >= self._newer[0]:
-                raise InvalidInput(f"the revisions of entry {self.number} are not given newest first")
-            kept_text, kept_value = self._deltas(text, value)
-            columns = self._columns(state, None if kept_text is None else kept.pack(kept_text), kept.pack(kept_value))
-            ended = state.ended
-            self._incoming.add_former((*columns, ended.action, ended.commit, ended.at, ended.actor))
-        self._newer = entry.revision, text, value
+            packed = columns_of(self._id, state, None if text is None else kept.pack(text), kept.pack(value))
+            self._incoming.add_former((*packed, ended.action, ended.commit, ended.at, ended.actor))
 
     def finish(self) -> None:
-        """The live row knows how many splices lead away from it, so that the next update keeps chains short."""
         if self._live is not None:
-            splices = self._splices if self._live_splices is None else self._live_splices
-            self._incoming.add_live((*self._live, splices))
-
-    def _columns(self, state: State, text: Any, value: Any) -> tuple[Any, ...]:
-        entry = state.entry
-        return (
-            self._id,
-            entry.kind,
-            entry.key,
-            entry.identity,
-            not isinstance(entry.value, str),
-            dump(entry.attributes),
-            entry.revision,
-            entry.commit,
-            state.valid_from,
-            entry.created_at,
-            entry.updated_at,
-            entry.expires_at,
-            entry.actor,
-            entry.heading,
-            text,
-            value,
-            state.begun_by,
-        )
-
-    def _deltas(self, text: str | None, value: str) -> tuple[deltas.Stored | None, deltas.Stored]:
-        if self._newer is None:
-            return None if text is None else deltas.whole(text), deltas.whole(value)
-        _, newer_text, newer_value = self._newer
-        allowed = self._splices < deltas.MAX_DELTAS
-        kept_value = deltas.encode(value, newer_value, allow_splice=allowed)
-        kept_text: deltas.Stored | None = None
-        if text is not None:
-            whole = newer_text is None
-            kept_text = deltas.whole(text) if whole else deltas.encode(text, str(newer_text), allow_splice=allowed)
-        if deltas.is_splice(kept_value) or (kept_text is not None and deltas.is_splice(kept_text)):
-            self._splices += 1
-        elif deltas.is_whole(kept_value):
-            if self._live_splices is None:
-                self._live_splices = self._splices
-            self._splices = 0
-        return kept_text, kept_value
+            self._incoming.add_live((*self._live, self._replay.splices))

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import apsw
 
 from commonplace.backends import deltas
+from commonplace.backends.replaying import Replay, columns_of
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow
 from commonplace.backends.sqlite.indexed import EntryIndex
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, dump, entry_of
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, entry_of
 from commonplace.checks import Namespace
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages
@@ -141,77 +141,19 @@ class _Writing:
         self._group = group
         self._row = row
         self._id = group.next_id("entry")
-        self._newer: tuple[int, str | None, str] | None = None
+        self._replay = Replay(number)
         self._is_live = False
-        self._splices = 0
-        self._live_splices: int | None = None
 
     def add(self, head: NamespaceHead, state: State) -> None:
-        entry = state.entry
-        latest = entry.commit if state.ended is None else max(entry.commit, state.ended.commit)
-        if latest > head.commit:
-            raise InvalidInput(f"a state of commit {latest} is newer than its namespace's last commit, {head.commit}")
-        is_json = not isinstance(entry.value, str)
-        value = dump(entry.value) if is_json else str(entry.value)
-        text = None if not is_json and entry.text == value else entry.text
-        if state.ended is None:
-            if self._newer is not None:
-                raise InvalidInput(f"entry {self.number} has a live state that is not its newest")
+        entry, ended = state.entry, state.ended
+        columns = (*columns_of(self._id, state, *self._replay.take(head, state)), self._row.id)
+        if ended is None:
             self._is_live = True
-            self._connection.execute(_INSERT_LIVE, (*self._columns(state, text, value), 0))
+            self._connection.execute(_INSERT_LIVE, (*columns, 0))
             EntryIndex(self._connection, self._group, self._row).add(replace(entry, id=self._id), passages(entry.text))
         else:
-            if self._newer is not None and entry.revision >= self._newer[0]:
-                raise InvalidInput(f"the revisions of entry {self.number} are not given newest first")
-            ended = state.ended
-            kept_text, kept_value = self._deltas(text, value)
-            columns = self._columns(state, kept_text, kept_value)
             self._connection.execute(_INSERT_FORMER, (*columns, ended.action, ended.commit, ended.at, ended.actor))
-        self._newer = entry.revision, text, value
 
     def finish(self) -> None:
-        """Tell the live row how many splices lead away from it, so that the next update keeps chains short."""
-        splices = self._splices if self._live_splices is None else self._live_splices
-        if self._is_live and splices:
-            self._connection.execute("UPDATE entry SET deltas = ? WHERE id = ?", (splices, self._id))
-
-    def _columns(self, state: State, text: Any, value: Any) -> tuple[Any, ...]:
-        entry = state.entry
-        return (
-            self._id,
-            entry.kind,
-            entry.key,
-            entry.identity,
-            int(not isinstance(entry.value, str)),
-            dump(entry.attributes),
-            entry.revision,
-            entry.commit,
-            state.valid_from,
-            entry.created_at,
-            entry.updated_at,
-            entry.expires_at,
-            entry.actor,
-            entry.heading,
-            text,
-            value,
-            state.begun_by,
-            self._row.id,
-        )
-
-    def _deltas(self, text: str | None, value: str) -> tuple[deltas.Stored | None, deltas.Stored]:
-        if self._newer is None:
-            return None if text is None else deltas.whole(text), deltas.whole(value)
-        _, newer_text, newer_value = self._newer
-        allowed = self._splices < deltas.MAX_DELTAS
-        kept_value = deltas.encode(value, newer_value, allow_splice=allowed)
-        kept_text: deltas.Stored | None = None
-        if text is not None:
-            whole = newer_text is None
-            kept_text = deltas.whole(text) if whole else deltas.encode(text, str(newer_text), allow_splice=allowed)
-        if deltas.is_splice(kept_value) or (kept_text is not None and deltas.is_splice(kept_text)):
-            self._splices += 1
-        elif deltas.is_whole(kept_value):
-            if self._live_splices is None:
-                self._live_splices = self._splices
-            self._splices = 0
-        return kept_text, kept_value
+        if self._is_live and self._replay.splices:
+            self._connection.execute("UPDATE entry SET deltas = ? WHERE id = ?", (self._replay.splices, self._id))
