@@ -13,6 +13,8 @@ import pytest
 from conformance import HERE, StoreConformance, found_keys, get, put
 
 from commonplace.backends.sqlite import SQLiteStore
+from commonplace.backends.sqlite.connection import Connection, connect
+from commonplace.backends.sqlite.migrate import check_schema
 from commonplace.entry import Draft
 from commonplace.store import Scan, Store
 
@@ -45,6 +47,36 @@ def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) -> None:
     second = SQLiteStore(tmp_path / "book.db")
     assert get(second, "k") == entry
     second.close()
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+def test_a_book_that_another_makes_while_it_is_being_looked_at_is_not_taken_for_a_foreign_file(
+    moment: int, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "book.db")
+
+    class Interrupted:
+        """A connection where somebody else makes the book after one of its statements."""
+
+        def __init__(self, connection: Connection) -> None:
+            self.connection = connection
+            self.statements = 0
+
+        def execute(self, statements: str) -> Interrupted:
+            self.rows = self.connection.execute(statements).fetchall()
+            self.statements += 1
+            if self.statements == moment:
+                SQLiteStore(path).close()
+            return self
+
+        def fetchall(self) -> list[Any]:
+            return self.rows
+
+    looking = connect(path, busy_seconds=1, durability="full")
+    assert not check_schema(Interrupted(looking), path)  # type: ignore[arg-type]
+    SQLiteStore(path).close()
+    assert check_schema(looking, path)
+    looking.close()
 
 
 def test_two_stores_in_one_process_on_one_file_see_each_other_and_lose_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,12 @@ from importlib.resources import files
 from commonplace.backends.sqlite.connection import APPLICATION_ID, Connection
 from commonplace.errors import ConfigurationError
 
+# One statement sees one state of the file: between three, another process may have made the book.
+ONE_LOOK = (
+    "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
+    "FROM pragma_application_id, pragma_user_version"
+)
+
 
 @cache
 def migrations() -> tuple[tuple[int, str], ...]:
@@ -27,11 +33,10 @@ def schema_version(connection: Connection) -> int:
 
 def check_schema(connection: Connection, path: str) -> bool:
     """Whether the file is a book of this program's schema. A foreign or a newer file is refused."""
-    version = schema_version(connection)
+    application, version, tables = connection.execute(ONE_LOOK).fetchall()[0]
     newest = migrations()[-1][0]
-    application = connection.execute("PRAGMA application_id").fetchall()[0][0]
     if application != APPLICATION_ID:
-        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]:
+        if tables:
             raise ConfigurationError(
                 f"{path} is a SQLite database of another program, not a commonplace book; choose another file"
             )
@@ -41,7 +46,7 @@ def check_schema(connection: Connection, path: str) -> bool:
             f"{path} was written by a newer commonplace (schema {version}; this one knows up to {newest}); "
             "upgrade commonplace to open it"
         )
-    return version == newest
+    return bool(version == newest)
 
 
 def migrate(connection: Connection, path: str) -> None:
