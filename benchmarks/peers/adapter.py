@@ -104,8 +104,8 @@ class Peer(ABC):
     def settle(self) -> None:  # noqa: B027 (most peers have nothing to finish)
         """Finish what goes on behind the writes, so that the next searches are measured alone."""
 
-    def baseline(self, query: str) -> None:
-        """What a search is compared with, measured in turns with it."""
+    def baseline(self) -> Callable[[str], None]:
+        """What a search is compared with at the present size, measured in turns with it."""
         raise NotImplementedError
 
     def process_ids(self) -> list[int]:
@@ -204,7 +204,7 @@ class _Session:
     def search(self, first: int, count: int, seconds: float, beside: bool = False) -> Answer:
         """The first query is not counted: it reads what a process keeps in memory. What is beside comes before all."""
         queries = self._queries.some(first, count + 1)
-        baseline = [_timed(self._peer.baseline, query) for query in queries][1:] if beside else []
+        baseline = self._beside(queries)[1:] if beside else []
         self._peer.search(queries.pop(0))
         deadline = time.perf_counter() + seconds
         times: list[float] = []
@@ -215,6 +215,10 @@ class _Session:
             if time.perf_counter() > deadline:
                 break
         return {"times": times, "baseline": baseline}
+
+    def _beside(self, queries: Sequence[str]) -> list[float]:
+        baseline = self._peer.baseline()
+        return [_timed(baseline, query) for query in queries]
 
     def found(self, first: int, count: int) -> Answer:
         return {"found": self._peer.found(self._texts.some(first, count))}
