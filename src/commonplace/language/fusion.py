@@ -49,5 +49,6 @@ def fuse(
 def _best(scored: Iterable[tuple[int, float]]) -> dict[int, float]:
     best: dict[int, float] = {}
     for id, score in scored:
-        best[id] = max(min(1.0, max(0.0, score)), best.get(id, 0.0))
+        if score > best.setdefault(id, 0.0):
+            best[id] = min(1.0, score)
     return best

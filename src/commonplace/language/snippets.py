@@ -15,10 +15,8 @@ from commonplace.language.tokens import LONGEST_TERM, SPACELESS_SCRIPTS, index_t
 ELLIPSIS = "…"
 _LONGEST_CHARACTER = 32  # no cut is moved further than this to keep accents together
 
-_WORD = re.compile(r"\S+")
 _PLACE = rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+"
 _compiled = cache(re.compile)  # when first needed
-_AROUND_WORDS = ".,;:!?\"'()[]"
 _SENTENCE_START = re.compile(r"[.!?…] (?=\S)")
 
 
@@ -66,18 +64,32 @@ def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
     wanted = frozenset(weights)
     if not wanted:
         return
-    first_letters = {term[0] for term in wanted}
-    for place in (_WORD if passage.isascii() else _compiled(_PLACE)).finditer(passage):
-        start, end = place.span()
-        # A plain word keeps its first letter as a term: most words need no closer look.
-        plain = place[0].strip(_AROUND_WORDS)
-        if plain[1:].islower() and plain.isascii() and plain.isalpha() and plain[0].lower() not in first_letters:
-            continue
-        # One character more: in a script without spaces a pair may begin here and end in the next place.
-        word = passage[start : end + 1]
+    for start, end, word in _likely_words(passage, wanted) if passage.isascii() else _places(passage):
         terms = _remembered_terms(word) if end - start <= LONGEST_TERM else frozenset(index_terms(word))
         if not wanted.isdisjoint(terms):
             yield _Match(start, end, wanted & terms)
+
+
+def _likely_words(passage: str, wanted: frozenset[str]) -> Iterator[tuple[int, int, str]]:
+    """The words of a passage that need a closer look: a plain one keeps its first letter as a term."""
+    letters = {letter for term in wanted for letter in (term[0], term[0].upper())}
+    start = 0
+    for word in passage.split(" "):
+        if word[0] in letters or not ((word.islower() and word.isalpha()) or _is_plain(word)):
+            yield start, start + len(word), word
+        start += len(word) + 1
+
+
+def _is_plain(word: str) -> bool:
+    """Whether a word of ASCII is letters alone, of which only the first may be large, and a sign at most."""
+    return word[1:].islower() and word[:-1].isalpha() and not word[-1].isdigit()
+
+
+def _places(passage: str) -> Iterator[tuple[int, int, str]]:
+    """Words, and in scripts without spaces a few characters at a time with the next one: a pair may end in it."""
+    for place in _compiled(_PLACE).finditer(passage):
+        start, end = place.span()
+        yield start, end, passage[start : end + 1]
 
 
 @lru_cache(maxsize=1 << 15)
