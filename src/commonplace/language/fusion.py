@@ -37,13 +37,14 @@ def fuse(
     is presumed to mean what its words say: else any text with a vector, however far, would stand above it.
     """
     keywords, meanings = _best(keyword), _best(meaning)
-    fused = []
+    scored = []
     for id in keywords.keys() | meanings.keys():
-        by_words, by_meaning = keywords.get(id), meanings.get(id)
-        presumed = min(1.0, PRESUMED * (by_words or 0.0)) if by_meaning is None and presume else by_meaning
-        score = 1.0 - (1.0 - TRUST * (by_words or 0.0)) * (1.0 - TRUST * (presumed or 0.0))
-        fused.append(Fused(id, score, by_words, by_meaning))
-    return sorted(fused, key=lambda hit: (-hit.score, -hit.id))
+        by_words, by_meaning = keywords.get(id, 0.0), meanings.get(id)
+        if by_meaning is None:
+            by_meaning = min(1.0, PRESUMED * by_words) if presume else 0.0
+        scored.append((1.0 - (1.0 - TRUST * by_words) * (1.0 - TRUST * by_meaning), id))
+    scored.sort(reverse=True)
+    return [Fused(id, score, keywords.get(id), meanings.get(id)) for score, id in scored]
 
 
 def _best(scored: Iterable[tuple[int, float]]) -> dict[int, float]:

@@ -49,9 +49,12 @@ def _members(sent: bytes | None, kind: str) -> NDArray[Any]:
 
 
 class Ranking:
-    """Passages of a namespace with their shares."""
+    """Passages of a namespace with their shares, in the order of their numbers."""
 
     def __init__(self, chunks: Numbers, shares: Floats) -> None:
+        if (chunks[1:] < chunks[:-1]).any():
+            order = chunks.argsort(kind="stable")
+            chunks, shares = chunks[order], shares[order]
         self._chunks = chunks
         self._shares = shares
         self._kept = 0
@@ -84,8 +87,12 @@ class Ranking:
         """The shares of those among these passages that have any."""
         import numpy as np
 
-        chosen = np.isin(self._chunks, np.asarray(chunks, dtype=np.int64))
-        return dict(zip(self._chunks[chosen].tolist(), self._shares[chosen].tolist(), strict=True))
+        if not len(self._chunks):
+            return {}
+        wanted = np.asarray(chunks, dtype=np.int64)
+        places = np.minimum(self._chunks.searchsorted(wanted), len(self._chunks) - 1)
+        are_there = self._chunks[places] == wanted
+        return dict(zip(wanted[are_there].tolist(), self._shares[places[are_there]].tolist(), strict=True))
 
 
 def by_words(counts: Counts, terms: Iterable[tuple[float, Numbers]]) -> Ranking:
