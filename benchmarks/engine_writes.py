@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import commonplace
 from commonplace.backends.sqlite.connection import Connection, connect
-from commonplace.backends.sqlite.store import CHECKPOINT_PAGES
+from commonplace.backends.sqlite.store_base import CHECKPOINT_PAGES
 from commonplace.space.space import Space
 from engine_report import Report, database_bytes, milliseconds, quantile, timed
 from engine_texts import InstantEmbedder, Texts

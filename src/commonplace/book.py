@@ -84,7 +84,7 @@ def _open_store(
         return _open_postgres(url, busy_seconds, clock, pooling)
     from commonplace.backends.sqlite import SQLiteStore
     from commonplace.backends.sqlite.connection import MEMORY
-    from commonplace.backends.sqlite.store import system_time
+    from commonplace.backends.sqlite.store_base import system_time
 
     path = default_path() if url is None else url
     if url is None:

@@ -1,0 +1,154 @@
+"""What every part of the store on SQLite stands on: the file, its connections, and the writer."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, connect, translated
+from commonplace.backends.sqlite.group import Group, begin_group, flush_group
+from commonplace.backends.sqlite.locks import WriterQueue
+from commonplace.backends.sqlite.migrate import check_schema, migrate
+from commonplace.backends.sqlite.searching import VectorCache
+from commonplace.backends.sqlite.writer import Writer
+from commonplace.checks import Namespace
+from commonplace.errors import Unavailable
+from commonplace.store import Store
+
+CHECKPOINT_PAGES = 4_000
+
+
+def system_time() -> int:
+    return time.time_ns() // 1_000
+
+
+class OpenStore(Store):
+    """A store whose file is open: it reads by a connection of each thread, and writes by one for all."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        durability: Durability = "full",
+        busy_seconds: float = 10.0,
+        cache_bytes: int = 512_000_000,
+        clock: Callable[[], int] = system_time,
+    ) -> None:
+        self.path = str(path)
+        self._busy_seconds = busy_seconds
+        self._durability: Durability = durability
+        self._clock = clock
+        self._process = os.getpid()
+        self._is_closed = False
+        self._readers = threading.local()
+        self._connections: WeakSet[Connection] = WeakSet()  # a thread that ends takes its connection with it
+        self._connections_mutex = threading.Lock()
+        self._cache = VectorCache(cache_bytes)
+        self._queue: WriterQueue | None = None
+        self._memory_lock = threading.RLock()
+        if self.path == MEMORY:
+            self._writing = self._connect()
+            migrate(self._writing, self.path)
+            exclusive: Callable[[], Any] = lambda: self._memory_lock  # noqa: E731
+        else:
+            self._writing = self._open_file()
+            assert self._queue is not None
+            exclusive = self._queue.held
+        self._writer: Writer[Group] = Writer(
+            self._writing,
+            self.path,
+            exclusive,
+            lambda: begin_group(self._writing),
+            lambda group: flush_group(self._writing, group),
+        )
+
+    def _open_file(self) -> Connection:
+        """Open, and create or migrate where that is due, one process at a time."""
+        self._create_private()
+        connection = self._connect()
+        with translated(self.path):
+            self._queue = WriterQueue(self.path, self._busy_seconds)
+            try:
+                if not check_schema(connection, self.path) or self._journal_mode(connection) != "wal":
+                    with self._queue.held():
+                        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+                        migrate(connection, self.path)
+                connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
+            except BaseException:
+                connection.close()
+                self._queue.close()
+                raise
+        return connection
+
+    def _create_private(self) -> None:
+        """Memories are nobody else's business: a new file is readable by its owner only."""
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except OSError:
+            return  # it exists, or SQLite will say why it cannot
+
+    @staticmethod
+    def _journal_mode(connection: Connection) -> str:
+        return str(connection.execute("PRAGMA journal_mode").fetchall()[0][0])
+
+    def _connect(self) -> Connection:
+        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
+        with self._connections_mutex:
+            self._connections.add(connection)
+        return connection
+
+    # Connections
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise Unavailable(f"the book {self.path} is closed; open it again")
+        if os.getpid() != self._process:
+            raise Unavailable(f"the book {self.path} was opened before a fork; open it again in this process")
+
+    @contextmanager
+    def _reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
+        """This thread's reading connection; with `snapshot`, all statements see one state of the file."""
+        self._check_usable()
+        if self.path == MEMORY:
+            with self._memory_lock, translated(self.path):
+                yield self._writing
+            return
+        connection: Connection | None = getattr(self._readers, "connection", None)
+        if connection is None:
+            connection = self._readers.connection = self._connect()
+        with translated(self.path):
+            if not snapshot:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+
+    def _run(self, work: Callable[[Group], Any]) -> Any:
+        self._check_usable()
+        return self._writer.run(work)
+
+    def _namespace_id(self, connection: Connection, namespace: Namespace) -> int:
+        rows = connection.execute("SELECT id FROM namespace WHERE path = ?", ("/".join(namespace),)).fetchall()
+        return int(rows[0][0]) if rows else 0
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if os.getpid() != self._process:
+            return
+        with self._memory_lock, self._connections_mutex:
+            for connection in list(self._connections):
+                connection.close()
+            self._connections.clear()
+        if self._queue is not None:
+            self._queue.close()

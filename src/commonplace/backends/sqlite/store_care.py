@@ -1,0 +1,92 @@
+"""Care for the store on SQLite: erasing, copies, checks, and whole namespaces in and out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+
+from commonplace.backends.sqlite import maintenance
+from commonplace.backends.sqlite.connection import MEMORY, connect, translated
+from commonplace.backends.sqlite.group import Group
+from commonplace.backends.sqlite.store_base import OpenStore
+from commonplace.backends.sqlite.transaction import SQLiteTransaction
+from commonplace.checks import Namespace
+from commonplace.errors import Unavailable
+from commonplace.store import NamespaceHead, Progress, State
+
+
+class CareStore(OpenStore):
+    """What keeps a book well, and moves it."""
+
+    def purge(
+        self,
+        namespace: Namespace,
+        *,
+        kind: str | None = None,
+        key: str | None = None,
+        history_before: int | None = None,
+    ) -> int:
+        def job(group: Group) -> int:
+            transaction = SQLiteTransaction(self._writing, group, namespace, self._clock, None)
+            erased = maintenance.purge(self._writing, transaction, kind, key, history_before)
+            transaction.finish()
+            return erased
+
+        erased: int = self._run(job)
+        if erased and self.path != MEMORY:
+            self._truncate_log()
+        return erased
+
+    def _truncate_log(self) -> None:
+        """Move everything from the log into the file and cut the log; waits for readers, bounded."""
+        deadline = time.monotonic() + self._busy_seconds
+        assert self._queue is not None
+        with self._queue.held(), translated(self.path):
+            while True:
+                busy, _, _ = self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+                if not busy:
+                    return
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"the purge is done, but a long read keeps old pages in {self.path}-wal; "
+                        "close other programs on this book and purge again"
+                    )
+
+    def backup(self, target: Path, progress: Progress | None = None) -> None:
+        with self._reading(snapshot=True) as connection:
+            # Only a snapshot that has begun holds still: else every write of others makes the copy start again.
+            connection.execute("SELECT entry FROM counter").fetchall()
+            maintenance.backup(connection, target, progress)
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        with self._reading(snapshot=True) as connection:
+            return maintenance.verify(connection, progress)
+
+    def rebuild_keywords(self, progress: Progress | None = None) -> None:
+        from commonplace.backends.sqlite import rebuilding
+
+        self._run(lambda group: rebuilding.rebuild_keywords(self._writing, group, progress))
+
+    def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
+        from commonplace.backends.sqlite import exchange
+
+        self._check_usable()
+        if self.path == MEMORY:
+            with self._memory_lock, translated(self.path):
+                yield from exchange.export(self._writing, namespaces)
+            return
+        # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
+        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
+        try:
+            with translated(self.path):
+                connection.execute("BEGIN")
+                yield from exchange.export(connection, namespaces)
+        finally:
+            connection.close()
+
+    def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+        from commonplace.backends.sqlite import exchange
+
+        adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, read()))
+        return adopted

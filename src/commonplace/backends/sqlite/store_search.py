@@ -1,0 +1,132 @@
+"""Search in the store on SQLite: candidates by words and by meaning, the models, and storing their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from commonplace.backends.ranking import Counts, Page
+from commonplace.backends.sqlite import keywords, reading, searching, vectors
+from commonplace.backends.sqlite.group import Group
+from commonplace.backends.sqlite.store_base import OpenStore
+from commonplace.checks import Namespace
+from commonplace.entry import Entry
+from commonplace.filters import Filter
+from commonplace.store import Candidate, Indexing, Pending, TermCounts
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+MERGED_PAGES = 200
+"""Of the keyword index, in one step of upkeep: some milliseconds, so that no writer waits long."""
+
+
+class SearchStore(OpenStore):
+    """Searches, and the vectors behind them."""
+
+    @property
+    def vector_bytes(self) -> int:
+        """What the vectors in this process's memory take; `cache_bytes` bounds it."""
+        return self._cache.held_bytes
+
+    def search_text(
+        self,
+        namespace: Namespace,
+        terms: Mapping[str, float],
+        filter: Filter,
+        limit: int,
+        also: Sequence[int] = (),
+    ) -> list[Candidate]:
+        with self._reading(snapshot=True) as connection:
+            counts = connection.execute(
+                "SELECT id, chunk_count, term_total FROM namespace WHERE path = ?", ("/".join(namespace),)
+            ).fetchall()
+            if not counts:
+                return []
+            return searching.search_text(
+                connection, Counts(*counts[0]), terms, Page(filter, limit, self._clock(), also)
+            )
+
+    def search_vectors(
+        self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
+    ) -> list[Candidate]:
+        with self._reading(snapshot=True) as connection:
+            place = connection.execute(
+                "SELECT n.id, m.id, m.dimensions, n.chunks_ended FROM namespace AS n, model AS m"
+                " WHERE n.path = ? AND m.identity = ?",
+                ("/".join(namespace), model),
+            ).fetchall()
+            if not place:
+                return []
+            return self._cache.search(connection, place[0], query, Page(filter, limit, self._clock()))
+
+    def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
+        with self._reading(snapshot=True) as connection:
+            counts = connection.execute(
+                "SELECT id, chunk_count, term_total FROM namespace WHERE path = ?", ("/".join(namespace),)
+            ).fetchall()
+            if not counts:
+                return TermCounts(0, 0.0, {})
+            return keywords.term_counts(connection, Counts(*counts[0]), terms)
+
+    def passage_vectors(
+        self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int, int, NDArray[float32]]]:
+        with self._reading(snapshot=True) as connection:
+            return vectors.passage_vectors(connection, model, states)
+
+    def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
+        with self._reading(snapshot=True) as connection:
+            place = self._namespace_id(connection, namespace)
+            return reading.states_ended_after(connection, namespace, place, as_of, filter)
+
+    # Models and vectors
+
+    def models(self) -> tuple[str | None, str | None]:
+        with self._reading() as connection:
+            return vectors.models(connection)
+
+    def indexing(self, namespace: Namespace | None = None) -> Indexing:
+        with self._reading() as connection:
+            place = None if namespace is None else self._namespace_id(connection, namespace)
+            return vectors.indexing(connection, place)
+
+    def aim(self, model: str, dimensions: int) -> None:
+        self._run(lambda group: vectors.aim(self._writing, model, dimensions))
+        self._drop_retired()
+
+    def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
+        with self._reading() as connection:
+            if not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
+                return []
+        claimed: list[Pending] = self._run(
+            lambda group: vectors.claim(self._writing, limit, lease_seconds, self._clock(), even_leased=even_leased)
+        )
+        return claimed
+
+    def pending(
+        self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
+    ) -> list[Pending]:
+        with self._reading(snapshot=True) as connection:
+            return vectors.pending(connection, self._namespace_id(connection, namespace), limit, among)
+
+    def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
+        self._run(lambda group: vectors.index(self._writing, group, model, embedded))
+        self._drop_retired()
+
+    def tidy(self) -> bool:
+        def merge(group: Group) -> bool:
+            before = self._writing.total_changes()
+            self._writing.execute("INSERT INTO keywords (keywords, rank) VALUES ('merge', ?)", (MERGED_PAGES,))
+            return self._writing.total_changes() - before >= 2  # FTS5's sign that it had something to merge
+
+        found: bool = self._run(merge)
+        return found
+
+    def _drop_retired(self) -> None:
+        with self._reading() as connection:
+            if not connection.execute("SELECT 1 FROM model WHERE role = 'retired'").fetchall():
+                return
+        while self._run(lambda group: vectors.drop_retired(self._writing)):
+            continue
