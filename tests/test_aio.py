@@ -24,7 +24,7 @@ MIRRORS = [
 
 
 def public_names(cls: type) -> set[str]:
-    return {name for name in vars(cls) if not name.startswith("_")}
+    return {name for name in dir(cls) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize(("plain", "awaited", "inner"), MIRRORS, ids=lambda value: getattr(value, "__name__", ""))

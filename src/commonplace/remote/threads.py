@@ -20,8 +20,9 @@ from commonplace.space.handle import Handle
 from commonplace.space.messages import Message, MessagePage
 from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest
 from commonplace.space.recall import Recall, RecallRequest, RecallScope
+from commonplace.space.thread_messages import UNSET
 from commonplace.space.thread_search import ThreadSearchResult
-from commonplace.space.threads import _UNSET, ThreadPage, Threads
+from commonplace.space.threads import ThreadPage, Threads
 from commonplace.space.timeline import MAX_PAGE
 from commonplace.space.tokens import CountTokens, estimate_tokens
 from commonplace.store import Page, Scan
@@ -94,8 +95,8 @@ class RemoteThreads(Threads):
         self,
         id: str,
         *,
-        title: str | None = _UNSET,
-        metadata: Mapping[str, JSON] = _UNSET,
+        title: str | None = UNSET,
+        metadata: Mapping[str, JSON] = UNSET,
         resource: str | None = None,
     ) -> Thread:
         body = _given(title=title, metadata=_json("metadata", metadata))
@@ -225,8 +226,8 @@ class RemoteThreads(Threads):
         self,
         id: str,
         *,
-        content: JSON = _UNSET,
-        metadata: Mapping[str, JSON] = _UNSET,
+        content: JSON = UNSET,
+        metadata: Mapping[str, JSON] = UNSET,
         resource: str | None = None,
     ) -> Message:
         body = _given(content=_json("message", content), metadata=_json("metadata", metadata))
@@ -366,11 +367,11 @@ def _read_messages(form: Mapping[str, Any]) -> tuple[Message, ...]:
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not _UNSET}
+    return {name: value for name, value in fields.items() if value is not UNSET}
 
 
 def _json(name: str, value: Any) -> Any:
-    return value if value is _UNSET else check_json(name, value)
+    return value if value is UNSET else check_json(name, value)
 
 
 def _messages(messages: object, verbatim: bool) -> object:

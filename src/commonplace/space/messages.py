@@ -260,3 +260,12 @@ def _created_at(name: str, time: datetime | str | None) -> int | None:
     if found is not None and not 0 <= found < _LATEST:
         raise InvalidInput(f"{name}: createdAt must be between the years 1970 and 5138, not {time!s}")
     return found
+
+
+def check_ids(ids: Sequence[str]) -> dict[str, None]:
+    """Message ids, each once and in order."""
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
+        raise InvalidInput("ids must be a list of message ids")
+    if len(ids) > MAX_MESSAGES:
+        raise TooLarge(f"there are {len(ids):,} ids; one call takes at most {MAX_MESSAGES:,}")
+    return dict.fromkeys(check_id("message id", id) for id in ids)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
-from commonplace.checks import JSON, check_text
-from commonplace.engine.search import Searcher
+from commonplace.checks import JSON
 from commonplace.entry import Entry
-from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
+from commonplace.errors import AlreadyExists
 from commonplace.filters import Filter, parse_conditions
-from commonplace.limits import Limits
 from commonplace.space import timeline
 from commonplace.space.cloning import Cut, NewThread, clone_thread, transfer_thread
 from commonplace.space.context import Budget, Context, build_context, system_text
@@ -26,36 +24,23 @@ from commonplace.space.conversation import (
     Thread,
     check_count,
     check_id,
-    check_object,
-    check_owner,
     check_size,
     check_title,
     find_thread,
     thread_draft,
     thread_of,
 )
-from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE, THREAD, WORKING
-from commonplace.space.messages import (
-    MAX_MESSAGES,
-    Message,
-    MessagePage,
-    Numbering,
-    incoming,
-    message_draft,
-    message_of,
-    thread_prefix,
-)
+from commonplace.space.messages import MAX_MESSAGES, check_ids, thread_prefix
 from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
 from commonplace.space.recall import Recall, RecallRequest, RecallScope, recall
+from commonplace.space.thread_messages import UNSET, ThreadMessages
 from commonplace.space.thread_search import ThreadSearchRequest, ThreadSearchResult, search_threads
 from commonplace.space.times import microseconds
 from commonplace.space.titles import has_own_title
 from commonplace.space.tokens import CountTokens, estimate_tokens
 from commonplace.space.working import WorkingMemories, thread_key
-from commonplace.store import Page, Scan, Transaction
-
-_UNSET: Any = object()
+from commonplace.store import Scan, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +50,8 @@ class ThreadPage:
     """Where the next page begins, or None at the end."""
 
 
-class Threads:
+class Threads(ThreadMessages):
     """The conversations of one namespace."""
-
-    def __init__(self, handle: Handle, searcher: Searcher, limits: Limits) -> None:
-        self._handle = handle
-        self._searcher = searcher
-        self._limits = limits
 
     @cached_property
     def working(self) -> WorkingMemories:
@@ -114,7 +94,7 @@ class Threads:
             order="updated",
             descending=True,
             limit=check_count("limit", limit, 1, timeline.MAX_PAGE),
-            after=_check_cursor(cursor),
+            after=timeline.check_cursor(cursor),
         )
         page = self._handle.store.scan(self._handle.namespace, scan)
         return ThreadPage(tuple(map(self._thread, page.entries)), page.cursor)
@@ -141,20 +121,20 @@ class Threads:
         self,
         id: str,
         *,
-        title: str | None = _UNSET,
-        metadata: Mapping[str, JSON] = _UNSET,
+        title: str | None = UNSET,
+        metadata: Mapping[str, JSON] = UNSET,
         resource: str | None = None,
     ) -> Thread:
         """Change the title, or fields of the metadata: null removes one, those not named stay."""
-        new_title = title if title is _UNSET else check_title(title)
-        fields = {} if metadata is _UNSET else self._check_metadata(metadata)
+        new_title = title if title is UNSET else check_title(title)
+        fields = {} if metadata is UNSET else self._check_metadata(metadata)
 
         def work(transaction: Transaction) -> Entry:
             entry = find_thread(transaction.get, id, resource)
             old = thread_of(entry)
             both = {name: field for name, field in {**old.metadata, **fields}.items() if field is not None}
             check_size("metadata", both, self._limits.message_bytes)
-            draft = thread_draft(id, old.resource_id, old.title if new_title is _UNSET else new_title, both)
+            draft = thread_draft(id, old.resource_id, old.title if new_title is UNSET else new_title, both)
             return entry if draft.attributes == entry.attributes else transaction.put(draft)
 
         return self._thread(self._handle.write(work)[0])
@@ -216,7 +196,7 @@ class Threads:
             None if upto_message is None else check_id("message id", upto_message),
             microseconds("upto", upto),
             microseconds("after", after),
-            None if only is None else frozenset(_check_ids(only)),
+            None if only is None else frozenset(check_ids(only)),
             None if last is None else check_count("last", last, 0, MAX_MESSAGES),
         )
 
@@ -240,172 +220,7 @@ class Threads:
 
         return self._thread(self._handle.write(work)[0])
 
-    # Messages
-
-    def add(
-        self,
-        thread_id: str,
-        messages: Sequence[Mapping[str, object]],
-        *,
-        resource: str | None = None,
-        verbatim: bool = False,
-    ) -> tuple[Message, ...]:
-        """Save messages, all or none, in their order; those that are there already stay as they are.
-
-        A message without an id gets one, and without `createdAt` the commit's time. System messages are left out.
-        With `verbatim` any objects are kept to the letter, each as a new message: ids in them are theirs, not ours.
-        """
-        arrived = incoming(messages, check_id("thread id", thread_id), self._limits, verbatim=verbatim)
-        if self._handle.rules.screen is not None:  # before it is compared with what is there already
-            arrived = [replace(one, draft=self._handle.rules.screened(one.draft)) for one in arrived]
-
-        def work(transaction: Transaction) -> tuple[Entry, ...]:
-            owner = cast(str, find_thread(transaction.get, thread_id, resource).attributes["resourceId"])
-            numbering = Numbering(transaction, thread_id)
-            saved: dict[str, Entry] = {}
-            is_new = False
-            for message in arrived:
-                message.check_owner(owner)
-                known = transaction.find(MESSAGE, message.id) if message.is_named else None
-                if known is not None:
-                    message.check_same(known, thread_id)
-                    saved.setdefault(message.id, known)
-                    continue
-                at = transaction.time if message.created_at is None else message.created_at
-                draft = message.placed(numbering.key(at), at, owner)
-                saved[message.id] = transaction.put(draft, is_fresh=numbering.is_fresh(at))
-                is_new = True
-            if is_new:
-                transaction.touch(THREAD, thread_id)
-            return tuple(saved.values())
-
-        return tuple(map(message_of, self._handle.write(work)[0]))
-
-    def messages(
-        self,
-        thread_id: str,
-        *,
-        resource: str | None = None,
-        last: int | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-        after: datetime | str | None = None,
-        before: datetime | str | None = None,
-    ) -> MessagePage:
-        """A thread's messages, oldest first: a page of them, or the `last` so many.
-
-        `after` (inclusive) and `before` narrow by time.
-        """
-        narrowed = timeline.messages_filter(
-            check_id("thread id", thread_id), after=microseconds("after", after), before=microseconds("before", before)
-        )
-        if last is None:
-            size = check_count("limit", limit, 1, timeline.MAX_PAGE)
-            page = timeline.page(self._handle, narrowed, size, _check_cursor(cursor))
-        elif cursor is None:
-            count = check_count("last", last, 0, timeline.MAX_PAGE)
-            page = Page(timeline.last(self._handle, narrowed, count), None)
-        else:
-            raise InvalidInput("the last messages have no cursor; give `last`, or `limit` and `cursor`")
-        if page.entries:  # a message says whose it is, so the thread need not be read for that
-            check_owner(thread_id, cast(str, page.entries[0].attributes["resourceId"]), resource)
-        else:
-            find_thread(self._handle.get, thread_id, resource)
-        return MessagePage(tuple(map(message_of, page.entries)), page.cursor)
-
-    def page_of_messages(
-        self,
-        thread_id: str,
-        page: int = 0,
-        *,
-        resource: str | None = None,
-        per_page: int = 40,
-        order_by: OrderBy = "createdAt",
-        direction: Direction = "ASC",
-        after: datetime | str | None = None,
-        before: datetime | str | None = None,
-    ) -> NumberedPage[Message]:
-        """A thread's messages by page number from 0, with a total; `after` (inclusive) and `before` narrow by time."""
-        request = PageRequest(page, per_page, order_by, direction)
-        find_thread(self._handle.get, thread_id, resource)
-        narrowed = timeline.messages_filter(
-            thread_id, after=microseconds("after", after), before=microseconds("before", before)
-        )
-        # Keys are in the order of time, and tell apart what was said in the same moment.
-        return numbered_page(self._handle, narrowed, request, message_of, created="key")
-
-    def around(
-        self, message_id: str, *, before: int = 1, after: int = 1, resource: str | None = None
-    ) -> tuple[Message, ...]:
-        """A message with so many of its thread before and after it, oldest first."""
-        check_count("before", before, 0, timeline.MAX_PAGE)
-        check_count("after", after, 0, timeline.MAX_PAGE)
-        entry = self._message(message_id, resource)
-        return tuple(map(message_of, timeline.around(self._handle, entry, before, after)))
-
-    def get_message(self, id: str, *, resource: str | None = None) -> Message:
-        return message_of(self._message(id, resource))
-
-    def update_message(
-        self,
-        id: str,
-        *,
-        content: JSON = _UNSET,
-        metadata: Mapping[str, JSON] = _UNSET,
-        resource: str | None = None,
-    ) -> Message:
-        """Replace a message's content, or change fields of its metadata: null removes one. Its place stays."""
-        fields = {} if metadata is _UNSET else self._check_metadata(metadata)
-
-        def work(transaction: Transaction) -> Entry:
-            entry = _found(transaction.find(MESSAGE, check_id("message id", id)), id, resource)
-            old = message_of(entry)
-            value = dict(cast(Mapping[str, JSON], entry.value))
-            if content is not _UNSET:
-                value["content"] = content
-            if fields:
-                present = value.get("metadata")
-                both = {**(present if isinstance(present, Mapping) else {}), **fields}
-                value["metadata"] = {name: field for name, field in both.items() if field is not None}
-            checked = check_object("message", value, self._limits.message_bytes)
-            draft = message_draft(
-                "message",
-                entry.key,
-                checked,
-                thread_id=old.thread_id,
-                resource=old.resource_id,
-                identity=id,
-            )
-            if draft.value == entry.value:
-                return entry
-            transaction.touch(THREAD, old.thread_id)
-            return transaction.put(draft)
-
-        return message_of(self._handle.write(work)[0])
-
-    def clear(self, id: str, *, resource: str | None = None) -> int | None:
-        """Delete all messages of a thread, which stays; the one commit, or None where there was none of them."""
-
-        def work(transaction: Transaction) -> None:
-            find_thread(transaction.get, id, resource)
-            if transaction.delete_range(MESSAGE, thread_prefix(id)):
-                transaction.touch(THREAD, id)
-
-        return self._handle.write(work, "delete")[1]
-
-    def delete_messages(self, ids: Sequence[str], *, resource: str | None = None) -> int | None:
-        """Delete those of these messages that there are; the one commit, or None where there was none of them."""
-        wanted = _check_ids(ids)
-
-        def work(transaction: Transaction) -> None:
-            for id in wanted:
-                entry = transaction.find(MESSAGE, id)
-                if entry is not None:
-                    _found(entry, id, resource)
-                    transaction.delete(MESSAGE, entry.key)
-                    transaction.touch(THREAD, message_of(entry).thread_id)
-
-        return self._handle.write(work, "delete")[1]
+    # What is remembered of them
 
     def recall(
         self,
@@ -466,31 +281,3 @@ class Threads:
 
     def _thread(self, entry: Entry) -> Thread:
         return thread_of(entry).bound_to(self.context)
-
-    def _message(self, id: str, resource: str | None) -> Entry:
-        found = self._handle.store.find(self._handle.namespace, MESSAGE, check_id("message id", id))
-        return _found(found, id, resource)
-
-    def _check_metadata(self, metadata: Mapping[str, JSON]) -> dict[str, JSON]:
-        return check_object("metadata", metadata, self._limits.message_bytes)
-
-
-def _found(entry: Entry | None, id: str, resource: str | None) -> Entry:
-    if entry is None:
-        raise NotFound(f"No message found with id {id}")
-    message = message_of(entry)
-    check_owner(message.thread_id, message.resource_id, resource)
-    return entry
-
-
-def _check_cursor(cursor: str | None) -> str | None:
-    return None if cursor is None else check_text("cursor", cursor, max_bytes=10_000)
-
-
-def _check_ids(ids: Sequence[str]) -> dict[str, None]:
-    """Message ids, each once and in order."""
-    if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
-        raise InvalidInput("ids must be a list of message ids")
-    if len(ids) > MAX_MESSAGES:
-        raise TooLarge(f"there are {len(ids):,} ids; one call takes at most {MAX_MESSAGES:,}")
-    return dict.fromkeys(check_id("message id", id) for id in ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from commonplace.checks import check_text
 from commonplace.entry import Entry
 from commonplace.filters import Filter
 from commonplace.space.handle import Handle
@@ -13,6 +14,10 @@ from commonplace.space.messages import thread_of_key, thread_prefix
 from commonplace.store import Page, Scan, Transaction
 
 MAX_PAGE = 1_000
+
+
+def check_cursor(cursor: str | None) -> str | None:
+    return None if cursor is None else check_text("cursor", cursor, max_bytes=10_000)
 
 
 def messages_filter(thread_id: str, *, after: int | None = None, before: int | None = None) -> Filter:
