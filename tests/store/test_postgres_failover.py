@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from conformance import HERE, found_keys, put
+from store_calls import HERE, found_keys, put
 
 from commonplace.backends.postgres import PostgresStore
 from commonplace.entry import Draft

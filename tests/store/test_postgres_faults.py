@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from conformance import HERE, get, pages, put
+from store_calls import HERE, get, pages, put
 
 import commonplace
 from commonplace.backends.postgres import PostgresStore

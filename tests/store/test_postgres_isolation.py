@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from conformance import unit
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+from store_calls import unit
 
 from commonplace.backends.postgres import PostgresStore
 from commonplace.backends.postgres.connection import Session

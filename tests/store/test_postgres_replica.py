@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from conformance import HERE, found_keys, put, unit
+from store_calls import HERE, found_keys, put, unit
 
 from commonplace.backends.postgres import PostgresStore
 from commonplace.filters import Filter

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import HERE, StoreConformance, found_keys, get, put
+from conformance import StoreConformance
+from store_calls import HERE, found_keys, get, put
 
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite.connection import Connection, connect

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance import HERE, delete, put
 from numpy.typing import NDArray
+from store_calls import HERE, delete, put
 
 from commonplace.backends.sqlite import SQLiteStore, matrix
 from commonplace.checks import Namespace

@@ -1,0 +1,144 @@
+"""What every backend must do for its operators: counts, purges, backups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store_calls import HERE, NOWHERE, THERE, delete, found_keys, get, move, put
+
+from commonplace.checks import Namespace
+from commonplace.errors import InvalidInput
+from commonplace.store import NamespaceStats, Scan, Store
+
+
+class CareConformance:
+    """Counting, erasing and copying."""
+
+    def open_copy(self, path: Path) -> Store:
+        raise NotImplementedError
+
+    # Care
+
+    def test_stats_count_what_is_there(self, store: Store, clock: Any) -> None:
+        put(store, "a", "one")
+        put(store, "a", "two")
+        put(store, "b", kind="record")
+        put(store, "c", namespace=THERE)
+        delete(store, "c", namespace=THERE)
+        stats = store.stats()
+        assert (stats.namespaces, stats.entries, stats.former_states) == (2, {"file": 1, "record": 1}, 2)
+        assert (stats.chunks, stats.vectors, stats.pending, stats.model) == (2, 0, 2, None)
+        assert stats.bytes > 0
+        assert store.namespace_stats(HERE) == NamespaceStats(
+            HERE, {"file": 1, "record": 1}, commit=3, updated_at=clock.now + 2, chunks=2, pending=2, former_states=1
+        )
+        assert store.namespace_stats(NOWHERE) == NamespaceStats(NOWHERE, {}, 0, 0, 0, 0, 0)
+
+    def test_namespaces_are_listed_below_a_prefix_that_ends_at_a_label(self, store: Store) -> None:
+        names: list[Namespace] = [("user",), ("user", "u1"), ("user", "u1", "x"), ("user", "u10"), ("users",), ("ü",)]
+        for name in names:
+            put(store, "k", namespace=name)
+        assert store.namespaces() == names
+        assert store.namespaces(("user",)) == names[:4]
+        assert store.namespaces(("user", "u1")) == names[1:3]
+        assert store.namespaces(("use",)) == []
+        assert store.namespaces(limit=2) == names[:2]
+        assert store.namespaces(after=names[1], limit=2) == names[2:4]
+
+    def test_purge_of_an_entry_erases_it_and_its_history_only(self, store: Store) -> None:
+        put(store, "a", "one secret")
+        put(store, "a", "two secrets")
+        put(store, "b", "kept secret")
+        put(store, "a", "other kind", kind="record")
+        assert store.purge(HERE, kind="file", key="a") == 2
+        assert get(store, "a") is None
+        assert store.history(HERE, "file", "a") == []
+        assert store.state(HERE, "file", "a", 1) is None
+        assert found_keys(store, "secret") == ["b"]
+        assert store.get(HERE, "record", ["a"]) != [None]
+        assert store.purge(HERE, kind="file", key="a") == 0
+        assert store.verify() == []
+
+    @pytest.mark.promise("engine-purge")
+    def test_purge_of_a_moved_entry_erases_its_history_under_former_names(self, store: Store, clock: Any) -> None:
+        put(store, "first", "the secret")
+        then = clock.now
+        clock.advance()
+        move(store, "first", "second")
+        put(store, "second", "no more")
+        move(store, "second", "third")
+        store.purge(HERE, kind="file", key="third")
+        for key in ("first", "second", "third"):
+            assert store.history(HERE, "file", key) == []
+        assert get(store, "first", as_of=then) is None
+        assert store.verify() == []
+
+    def test_purge_of_a_former_name_leaves_the_entry_that_moved_away_from_it(self, store: Store) -> None:
+        put(store, "old", "text")
+        put(store, "old", "text, edited")
+        moved = move(store, "old", "new")
+        assert store.purge(HERE, kind="file", key="old") == 2
+        assert get(store, "new") == moved
+        assert store.history(HERE, "file", "old") == []
+        assert [line.action for line in store.history(HERE, "file", "new")] == ["moved_here"]
+
+    def test_purge_of_old_history_keeps_what_was_valid_since(self, store: Store, clock: Any) -> None:
+        text = "line\n" * 100
+        states = []
+        for number in range(60):
+            clock.advance()
+            text = text[: number * 3] + f"<{number}>" + text[number * 3 :] + ("tail\n" if number % 2 else "")
+            states.append(put(store, "a", text))
+        clock.advance()
+        delete(store, "a")
+        cut = states[40].updated_at
+        assert store.purge(HERE, history_before=cut) == 39
+        assert [store.state(HERE, "file", "a", number) for number in (1, 39)] == [None, None]
+        for state in states[39:]:
+            assert store.state(HERE, "file", "a", state.revision) == state
+            assert get(store, "a", as_of=state.updated_at) == state
+        assert store.purge(HERE, history_before=cut) == 0
+        assert put(store, "a").revision == 62
+        assert store.verify() == []
+
+    def test_purge_of_a_namespace_leaves_the_others(self, store: Store) -> None:
+        put(store, "a", "one")
+        put(store, "a", "two")
+        put(store, "b", kind="record")
+        put(store, "a", "kept", namespace=THERE)
+        assert store.purge(HERE) == 3
+        assert store.scan(HERE, Scan()).entries == ()
+        assert store.namespace_stats(HERE).former_states == 0
+        assert [entry.value for entry in store.scan(THERE, Scan()).entries] == ["kept"]
+        assert store.verify() == []
+        put(store, "a", "new life")
+        assert found_keys(store, "life") == ["a"]
+
+    def test_a_backup_holds_everything_and_is_a_store_of_its_own(self, store: Store, tmp_path: Path) -> None:
+        for number in range(50):
+            put(store, f"k{number}", f"words {number}")
+        put(store, "k1", "changed")
+        delete(store, "k2")
+        progress: list[int] = []
+        target = tmp_path / "copies" / "copy.db"
+        with pytest.raises(InvalidInput, match="folder"):
+            store.backup(target)
+        target.parent.mkdir()
+        store.backup(target, lambda done, total, word: progress.append(done))
+        with pytest.raises(InvalidInput, match="exists"):
+            store.backup(target)
+        put(store, "later", "not in the copy")
+        copy = self.open_copy(target)
+        try:
+            assert copy.verify() == []
+            expected = [entry for entry in store.scan(HERE, Scan()).entries if entry.key != "later"]
+            assert list(copy.scan(HERE, Scan()).entries) == expected
+            assert copy.history(HERE, "file", "k1") == store.history(HERE, "file", "k1")
+            put(copy, "own", "life")
+        finally:
+            copy.close()
+        assert get(store, "own") is None
+        assert progress
+        assert [path.name for path in target.parent.iterdir() if "unfinished" in path.name] == []

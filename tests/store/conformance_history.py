@@ -1,0 +1,205 @@
+"""What every backend must do about time: former states, the feed, expiry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_calls import HERE, NOWHERE, SECOND, THERE, delete, found_keys, get, move, pages, put
+
+from commonplace.entry import Change, Draft, Entry, Revision
+from commonplace.errors import Conflict, InvalidInput, NotFound
+from commonplace.filters import Filter
+from commonplace.store import Scan, Store, Transaction
+
+
+class HistoryConformance:
+    """What was, and when it ended."""
+
+    # History
+
+    @pytest.mark.promise("engine-history")
+    def test_history_tells_every_state_and_every_loss(self, store: Store, clock: Any) -> None:
+        times = []
+
+        def at(call: Any, *arguments: Any, **options: Any) -> None:
+            times.append(clock.advance())
+            call(store, *arguments, **options)
+
+        at(put, "a", "one", actor="alice")
+        at(put, "a", "two", actor="bob")
+        at(delete, "a")
+        at(put, "a", "three", expires_at=clock.now + 2 * SECOND)
+        clock.advance(5)
+        at(put, "b", "four", actor="carol")
+        at(move, "b", "a")
+        assert store.history(HERE, "file", "a") == [
+            Revision(1, "created", 1, times[0], "alice"),
+            Revision(2, "updated", 2, times[1], "bob"),
+            Revision(3, "deleted", 3, times[2], None),
+            Revision(4, "created", 4, times[3], None),
+            Revision(5, "expired", 5, times[3] + SECOND, None),
+            Revision(6, "moved_here", 6, times[5], None),
+        ]
+        assert store.history(HERE, "file", "b") == [
+            Revision(1, "created", 5, times[4], "carol"),
+            Revision(2, "moved_away", 6, times[5], None),
+        ]
+        assert store.history(HERE, "file", "never") == []
+        assert store.history(THERE, "file", "a") == []
+
+    def test_every_former_state_can_be_read_as_it_was(self, store: Store) -> None:
+        text = "Tag 1: größe ✓ 日本\n" * 30
+        values: list[Any] = ["", text]
+        for number in range(80):  # long chains of appends, edits and replacements
+            last = values[-1] if isinstance(values[-1], str) else text
+            values.append(last + f"appended {number}\n")
+            values.append(last[: number * 7] + f"edit {number}" + last[number * 7 + 5 :])
+            if number % 9 == 0:
+                values.append({"json": number, "list": [last[:50]]})
+        states = [put(store, "k", value, text=None if number % 5 else f"text {number}") for number, value in
+                  enumerate(values)]  # fmt: skip
+        for state in states:
+            assert store.state(HERE, "file", "k", state.revision) == state
+        assert store.state(HERE, "file", "k", len(states) + 1) is None
+        assert store.state(HERE, "file", "other", 1) is None
+        delete(store, "k")
+        for state in states:
+            assert store.state(HERE, "file", "k", state.revision) == state
+        assert store.state(HERE, "file", "k", len(states) + 1) is None
+
+    def test_begun_and_ended_tell_what_a_commit_did(self, store: Store) -> None:
+        one = put(store, "a", "one")
+        kept = put(store, "kept")
+
+        def work(transaction: Transaction) -> tuple[Entry, Entry]:
+            return transaction.put(Draft("file", "a", "two")), transaction.put(Draft("file", "b", "new"))
+
+        (two, new), commit = store.write(HERE, work)
+        moved = move(store, "b", "c")
+
+        def look(transaction: Transaction) -> list[list[Entry]]:
+            assert commit is not None
+            return [transaction.begun(1), transaction.begun(commit), transaction.ended(commit),
+                    transaction.begun(moved.commit), transaction.ended(moved.commit),
+                    transaction.begun(99)]  # fmt: skip
+
+        begun_1, begun, ended, begun_by_move, ended_by_move, nothing = store.write(HERE, look)[0]
+        assert begun_1 == ended == [one]
+        assert sorted(begun, key=lambda entry: entry.key) == [two, new]
+        assert (begun_by_move, ended_by_move, nothing) == ([moved], [new], [])
+        assert get(store, "kept") == kept
+
+    # The feed
+
+    @pytest.mark.promise("engine-feed")
+    def test_the_feed_tells_every_change_in_commit_order(self, store: Store, clock: Any) -> None:
+        first = clock.now
+        put(store, "b", actor="alice")
+        put(store, "a", kind="record")
+        put(store, "b")
+        move(store, "b", "c")
+        delete(store, "c")
+        put(store, "x", namespace=THERE)
+        assert store.changes(HERE) == [
+            Change(1, first, "created", "file", "b", 1, "alice"),
+            Change(2, first + 1, "created", "record", "a", 1, None),
+            Change(3, first + 2, "updated", "file", "b", 2, None),
+            Change(4, first + 3, "moved_away", "file", "b", 3, None),
+            Change(4, first + 3, "moved_here", "file", "c", 3, None),
+            Change(5, first + 4, "deleted", "file", "c", 4, None),
+        ]
+        assert [change.commit for change in store.changes(HERE, after=3)] == [4, 4, 5]
+        assert store.changes(HERE, after=5) == []
+        assert store.changes(NOWHERE) == []
+
+    def test_the_feed_gives_whole_commits_only_however_small_the_page(self, store: Store) -> None:
+        for size in (1, 3, 25, 2):
+            store.write(
+                HERE,
+                lambda transaction, size=size: [
+                    transaction.put(Draft("file", f"{size}-{number}", "x")) for number in range(size)
+                ],
+            )
+        everything = store.changes(HERE)
+        for limit in (1, 2, 3, 4, 10, 31):
+            seen: list[Change] = []
+            while part := store.changes(HERE, after=seen[-1].commit if seen else 0, limit=limit):
+                seen += part
+            assert seen == everything
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    def test_a_feed_limit_below_one_is_refused(self, store: Store, limit: int) -> None:
+        put(store, "a")
+        with pytest.raises(InvalidInput, match="limit"):
+            store.changes(HERE, limit=limit)
+
+    @pytest.mark.promise("engine-expiry")
+    def test_expiry_enters_the_feed_with_its_own_time(self, store: Store, clock: Any) -> None:
+        put(store, "a", expires_at=clock.now + SECOND)
+        put(store, "b")
+        assert len(store.changes(HERE)) == 2
+        expired_at = clock.now + SECOND
+        clock.advance(3600)
+        assert store.changes(HERE, after=2) == [Change(3, expired_at, "expired", "file", "a", 2, None)]
+
+    @pytest.mark.promise("engine-feed-resync")
+    def test_a_cursor_from_before_a_purge_is_told_to_resync(self, store: Store, clock: Any) -> None:
+        put(store, "a", "one")
+        put(store, "a", "two")
+        put(store, "b")
+        assert store.purge(HERE, kind="file", key="a") == 2
+        commit = store.namespace_stats(HERE).commit
+        with pytest.raises(Conflict, match=f"commit {commit}"):
+            store.changes(HERE, after=1)
+        assert store.changes(HERE, after=commit) == []
+        put(store, "c")
+        assert [change.key for change in store.changes(HERE, after=commit)] == ["c"]
+        put(store, "x", namespace=THERE)
+        assert len(store.changes(THERE)) == 1
+
+    # Expiry
+
+    @pytest.mark.promise("engine-expiry")
+    def test_an_entry_ends_when_it_expires_not_when_it_is_swept(self, store: Store, clock: Any) -> None:
+        end = clock.now + SECOND
+        begin = clock.now
+        entry = put(store, "a", "fleeting words", expires_at=end, identity="i", attributes={"tags": ["t"]})
+        clock.now = end - 1
+        assert get(store, "a") == entry
+        assert found_keys(store, "fleeting") == ["a"]
+        clock.now = end
+        for _ in range(2):  # before and after something sweeps
+            assert get(store, "a") is None
+            assert store.find(HERE, "file", "i") is None
+            assert store.load(HERE, [entry.id]) == {}
+            assert store.scan(HERE, Scan()).entries == ()
+            assert store.scan(HERE, Scan(Filter(all_tags=("t",)))).entries == ()
+            assert found_keys(store, "fleeting") == []
+            assert store.namespace_stats(HERE).entries.get("file", 0) == 0
+            assert [line.action for line in store.history(HERE, "file", "a")] == ["created", "expired"]
+            assert [line.at for line in store.history(HERE, "file", "a")] == [begin, end]
+            for time, expected in ((begin - 1, None), (begin, entry), (end - 1, entry), (end, None), (end + 5, None)):
+                assert get(store, "a", as_of=time) == expected
+                assert pages(store, Scan(as_of=time)) == ([] if expected is None else [expected])
+            clock.advance(3600)
+            put(store, "other", kind="record")
+            delete(store, "other", kind="record")
+        assert put(store, "a").revision == 3
+
+    def test_what_has_expired_cannot_be_moved_deleted_or_stand_in_the_way(self, store: Store, clock: Any) -> None:
+        put(store, "gone", expires_at=clock.now + SECOND)
+        put(store, "kept", "text")
+        clock.advance(1)
+        with pytest.raises(NotFound):
+            move(store, "gone", "new")
+        assert delete(store, "gone") is None
+        assert move(store, "kept", "gone").value == "text"
+
+    def test_an_update_may_lift_or_set_an_expiry(self, store: Store, clock: Any) -> None:
+        put(store, "a", expires_at=clock.now + SECOND)
+        put(store, "a")
+        put(store, "b")
+        put(store, "b", expires_at=clock.now + SECOND)
+        clock.advance(10)
+        assert [entry.key for entry in store.scan(HERE, Scan()).entries] == ["a"]

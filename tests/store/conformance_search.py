@@ -1,0 +1,172 @@
+"""What every backend must do to be searched: keywords, vectors and their models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from store_calls import HERE, NOWHERE, THERE, delete, found_keys, put, unit
+
+from commonplace.errors import ConfigurationError
+from commonplace.filters import Filter
+from commonplace.language.tokens import query_terms
+from commonplace.store import Store
+
+
+class SearchConformance:
+    """What words and vectors find."""
+
+    # Keywords
+
+    def test_scores_are_shares_of_the_ceiling_and_order_the_hits(self, store: Store) -> None:
+        put(store, "both", "green deployment")
+        put(store, "one", "green house with a garden and a long wall around it")
+        put(store, "none", "unrelated")
+        candidates = store.search_text(HERE, query_terms("green deployment"), Filter(), 10)
+        keys = [store.load(HERE, [c.entry_id])[c.entry_id].key for c in candidates]
+        assert keys == ["both", "one"]
+        assert 0 < candidates[1].score < candidates[0].score <= 1
+        assert (candidates[0].start, candidates[0].end) == (0, len("green deployment"))
+
+    def test_a_long_text_is_found_by_its_best_passage_once(self, store: Store) -> None:
+        filler = "Nothing of interest happens in this sentence. " * 100
+        put(store, "long", filler + "The zebra sleeps. " + filler)
+        (candidate,) = store.search_text(HERE, query_terms("zebra"), Filter(), 10)
+        entry = store.load(HERE, [candidate.entry_id])[candidate.entry_id]
+        assert "zebra" in entry.text[candidate.start : candidate.end]
+        assert candidate.end - candidate.start < 2_000
+        put(store, "long", filler + filler)
+        assert found_keys(store, "zebra") == []
+        assert len(store.search_text(HERE, query_terms("interest"), Filter(), 10)) == 1
+        assert store.verify() == []
+
+    def test_a_heading_is_found_and_a_changed_one_no_more(self, store: Store) -> None:
+        put(store, "k", "body", heading="quarterly report")
+        assert found_keys(store, "quarterly") == ["k"]
+        put(store, "k", "body", heading="yearly report")
+        assert found_keys(store, "quarterly") == []
+        assert found_keys(store, "yearly") == ["k"]
+        put(store, "k", "body")
+        assert found_keys(store, "report") == []
+        assert store.verify() == []
+
+    def test_term_counts_are_the_namespaces_own(self, store: Store) -> None:
+        put(store, "a", "red green")
+        put(store, "b", "red")
+        put(store, "c", "red blue", namespace=THERE)
+        counts = store.term_counts(HERE, ["red", "green", "blue"])
+        assert (counts.passages, dict(counts.containing)) == (2, {"red": 2, "green": 1, "blue": 0})
+        assert counts.average_length == 1.5
+        assert store.term_counts(NOWHERE, ["red"]).passages == 0
+
+    def test_keywords_made_anew_find_the_same(self, store: Store) -> None:
+        for number in range(20):
+            put(store, f"k{number}", f"word{number} shared " * (number * 40 + 1), heading=f"head{number}")
+        delete(store, "k3")
+        before = store.search_text(HERE, query_terms("shared word7"), Filter(), 50)
+        store.rebuild_keywords()
+        assert store.search_text(HERE, query_terms("shared word7"), Filter(), 50) == before
+        assert store.verify() == []
+        put(store, "k3", "shared again")
+        assert len(store.search_text(HERE, query_terms("shared"), Filter(), 50)) == 20
+
+    # Vectors
+
+    def _embed_all(self, store: Store, vectors: Mapping[str, Any], model: str = "m") -> None:
+        claimed = store.claim(100, 60)
+        store.index(model, [(pending.chunk_id, vectors[pending.text]) for pending in claimed])
+
+    def test_vectors_find_the_nearest_of_exactly_their_model(self, store: Store) -> None:
+        vectors = {"east": unit(1), "north": unit(0, 1), "north east": unit(1, 1)}
+        for text in vectors:
+            put(store, text, text)
+        put(store, "foreign", "east", namespace=THERE)
+        store.aim("m", 8)
+        assert store.indexing(HERE).pending == 3
+        self._embed_all(store, vectors)
+        assert store.indexing().pending == 0
+        found = store.search_vectors(HERE, "m", unit(1), Filter(), 10)
+        entries = store.load(HERE, [candidate.entry_id for candidate in found])
+        assert [entries[c.entry_id].key for c in found] == ["east", "north east", "north"]
+        assert [round(c.score, 2) for c in found] == [1.0, 0.71, 0.0]
+        assert store.search_vectors(HERE, "other", unit(1), Filter(), 10) == []
+        only = store.search_vectors(HERE, "m", unit(1), Filter(key_prefix="nor"), 1)
+        assert [entries[c.entry_id].key for c in only] == ["north east"]
+        assert store.verify() == []
+
+    def test_an_ended_passage_is_never_found_and_its_late_vector_is_dropped(self, store: Store) -> None:
+        store.aim("m", 8)
+        put(store, "a", "old")
+        claimed = store.claim(10, 60)
+        put(store, "a", "new")
+        store.index("m", [(pending.chunk_id, unit(1)) for pending in claimed])
+        assert store.search_vectors(HERE, "m", unit(1), Filter(), 10) == []
+        assert store.indexing().pending == 1
+        self._embed_all(store, {"new": unit(0, 1)})
+        (candidate,) = store.search_vectors(HERE, "m", unit(1), Filter(), 10)
+        assert candidate.score == pytest.approx(0.0)
+        delete(store, "a")
+        assert store.search_vectors(HERE, "m", unit(1), Filter(), 10) == []
+        assert store.verify() == []
+
+    def test_what_one_worker_claimed_another_leaves_alone_until_the_lease_ends(self, store: Store, clock: Any) -> None:
+        for key in "abc":
+            put(store, key, f"text {key}")
+        assert [pending.text for pending in store.claim(2, 60)] == ["text c", "text b"]
+        assert [pending.text for pending in store.claim(2, 60)] == ["text a"]
+        assert store.claim(2, 60) == []
+        assert [pending.text for pending in store.pending(HERE, 5)] == ["text c", "text b", "text a"]
+        clock.advance(200)
+        assert len(store.claim(5, 60)) == 3
+
+    def test_pending_passages_can_be_asked_for_by_entry_and_start(self, store: Store) -> None:
+        first, second, third = (put(store, key, f"text {key}") for key in "abc")
+        foreign = put(store, "a", "theirs", namespace=("user", "other"))
+        store.aim("m", 8)
+        store.index("m", [(pending.chunk_id, unit(1)) for pending in store.pending(HERE, 1)])
+        among = [(third.id, 0), (second.id, 0), (first.id, 7), (first.id, 0), (foreign.id + 100, 0)]
+        assert [pending.text for pending in store.pending(HERE, 5, among=among)] == ["text b", "text a"]
+        assert [pending.text for pending in store.pending(HERE, 1, among=among)] == ["text b"]
+        assert store.pending(("user", "other"), 5, among=[(second.id, 1), (third.id, 1)]) == []
+
+    def test_a_new_model_serves_when_all_is_embedded_and_the_old_one_until_then(self, store: Store) -> None:
+        put(store, "a", "east")
+        put(store, "b", "north")
+        store.aim("old", 8)
+        assert (store.indexing().serving, store.indexing().target) == ("old", "old")
+        self._embed_all(store, {"east": unit(1), "north": unit(0, 1)}, "old")
+        store.aim("new", 8)
+        assert (store.indexing().serving, store.indexing().target, store.indexing().pending) == ("old", "new", 2)
+        first = store.claim(1, 60)
+        store.index("new", [(pending.chunk_id, unit(1)) for pending in first])
+        store.index("old", [(pending.chunk_id, unit(1)) for pending in store.pending(HERE, 5)])  # a late worker
+        assert (store.indexing().serving, store.indexing().pending) == ("old", 1)
+        assert len(store.search_vectors(HERE, "old", unit(1), Filter(), 5)) == 2
+        store.index("new", [(pending.chunk_id, unit(1)) for pending in store.pending(HERE, 5)])
+        assert (store.indexing().serving, store.indexing().target, store.indexing().pending) == ("new", "new", 0)
+        assert len(store.search_vectors(HERE, "new", unit(1), Filter(), 5)) == 2
+        assert store.search_vectors(HERE, "old", unit(1), Filter(), 5) == []
+        assert store.stats().vectors == 2
+        assert store.verify() == []
+
+    def test_a_model_that_changes_its_dimensions_is_refused(self, store: Store) -> None:
+        store.aim("m", 8)
+        with pytest.raises(ConfigurationError, match="identity"):
+            store.aim("m", 9)
+
+    def test_former_states_keep_their_vectors(self, store: Store, clock: Any) -> None:
+        store.aim("m", 8)
+        put(store, "a", "east")
+        self._embed_all(store, {"east": unit(1)})
+        then = clock.now
+        clock.advance()
+        put(store, "a", "north")
+        (state,) = store.former(HERE, then, Filter())
+        assert (state.value, state.revision) == ("east", 1)
+        ((entry_id, start, end, vector),) = store.passage_vectors(HERE, "m", [(state.id, state.commit)])
+        assert (entry_id, start, end) == (state.id, 0, 4)
+        assert np.allclose(vector, unit(1))
+        assert store.former(HERE, then, Filter(kinds=("record",))) == []
+        assert store.former(HERE, clock.now, Filter()) == []
