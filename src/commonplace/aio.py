@@ -121,6 +121,7 @@ class AsyncThreads:
     transfer = _awaited(Threads.transfer)
     add = _awaited(Threads.add)
     messages = _awaited(Threads.messages)
+    items = _awaited(Threads.items)
     page_of_threads = _awaited(Threads.page_of_threads)
     page_of_messages = _awaited(Threads.page_of_messages)
     around = _awaited(Threads.around)

@@ -299,6 +299,10 @@ class Store(ABC):
     @abstractmethod
     def scan(self, namespace: Namespace, scan: Scan) -> Page: ...
 
+    def values(self, namespace: Namespace, scan: Scan) -> list[JSON]:
+        """The values of a page; a backend may have them for less than whole entries."""
+        return [entry.value for entry in self.scan(namespace, scan).entries]
+
     @abstractmethod
     def children(self, namespace: Namespace, kind: str, prefix: str) -> list[Child]: ...
 

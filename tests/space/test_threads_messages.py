@@ -330,6 +330,26 @@ def test_a_cursor_that_no_page_gave_is_refused(space, thread, cursor):
         space.threads.messages(thread.id, cursor=cursor)
 
 
+@pytest.mark.promise("conversations-verbatim")
+def test_items_are_the_last_messages_as_they_came_in(space, thread):
+    came = [{"type": "function_call", "id": "fc_1", "name": "look"}, {"role": "user", "content": [{"text": "ü"}]}, {}]
+    space.threads.add(thread.id, came, verbatim=True)
+    assert space.threads.items(thread.id, last=10) == tuple(came)
+    assert space.threads.items(thread.id, last=2) == tuple(came[1:])
+    assert space.threads.items(thread.id, last=0) == ()
+
+
+def test_items_of_an_empty_thread_are_none_and_of_an_unknown_or_anothers_thread_refused(space, thread):
+    assert space.threads.items(thread.id, last=1) == ()
+    with pytest.raises(NotFound, match="nowhere"):
+        space.threads.items("nowhere", last=1)
+    space.threads.add(thread.id, [{"role": "user", "content": "mine"}])
+    with pytest.raises(Forbidden):
+        space.threads.items(thread.id, last=1, resource="another")
+    with pytest.raises(InvalidInput, match="last"):
+        space.threads.items(thread.id, last=-1)
+
+
 @pytest.mark.promise("conversations-last-cost")
 def test_what_adding_and_reading_the_last_ten_cost_does_not_depend_on_the_length_of_the_thread(space, thread, book):
     def steps() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +42,23 @@ class ScansConformance:
         expected = sorted(entries, key=sort, reverse=descending)
         assert len(expected) == 8
         assert pages(store, Scan(order=order, descending=descending, limit=limit)) == expected
+
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("order", ["key", "created", "updated"])
+    def test_the_values_of_a_page_are_those_of_its_entries(
+        self, store: Store, clock: Any, order: Any, descending: bool
+    ) -> None:
+        for number, value in enumerate(("text", "", "[1]", {"a": [1, None, "ü"]}, [], None, 0.5)):
+            put(store, f"k{number}", value, kind="file" if isinstance(value, str) else "record")
+            clock.advance()
+        put(store, "gone", expires_at=clock.now + SECOND)
+        put(store, "foreign", namespace=THERE)
+        before = clock.now
+        clock.advance(2)
+        put(store, "k1", "changed")
+        first = Scan(order=order, descending=descending, limit=3)
+        for scan in (first, replace(first, after=store.scan(HERE, first).cursor), replace(first, as_of=before)):
+            assert store.values(HERE, scan) == [entry.value for entry in store.scan(HERE, scan).entries]
 
     def test_equal_times_do_not_hide_entries_between_pages(self, store: Store) -> None:
         for key in "abcde":

@@ -80,7 +80,7 @@ class CommonplaceSession(SessionABC):
 
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
         if limit is not None and limit <= MAX_PAGE:
-            return [_item(message) for message in self._last(limit)] if limit > 0 else []
+            return self._last_items(limit) if limit > 0 else []
         items: list[TResponseInputItem] = []
         cursor: str | None = None
         while True:
@@ -92,6 +92,13 @@ class CommonplaceSession(SessionABC):
             cursor = page.cursor
             if cursor is None:
                 return items if limit is None else items[-limit:]
+
+    def _last_items(self, count: int) -> list[TResponseInputItem]:
+        try:
+            found = self._threads.items(self.session_id, last=count, resource=self._resource)
+        except NotFound:
+            return []
+        return cast("list[TResponseInputItem]", list(found))
 
     def _last(self, count: int) -> tuple[Message, ...]:
         try:

@@ -27,6 +27,11 @@ def dump(value: JSON) -> str:
     return _ENCODER.encode(value)
 
 
+def value_of(is_json: int, value: str) -> JSON:
+    found: JSON = _read(value)[0] if is_json else value
+    return found
+
+
 def entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:
     """A live row, in the order of COLUMNS, or a former one whose texts have been decoded."""
     (id, kind, key, identity, is_json, attributes, revision, commit, _valid_from) = row[:9]
@@ -36,7 +41,7 @@ def entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:
         namespace=namespace,
         kind=kind,
         key=key,
-        value=_read(value)[0] if is_json else value,
+        value=value_of(is_json, value),
         text=text if text is not None else "" if is_json else value,
         heading=heading,
         attributes=_read(attributes)[0],

@@ -184,6 +184,10 @@ class RemoteThreads(Threads):
         form = self._caller.read("/messages", query)
         return MessagePage(_read_messages(form), form["cursor"])
 
+    def items(self, thread_id: str, *, last: int, resource: str | None = None) -> tuple[JSON, ...]:
+        found = self.messages(thread_id, last=last, resource=resource).messages
+        return tuple(message.entry.value for message in found if message.entry is not None)
+
     def page_of_messages(
         self,
         thread_id: str,

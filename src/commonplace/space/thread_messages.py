@@ -113,6 +113,14 @@ class ThreadMessages:
             find_thread(self._handle.get, thread_id, resource)
         return MessagePage(tuple(map(message_of, page.entries)), page.cursor)
 
+    def items(self, thread_id: str, *, last: int, resource: str | None = None) -> tuple[JSON, ...]:
+        """The last so many messages as they came in, oldest first: without an id, a time or an owner of ours."""
+        count = check_count("last", last, 0, timeline.MAX_PAGE)
+        found = timeline.last_values(self._handle, timeline.messages_filter(check_id("thread id", thread_id)), count)
+        if resource is not None or not found:
+            find_thread(self._handle.get, thread_id, resource)
+        return tuple(found)
+
     def page_of_messages(
         self,
         thread_id: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from commonplace.checks import check_text
+from commonplace.checks import JSON, check_text
 from commonplace.entry import Entry
 from commonplace.filters import Filter
 from commonplace.space.handle import Handle
@@ -36,6 +36,11 @@ def last(handle: Handle, filter: Filter, count: int) -> tuple[Entry, ...]:
         return ()
     newest = handle.store.scan(handle.namespace, Scan(filter, descending=True, limit=count))
     return newest.entries[::-1]
+
+
+def last_values(handle: Handle, filter: Filter, count: int) -> list[JSON]:
+    """The values of the newest so many, oldest first."""
+    return handle.store.values(handle.namespace, Scan(filter, descending=True, limit=count))[::-1] if count else []
 
 
 def around(handle: Handle, entry: Entry, before: int, after: int) -> tuple[Entry, ...]:

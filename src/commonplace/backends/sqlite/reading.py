@@ -11,8 +11,8 @@ from commonplace.backends.paging import after_prefix
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.rows import former_entry
 from commonplace.backends.sqlite.where import Where, add_filter
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, columns, entry_of
-from commonplace.checks import Namespace
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, columns, entry_of, value_of
+from commonplace.checks import JSON, Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
 from commonplace.filters import Filter
 from commonplace.store import Child, Page, Scan
@@ -62,6 +62,27 @@ def find(
 
 def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
+    rows = _live_rows(connection, namespace_id, scan, now, columns("e"), scan.limit + 1)
+    found = [entry_of(namespace, row) for row in rows]
+    if scan.as_of is not None:
+        position = None if scan.after is None else paging.decode_cursor(scan.order, scan.after)
+        former = states_ended_after(connection, namespace, namespace_id, scan.as_of, scan.filter)
+        found += [state for state in former if paging.is_after(scan, state, position)]
+        found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
+    page = found[: scan.limit]
+    more = len(found) > scan.limit
+    return Page(tuple(page), paging.encode_cursor(paging.position(scan, page[-1])) if more else None)
+
+
+def values(connection: Connection, namespace_id: int, scan: Scan, now: int) -> list[JSON]:
+    """The values of one page of live entries."""
+    rows = _live_rows(connection, namespace_id, scan, now, "e.is_json, e.value", scan.limit)
+    return [value_of(is_json, value) for is_json, value in rows]
+
+
+def _live_rows(
+    connection: Connection, namespace_id: int, scan: Scan, now: int, selected: str, limit: int
+) -> list[Sequence[Any]]:
     paging.check_limit(scan.limit)
     order = paging.ORDER_COLUMNS[scan.order]
     position = None if scan.after is None else paging.decode_cursor(scan.order, scan.after)
@@ -78,18 +99,11 @@ def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: 
     where.add("(e.expires_at IS NULL OR e.expires_at > ?)", at)
     if scan.as_of is not None:
         where.add("e.valid_from <= ?", scan.as_of)
-    sql = (
-        f"SELECT {columns('e')} FROM entry AS e WHERE {where.sql}"
-        f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT ?"
-    )
-    found = [entry_of(namespace, row) for row in connection.execute(sql, (*where.parameters, scan.limit + 1))]
-    if scan.as_of is not None:
-        former = states_ended_after(connection, namespace, namespace_id, scan.as_of, scan.filter)
-        found += [state for state in former if paging.is_after(scan, state, position)]
-        found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
-    page = found[: scan.limit]
-    more = len(found) > scan.limit
-    return Page(tuple(page), paging.encode_cursor(paging.position(scan, page[-1])) if more else None)
+    return connection.execute(
+        f"SELECT {selected} FROM entry AS e WHERE {where.sql}"
+        f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT ?",
+        (*where.parameters, limit),
+    ).fetchall()
 
 
 def _is_rare(connection: Connection, namespace_id: int, filter: Filter) -> bool:

@@ -64,6 +64,12 @@ class EntryStore(OpenStore):
             place = self._namespace_id(connection, namespace)
             return reading.scan(connection, namespace, place, scan, self._clock())
 
+    def values(self, namespace: Namespace, scan: Scan) -> list[JSON]:
+        if scan.as_of is not None:
+            return super().values(namespace, scan)
+        with self._reading() as connection:
+            return reading.values(connection, self._namespace_id(connection, namespace), scan, self._clock())
+
     def children(self, namespace: Namespace, kind: str, prefix: str) -> list[Child]:
         with self._reading() as connection:
             place = self._namespace_id(connection, namespace)
