@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -62,6 +63,8 @@ def main() -> int:
         urls = {target: server.create_database() for target in TARGETS}
         _load(urls, peer_python, options.entries)
         if options.serve:
+            for number in (signal.SIGINT, signal.SIGTERM):  # in the background both would not end it properly
+                signal.signal(number, lambda *_: sys.exit())
             print("--loaded", *urls.values(), flush=True)
             threading.Event().wait()
         _report(urls, peer_python, options)
