@@ -1,5 +1,6 @@
 """A conversation at size: adding one message and reading the last ten, from 100 to 100,000 messages in the thread,
-beside the OpenAI Agents SDK's own SQLiteSession, on files of the same disk, turn by turn in the same run.
+beside the OpenAI Agents SDK's own SQLiteSession, on files of the same disk, turn by turn in the same run; each in an
+event loop with threads of its own, for threads that the other has used since are slower.
 
 python benchmarks/conversations.py [--sizes 100 1000 10000 100000] [--folder FOLDER]
 """
@@ -11,17 +12,18 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from agents.memory import SessionABC, SQLiteSession
 
 import commonplace
 from commonplace.adapters.openai_agents import CommonplaceSession
 
+T = TypeVar("T")
 SIZES = (100, 1_000, 10_000, 100_000)
 ROUNDS = 200
 WRITERS = 8
@@ -48,12 +50,16 @@ class Contender:
     durability: str
     close: Callable[[], object]
     times: dict[str, list[float]] = field(default_factory=dict)
+    loop: asyncio.Runner = field(default_factory=asyncio.Runner)
 
-    async def timed(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        start = time.perf_counter()
-        result = await call()
-        self.times.setdefault(what, []).append((time.perf_counter() - start) * 1e3)
-        return result
+    def timed(self, what: str, call: Coroutine[Any, Any, T]) -> T:
+        async def run() -> T:
+            start = time.perf_counter()
+            result = await call
+            self.times.setdefault(what, []).append((time.perf_counter() - start) * 1e3)
+            return result
+
+        return self.loop.run(run())
 
     def median(self, what: str) -> float:
         return statistics.median(self.times[what])
@@ -73,24 +79,29 @@ def theirs(folder: Path) -> Contender:
     return Contender("SQLiteSession", session, f"{mode.upper()}, synchronous={synchronous}", session.close)
 
 
-async def measure(contenders: list[Contender], size: int) -> None:
+def measure(contenders: list[Contender], size: int) -> None:
     """Fill up to a size, then let everybody take turns: what disturbs the disk disturbs all of them."""
     for one in contenders:
-        present = len(await one.session.get_items())
+        present = len(one.loop.run(one.session.get_items()))
         for first in range(present, size, ITEMS_A_CALL):
-            await one.session.add_items([item(number) for number in range(first, min(size, first + ITEMS_A_CALL))])
+            added = [item(number) for number in range(first, min(size, first + ITEMS_A_CALL))]
+            one.loop.run(one.session.add_items(added))
         one.times.clear()
     for number in range(ROUNDS):
         for one in contenders[number % len(contenders) :] + contenders[: number % len(contenders)]:
             added = item(size + number)
-            await one.timed("add", lambda one=one, added=added: one.session.add_items([added]))  # type: ignore[misc]
-            newest = await one.timed("last 10", lambda one=one: one.session.get_items(limit=10))  # type: ignore[misc]
+            one.timed("add", one.session.add_items([added]))
+            newest = one.timed("last 10", one.session.get_items(limit=10))
             assert len(newest) == 10
             assert newest[-1] == added
     for one in contenders:
         start = time.perf_counter()
-        await asyncio.gather(*(_writer(one.session, size + ROUNDS * (number + 1)) for number in range(WRITERS)))
+        one.loop.run(_writers(one.session, size))
         one.times[f"add, {WRITERS} at once"] = [(time.perf_counter() - start) * 1e3 / ROUNDS]
+
+
+async def _writers(session: SessionABC, size: int) -> None:
+    await asyncio.gather(*(_writer(session, size + ROUNDS * (number + 1)) for number in range(WRITERS)))
 
 
 async def _writer(session: SessionABC, first: int) -> None:
@@ -115,18 +126,19 @@ def report(medians: dict[str, dict[int, list[float]]], contenders: list[Contende
             print(f"{one.name}: {what}: {growth:.2f} times from {sizes[0]:,} to {sizes[-1]:,} messages, {verdict}")
 
 
-async def run(folder: Path, sizes: list[int]) -> None:
+def run(folder: Path, sizes: list[int]) -> None:
     contenders = [ours(folder, "full"), theirs(folder), ours(folder, "normal")]
     print(f"commonplace {commonplace.__version__}, openai-agents {version('openai-agents')}; {ROUNDS} rounds a size")
     for one in contenders:
         print(f"{one.name}: {one.durability}")
     medians: dict[str, dict[int, list[float]]] = {}
     for size in sizes:
-        await measure(contenders, size)
+        measure(contenders, size)
         for what in contenders[0].times:
             medians.setdefault(what, {})[size] = [one.median(what) for one in contenders]
     report(medians, contenders, sizes)
     for one in contenders:
+        one.loop.close()
         one.close()
 
 
@@ -136,7 +148,7 @@ def main() -> None:
     parser.add_argument("--folder", help="where the files are made, for another disk (default: the temporary folder)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        asyncio.run(run(Path(folder), sorted(arguments.sizes)))
+        run(Path(folder), sorted(arguments.sizes))
 
 
 if __name__ == "__main__":

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from commonplace.language import snippets
 from commonplace.language.chunks import Span
-from commonplace.language.tokens import query_terms
+from commonplace.language.tokens import index_terms, query_terms
 
 NOTE = (
     "The team met on Monday to talk about the budget. Nobody had read the draft. "
@@ -79,3 +80,21 @@ def test_a_hostile_megabyte_is_searched_in_linear_time(unit: str) -> None:
     began = time.process_time()
     snippet((unit * 1_000_000)[:1_000_000], "a 漢字")
     assert time.process_time() - began < 10
+
+
+ODD_WORDS = ["getUser", "C#", "c++", "wi-fi", "it's", "log4", "A", "(foo", "@bar", "1,250", "a/b.c", "APIs", "e.g."]
+WORDS = st.lists(st.sampled_from(ODD_WORDS) | st.text("abCD1.,;'(-_", min_size=1, max_size=6), min_size=1, max_size=9)
+
+
+@given(WORDS, WORDS)
+@example(["Deploys"], ["deploy"])
+@example(["log4"], ["4"])
+@example(["snakeCase"], ["case"])
+@example(["blue/green"], ["green"])
+@example(["(open)"], ["open"])
+def test_every_word_that_holds_a_term_is_seen_though_few_get_a_closer_look(words: list[str], asked: list[str]) -> None:
+    passage, terms = " ".join(words), query_terms(" ".join(asked))
+    seen = [(match.start, passage[match.start : match.end]) for match in snippets._matches(passage, terms)]
+    starts = accumulate((len(word) + 1 for word in words[:-1]), initial=0)
+    placed = zip(starts, words, strict=True)
+    assert seen == [(start, word) for start, word in placed if index_terms(word).keys() & terms.keys()]

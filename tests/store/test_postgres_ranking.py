@@ -12,6 +12,7 @@ import pytest
 import commonplace
 from commonplace.backends.postgres import PostgresStore, listing
 from commonplace.backends.postgres.connection import Session
+from commonplace.backends.postgres.scoring import Ranking
 from commonplace.entry import Draft, Entry
 from commonplace.filters import Filter, parse_conditions
 from commonplace.language.tokens import query_terms
@@ -22,6 +23,14 @@ from postgres_server import empty, shared_book, shared_server
 HERE = ("user", "u1")
 WORDS = ["deploy", "blue", "green", "checklist", "Tuesday", "rollback", "snake_case", "naïve", "東京", "kv-store", "42"]
 WORDS += [f"word{number}" for number in range(60)]
+
+
+def test_a_ranking_knows_its_passages_in_whatever_order_they_come() -> None:
+    chunks, shares = np.array([7, 3, 9, 4]), np.array([0.5, 0.25, 1.0, 0.5])
+    ranking = Ranking(chunks, shares)
+    assert ranking.rank(None) == [(9, 1.0), (7, 0.5), (4, 0.5), (3, 0.25)]
+    assert ranking.shares([4, 1, 9, 10, 5, 4]) == {4: 0.5, 9: 1.0}
+    assert Ranking(chunks[:0], shares[:0]).shares([1, 2]) == {}
 
 
 @pytest.fixture

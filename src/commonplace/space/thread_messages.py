@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, cast
 
 from commonplace.checks import JSON
-from commonplace.engine.search import Searcher
 from commonplace.entry import Entry
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.limits import Limits
@@ -37,9 +36,8 @@ UNSET: Any = object()
 class ThreadMessages:
     """The messages of all threads of one namespace."""
 
-    def __init__(self, handle: Handle, searcher: Searcher, limits: Limits) -> None:
+    def __init__(self, handle: Handle, limits: Limits) -> None:
         self._handle = handle
-        self._searcher = searcher
         self._limits = limits
 
     def add(

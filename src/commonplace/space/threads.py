@@ -14,9 +14,11 @@ from functools import cached_property
 from typing import cast
 
 from commonplace.checks import JSON
+from commonplace.engine.search import Searcher
 from commonplace.entry import Entry
 from commonplace.errors import AlreadyExists
 from commonplace.filters import Filter, parse_conditions
+from commonplace.limits import Limits
 from commonplace.space import timeline
 from commonplace.space.cloning import Cut, NewThread, clone_thread, transfer_thread
 from commonplace.space.context import Budget, Context, build_context, system_text
@@ -30,6 +32,7 @@ from commonplace.space.conversation import (
     thread_draft,
     thread_of,
 )
+from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE, THREAD, WORKING
 from commonplace.space.messages import MAX_MESSAGES, check_ids, thread_prefix
 from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
@@ -52,6 +55,10 @@ class ThreadPage:
 
 class Threads(ThreadMessages):
     """The conversations of one namespace."""
+
+    def __init__(self, handle: Handle, searcher: Searcher, limits: Limits) -> None:
+        super().__init__(handle, limits)
+        self._searcher = searcher
 
     @cached_property
     def working(self) -> WorkingMemories:
