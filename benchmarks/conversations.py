@@ -1,6 +1,7 @@
 """A conversation at size: adding one message and reading the last ten, from 100 to 100,000 messages in the thread,
 beside the OpenAI Agents SDK's own SQLiteSession, on files of the same disk, turn by turn in the same run; each in an
-event loop with threads of its own, for threads that the other has used since are slower.
+event loop with threads of its own, for threads that the other has used since are slower. The limit is a table with one
+row a message and nothing else: what the thread, the commit and the disk take from anybody who writes so durably.
 
 python benchmarks/conversations.py [--sizes 100 1000 10000 100000] [--folder FOLDER]
 """
@@ -9,8 +10,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import sqlite3
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -65,6 +69,43 @@ class Contender:
         return statistics.median(self.times[what])
 
 
+class BareRows(SessionABC):
+    """The least that a session on SQLite can do: one row a message."""
+
+    def __init__(self, path: Path) -> None:
+        self.session_id = "chat"
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        for pragma in ("journal_mode = WAL", "synchronous = FULL"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        self._connection.execute("CREATE TABLE message (id INTEGER PRIMARY KEY, item TEXT NOT NULL)")
+
+    async def add_items(self, items: list[Any]) -> None:
+        await asyncio.to_thread(self._add, items)
+
+    def _add(self, items: list[Any]) -> None:
+        with self._lock:
+            marks = ", ".join(["(?)"] * len(items))
+            self._connection.execute(f"INSERT INTO message (item) VALUES {marks}", [json.dumps(one) for one in items])
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        return await asyncio.to_thread(self._newest, -1 if limit is None else limit)
+
+    def _newest(self, limit: int) -> list[Any]:
+        with self._lock:
+            rows = self._connection.execute("SELECT item FROM message ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
+        return [json.loads(item) for (item,) in reversed(rows)]
+
+    async def pop_item(self) -> Any:
+        raise NotImplementedError("the benchmark takes nothing away")
+
+    async def clear_session(self) -> None:
+        raise NotImplementedError("the benchmark takes nothing away")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 def ours(folder: Path, durability: Literal["full", "normal"]) -> Contender:
     book = commonplace.open(folder / f"commonplace-{durability}.db", durability=durability, background=False)
     session = CommonplaceSession(book.space("user", "u-1"), "chat")
@@ -77,6 +118,11 @@ def theirs(folder: Path) -> Contender:
     mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
     synchronous = SYNCHRONOUS[connection.execute("PRAGMA synchronous").fetchone()[0]]
     return Contender("SQLiteSession", session, f"{mode.upper()}, synchronous={synchronous}", session.close)
+
+
+def limit(folder: Path) -> Contender:
+    session = BareRows(folder / "bare.db")
+    return Contender("limit: bare rows", session, "WAL, synchronous=full", session.close)
 
 
 def measure(contenders: list[Contender], size: int) -> None:
@@ -127,7 +173,7 @@ def report(medians: dict[str, dict[int, list[float]]], contenders: list[Contende
 
 
 def run(folder: Path, sizes: list[int]) -> None:
-    contenders = [ours(folder, "full"), theirs(folder), ours(folder, "normal")]
+    contenders = [ours(folder, "full"), theirs(folder), ours(folder, "normal"), limit(folder)]
     print(f"commonplace {commonplace.__version__}, openai-agents {version('openai-agents')}; {ROUNDS} rounds a size")
     for one in contenders:
         print(f"{one.name}: {one.durability}")

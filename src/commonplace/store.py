@@ -278,6 +278,9 @@ class Waker(ABC):
 class Store(ABC):
     """A durable, ordered collection of entries in namespaces."""
 
+    reads_at_once = False
+    """Whether a small read waits for nobody and takes less time than handing it to a thread would."""
+
     @abstractmethod
     def write(
         self, namespace: Namespace, work: Callable[[Transaction], T], *, actor: str | None = None

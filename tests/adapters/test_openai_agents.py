@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,7 +21,9 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 import commonplace
 from agents import Agent, ModelResponse, RunConfig, Runner, Usage, function_tool
 from commonplace import Forbidden, InvalidInput
-from commonplace.adapters.openai_agents import CommonplaceSession
+from commonplace.adapters.openai_agents import READ_AT_ONCE, CommonplaceSession
+from commonplace.entry import Draft
+from commonplace.store import Transaction
 from doubles import WordEmbedder
 
 ITEMS: list[Any] = [
@@ -185,6 +189,43 @@ def test_a_cancelled_addition_is_whole_before_the_caller_goes_on(session):
         assert await session.get_items() == ITEMS
 
     asyncio.run(scenario())
+
+
+def test_few_items_are_read_in_the_event_loop_while_another_thread_writes(tmp_path, monkeypatch):
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        space = book.space("user", "u-1")
+        session = CommonplaceSession(space, "chat-1")
+        asyncio.run(session.add_items(ITEMS * 10))
+        reading: list[bool] = []
+        items = space.threads.items
+
+        def recorded_items(*args: Any, **kwargs: Any) -> Any:
+            reading.append(threading.current_thread() is threading.main_thread())
+            return items(*args, **kwargs)
+
+        monkeypatch.setattr(space.threads, "items", recorded_items)
+        is_writing, may_commit = threading.Event(), threading.Event()
+
+        def write_slowly(transaction: Transaction) -> None:
+            transaction.put(Draft("file", "k", "text"))
+            is_writing.set()
+            assert may_commit.wait(30)
+
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(book.store.write, ("user", "u-1"), write_slowly)
+            assert is_writing.wait(30)
+            assert asyncio.run(session.get_items(limit=len(ITEMS))) == ITEMS
+            assert asyncio.run(session.get_items(limit=READ_AT_ONCE + 1)) == (ITEMS * 10)[-READ_AT_ONCE - 1 :]
+            may_commit.set()
+            assert written.result()[1] is not None
+        assert reading == [True, False]
+
+
+def test_items_of_a_book_in_memory_are_read_in_a_thread_for_a_writer_may_hold_it():
+    with commonplace.open(":memory:", background=False) as book:
+        space = book.space("user", "u-1")
+        assert not space.threads.reads_at_once
+        assert asyncio.run(CommonplaceSession(space, "chat-1").get_items(limit=1)) == []
 
 
 # With the SDK

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["CommonplaceSession"]
 
 T = TypeVar("T")
+READ_AT_ONCE = 50
+"""So many items of a book in a file are read in less time than a thread takes to begin with them."""
 
 
 class HasSpace(Protocol):
@@ -61,6 +63,8 @@ class CommonplaceSession(SessionABC):
         """The newest so many items, or all, oldest first."""
         settings = self.session_settings
         chosen = settings.limit if limit is None and settings is not None else limit
+        if chosen is not None and chosen <= READ_AT_ONCE and self._threads.reads_at_once:
+            return self._items(chosen)
         return await asyncio.get_running_loop().run_in_executor(None, self._items, chosen)
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
@@ -76,7 +80,7 @@ class CommonplaceSession(SessionABC):
         """Delete all items, as one commit that `Space.undo` takes back."""
         await _finished(self._clear)
 
-    # In a worker thread
+    # In a worker thread, but for the newest few items
 
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
         if limit is not None and limit <= MAX_PAGE:

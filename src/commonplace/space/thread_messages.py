@@ -40,6 +40,11 @@ class ThreadMessages:
         self._handle = handle
         self._limits = limits
 
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether few messages are read so quickly that an event loop need not hand it to a thread."""
+        return self._handle.store.reads_at_once
+
     def add(
         self,
         thread_id: str,

@@ -41,6 +41,7 @@ class OpenStore(Store):
         clock: Callable[[], int] = system_time,
     ) -> None:
         self.path = str(path)
+        self.reads_at_once = self.path != MEMORY  # a book in memory lets one read or write at a time
         self._busy_seconds = busy_seconds
         self._durability: Durability = durability
         self._clock = clock
