@@ -71,6 +71,8 @@ def translate(error: apsw.Error, path: str) -> CommonplaceError:
             f"{path} is damaged or not a database ({error}); restore a backup, "
             "or run `commonplace doctor` to see what can still be read"
         )
+    if isinstance(error, apsw.ConnectionClosedError):
+        return closed(path)
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return Unavailable(f"{path} is locked by another program; nothing was changed, try again")
     if isinstance(error, apsw.FullError):
@@ -86,3 +88,7 @@ def translate(error: apsw.Error, path: str) -> CommonplaceError:
     if isinstance(error, apsw.TooBigError):
         return Unavailable(f"a value is too large for {path}; nothing was changed")
     return Unavailable(f"the database {path} failed: {error}; nothing was changed")
+
+
+def closed(path: str) -> Unavailable:
+    return Unavailable(f"the book {path} is closed; open it again")

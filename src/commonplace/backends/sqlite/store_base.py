@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, connect, translated
+import apsw
+
+from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, closed, connect, translated
 from commonplace.backends.sqlite.group import Group, begin_group, flush_group
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, migrate
@@ -22,6 +25,7 @@ from commonplace.errors import Unavailable
 from commonplace.store import Store
 
 CHECKPOINT_PAGES = 4_000
+_log = logging.getLogger(__name__)
 
 
 def system_time() -> int:
@@ -108,7 +112,7 @@ class OpenStore(Store):
 
     def _check_usable(self) -> None:
         if self._is_closed:
-            raise Unavailable(f"the book {self.path} is closed; open it again")
+            raise closed(self.path)
         if os.getpid() != self._process:
             raise Unavailable(f"the book {self.path} was opened before a fork; open it again in this process")
 
@@ -123,15 +127,19 @@ class OpenStore(Store):
         connection: Connection | None = getattr(self._readers, "connection", None)
         if connection is None:
             connection = self._readers.connection = self._connect()
-        with translated(self.path):
-            if not snapshot:
-                yield connection
-                return
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                connection.execute("ROLLBACK")
+        try:
+            with translated(self.path):
+                if not snapshot:
+                    yield connection
+                    return
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.execute("ROLLBACK")
+        finally:
+            if self._is_closed:
+                connection.close()
 
     def _run(self, work: Callable[[Group], Any]) -> Any:
         self._check_usable()
@@ -142,14 +150,19 @@ class OpenStore(Store):
         return int(rows[0][0]) if rows else 0
 
     def close(self) -> None:
+        """Wait for the writes under way, then close the file; a read under way closes its connection when it ends."""
         if self._is_closed:
             return
         self._is_closed = True
         if os.getpid() != self._process:
             return
+        if not self._writer.close(self._busy_seconds):
+            _log.warning("%s is still being written to; it stays open until that ends", self.path)
+            return
         with self._memory_lock, self._connections_mutex:
             for connection in list(self._connections):
-                connection.close()
+                with suppress(apsw.ThreadingViolationError):
+                    connection.close()
             self._connections.clear()
         if self._queue is not None:
             self._queue.close()

@@ -11,17 +11,19 @@ transaction with it, and the others run again without it; so a job may run twice
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Generic, TypeVar
 
 import apsw
 
-from commonplace.backends.sqlite.connection import Connection, translate
+from commonplace.backends.sqlite.connection import Connection, closed, translate
 from commonplace.errors import Unavailable
 
 MAX_GROUP = 128
+CLOSING_PAUSE_SECONDS = 0.001
 APPOINTED = -1
 """Stands for a leader that was named but has not begun; no thread has this number."""
 
@@ -65,6 +67,18 @@ class Writer(Generic[G]):
         self._jobs: deque[Job[G]] = deque()
         self._mutex = threading.Lock()
         self._leader: int | None = None
+        self._is_closed = False
+
+    def close(self, seconds: float) -> bool:
+        """Take no more jobs, and wait for those that were taken; whether all are done in time."""
+        with self._mutex:
+            self._is_closed = True
+        deadline = time.monotonic() + seconds
+        while self._leader is not None:
+            if self._leader == threading.get_ident() or time.monotonic() > deadline:
+                return False
+            time.sleep(CLOSING_PAUSE_SECONDS)
+        return True
 
     def run(self, work: Callable[[G], Any]) -> Any:
         """Run `work` in the next group; return its result once it is durable, or raise its error."""
@@ -73,6 +87,8 @@ class Writer(Generic[G]):
             raise RuntimeError("a write was started inside a write; use the transaction that is open")
         job = Job(work)
         with self._mutex:
+            if self._is_closed:
+                raise closed(self._path)
             self._jobs.append(job)
             leads = self._leader is None
             if leads:
@@ -143,8 +159,6 @@ class Writer(Generic[G]):
 
     def _fail(self, group: list[Job[G]], error: BaseException) -> None:
         """Nothing of the group was written: everyone in it is told so, the leader's own job at least."""
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
         if not group and (job := self._next_job()) is not None:
             group.append(job)
         for job in group:
@@ -156,6 +170,9 @@ class Writer(Generic[G]):
                 job.error = Unavailable("the write was interrupted; nothing was changed, try again")
             if job.error is not error:
                 job.error.__cause__ = error
+        with suppress(apsw.ConnectionClosedError):  # its transaction ended with it
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
     def _next_job(self) -> Job[G] | None:
         with self._mutex:
