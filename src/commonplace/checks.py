@@ -58,6 +58,13 @@ def check_key(key: object) -> str:
     return text
 
 
+def check_number(name: str, number: object) -> int:
+    """Return a whole number that every backend can hold, such as a commit or a revision."""
+    if isinstance(number, bool) or not isinstance(number, int) or number not in INT64:
+        raise InvalidInput(f"{name} must be a whole number, not {number!r:.100}")
+    return number
+
+
 def check_namespace(labels: object) -> Namespace:
     """Return a namespace: 1 to 10 labels, each non-empty, without `/` and control characters."""
     if isinstance(labels, str) or not isinstance(labels, Sequence):

@@ -296,6 +296,10 @@ class Store(ABC):
     def find(self, namespace: Namespace, kind: str, identity: str) -> Entry | None: ...
 
     @abstractmethod
+    def last_key(self, namespace: Namespace, kind: str, identity: str) -> str | None:
+        """The key of the live entry with this identity, or else of the last one that had it; looks through history."""
+
+    @abstractmethod
     def load(self, namespace: Namespace, ids: Sequence[int]) -> dict[int, Entry]:
         """The live entries with these internal ids, read in one snapshot."""
 

@@ -191,6 +191,34 @@ def test_a_cancelled_addition_is_whole_before_the_caller_goes_on(session):
     asyncio.run(scenario())
 
 
+def test_an_addition_that_is_cancelled_again_and_again_is_still_waited_for(tmp_path):
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        session = CommonplaceSession(book.space("user", "u-1"), "chat-1")
+        asyncio.run(session.add_items(ITEMS[:1]))
+        is_writing, may_commit = threading.Event(), threading.Event()
+
+        def write_slowly(transaction: Transaction) -> None:
+            is_writing.set()
+            assert may_commit.wait(30)
+
+        async def scenario() -> None:
+            task = asyncio.ensure_future(session.add_items(ITEMS[1:]))
+            for _ in range(3):
+                await asyncio.sleep(0.01)
+                assert not task.done()
+                task.cancel()
+            may_commit.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await session.get_items() == ITEMS
+
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(book.store.write, ("user", "u-1"), write_slowly)
+            assert is_writing.wait(30)
+            asyncio.run(scenario())
+            written.result()
+
+
 def test_few_items_are_read_in_the_event_loop_while_another_thread_writes(tmp_path, monkeypatch):
     with commonplace.open(tmp_path / "book.db", background=False) as book:
         space = book.space("user", "u-1")

@@ -174,6 +174,26 @@ def test_a_new_title_erases_neither_metadata_nor_working_memory(space):
     assert space.threads.working.read().content == {"keyContext": ["x"]}
 
 
+def test_an_update_from_1_to_true_is_one(space):
+    thread = space.threads.create(metadata={"done": 1})
+    assert space.threads.update(thread.id, metadata={"done": True}).metadata["done"] is True
+    space.threads.add(thread.id, [{"role": "user", "content": [{"type": "data", "value": 1}], "id": "m"}])
+    assert space.threads.update_message("m", content=[{"type": "data", "value": True}]).content[0]["value"] is True
+
+
+def test_an_update_keeps_a_null_that_it_does_not_name(space):
+    thread = space.threads.create(metadata={"a": None, "b": 1})
+    assert space.threads.update(thread.id, metadata={"b": None, "c": 2}).metadata == {"a": None, "c": 2}
+    space.threads.add(thread.id, [{"role": "user", "content": "x", "id": "m", "metadata": {"a": None, "b": 1}}])
+    assert space.threads.update_message("m", metadata={"b": None}).extra["metadata"] == {"a": None}
+
+
+def test_a_suggested_title_comes_with_a_thread_that_knows_its_space(space):
+    thread = space.threads.create()
+    space.threads.add(thread.id, [{"role": "user", "content": "hello"}])
+    assert len(space.threads.suggest_title(thread.id, "Greetings").context().messages) == 1
+
+
 def test_an_update_that_changes_nothing_makes_no_revision(space):
     thread = space.threads.create("Same", metadata={"a": 1})
 
@@ -317,6 +337,13 @@ def test_a_clone_up_to_a_message_of_another_thread_is_refused_and_leaves_nothing
     with pytest.raises(NotFound, match=f"No message found with id {elsewhere.id} in thread {thread.id}"):
         space.threads.clone(thread.id, upto_message=elsewhere.id)
     assert space.stats().entries == before
+
+
+def test_a_clone_of_a_thread_with_the_longest_title_has_one_that_a_thread_may_have(space):
+    thread = space.threads.create("ä" * 1_000)
+    copy = space.threads.clone(thread.id)
+    assert copy.title.startswith("Clone of ää")
+    assert space.threads.update(copy.id, title=copy.title) == copy
 
 
 def test_a_clone_of_more_than_a_page_is_complete(space):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -324,10 +325,15 @@ def test_a_cursor_of_one_thread_shows_nothing_of_it_in_another(space, thread):
     assert "mine too" not in contents(space.threads.messages(other.id, cursor=cursor).messages)
 
 
-@pytest.mark.parametrize("cursor", ["nonsense", 5, "x" * 20_000, "\ud800"])
+_NESTED = base64.urlsafe_b64encode(b"[" * 3_000).decode().rstrip("=")
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", 5, "x" * 20_000, "\ud800", _NESTED])
 def test_a_cursor_that_no_page_gave_is_refused(space, thread, cursor):
     with pytest.raises(InvalidInput):
         space.threads.messages(thread.id, cursor=cursor)
+    with pytest.raises(InvalidInput):
+        space.threads.list(cursor=cursor)
 
 
 @pytest.mark.promise("conversations-verbatim")
@@ -576,6 +582,7 @@ def test_threads_are_paged_by_number_of_a_resource_and_by_metadata(space, clock)
     assert ids(page=1, per_page=3) == ["t3", "t2", "t0"]
     assert ids(resource="ann", order_by="createdAt", direction="ASC") == ["t1", "t3", "t5"]
     assert ids(metadata={"n": 1}) == ["t3", "t2"]
+    assert len(ids(metadata={})) == 6
     page = space.threads.page_of_threads(resource="bob", per_page=2)
     assert (page.total, page.page, page.per_page, page.has_more) == (3, 0, 2, True)
 

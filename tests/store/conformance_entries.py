@@ -170,6 +170,18 @@ class EntriesConformance:
         assert store.find(HERE, "file", "i") is None
         put(store, "c", identity="i")
 
+    def test_the_last_key_of_an_identity_is_the_live_one_or_else_the_one_that_ended_last(self, store: Store) -> None:
+        assert store.last_key(HERE, "file", "i") is None
+        put(store, "a", identity="i")
+        delete(store, "a")
+        put(store, "b", identity="i")
+        assert store.last_key(HERE, "file", "i") == "b"
+        delete(store, "b")
+        put(store, "a", identity="other")
+        assert store.last_key(HERE, "file", "i") == "b"
+        assert store.last_key(HERE, "record", "i") is None
+        assert store.last_key(("user", "u10"), "file", "i") is None
+
     def test_an_identity_is_free_once_its_entry_has_expired(self, store: Store, clock: Any) -> None:
         put(store, "a", identity="i", expires_at=clock.now + SECOND)
         clock.advance(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
+from commonplace.space.rules import Rules
 from commonplace.tools.conversations import TOOLS, ConversationTools
 
 USER = {"role": "user", "content": "We could hike in the Dolomites in July."}
@@ -125,6 +126,7 @@ def test_a_message_with_an_id_is_saved_once(tools):
         ("message_add", {"messages": [{"content": "x"}]}, "message 1: role is required"),
         ("message_add", {"messages": [USER, {"role": "user"}]}, "message 2: content is required"),
         ("message_add", {"messages": [{**USER, "id": "m1"}]}, "is in thread t1 already"),
+        ("message_add", {"messages": [{"role": "system", "content": "x"}]}, "there is nothing to save"),
         ("message_add", {"thread": "none", "messages": [USER]}, "No thread found with id none"),
         ("message_add", {"thread": "t1", "title": "x", "messages": [USER]}, "title is for a new conversation"),
         ("working_memory_read", {"thread": "t1"}, 'unknown argument "thread"'),
@@ -141,3 +143,17 @@ def test_what_is_refused_says_what_to_correct_and_leaves_nothing_behind(space, t
     assert reason in answer.text
     assert {thread.id for thread in space.threads.list().threads} == {"t1", "t2"}
     assert space.threads.working.read() is None
+
+
+def test_a_refused_message_leaves_no_thread_even_where_nothing_may_be_deleted(book):
+    space = book.space("user", "u1", rules=Rules(actions=frozenset({"read", "write"})))
+    answer = ConversationTools(space).call("message_add", {"messages": [{"role": "bad", "content": "x"}]})
+    assert (answer.is_error, "message 1: role is required" in answer.text) == (True, True)
+    assert space.threads.list().threads == ()
+
+
+def test_a_thread_is_titled_by_its_first_user_message_not_by_the_one_just_added(tools, space):
+    thread = space.threads.create()
+    space.threads.add(thread.id, [{"role": "user", "content": "My roof leaks"}])
+    added = tools("message_add", thread=thread.id, messages=[{"role": "user", "content": "Thanks a lot"}])
+    assert added.structured["thread"]["title"] == "My roof leaks"

@@ -60,7 +60,7 @@ class CommonplaceSession(SessionABC):
         self._resource = resource
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The newest so many items, or all, oldest first."""
+        """The newest so many items, or all, oldest first; more than 1,000 are read in pages, one after the other."""
         settings = self.session_settings
         chosen = settings.limit if limit is None and settings is not None else limit
         if chosen is not None and chosen <= READ_AT_ONCE and self._threads.reads_at_once:
@@ -156,5 +156,9 @@ async def _finished(change: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        await asyncio.wait({future})
+        while not future.done():
+            with suppress(asyncio.CancelledError):  # once more: whoever cancels waits as well
+                await asyncio.wait({future})
+        if not future.cancelled():
+            future.exception()  # asked for, or asyncio calls it forgotten
         raise

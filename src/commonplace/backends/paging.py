@@ -48,7 +48,7 @@ def decode_cursor(order: str, cursor: str) -> Position:
         if any(isinstance(part, int) and part not in INT64 for part in (first, second)):
             raise ValueError("a number that no page gives")
         f"{first}{second}".encode()  # a lone surrogate is no key
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
     wanted = str if order == "key" else int
     if type(first) is not wanted or type(second) is not wanted:

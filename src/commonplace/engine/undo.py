@@ -25,8 +25,8 @@ def draft_of(state: Entry) -> Draft:
     )
 
 
-def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], bool]) -> list[Entry]:
-    """Take back a commit of this namespace; the states that this brought back.
+def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:
+    """Take back a commit of this namespace; the states that this took away, and those that it brought back.
 
     What the commit made goes, unless it `is_needed` by something else since.
     """
@@ -49,7 +49,7 @@ def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], boo
     for entry_id, former in ended.items():
         if entry_id not in begun:
             transaction.put(draft_of(former))
-    return list(ended.values())
+    return list(begun.values()), list(ended.values())
 
 
 def _difference(transaction: Transaction, commit: int) -> tuple[dict[int, Entry], dict[int, Entry]]:

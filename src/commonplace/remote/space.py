@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from commonplace.checks import Namespace, check_json
+from commonplace.checks import MAX_KEY_BYTES, Namespace, check_json, check_number, check_text
 from commonplace.engine.search import SearchResult
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import InvalidInput
@@ -98,18 +98,19 @@ class RemoteSpace(Space):
         return all_revisions(self._caller, f"/history/{self._entry(kind, key)}", {})
 
     def state(self, kind: str, key: str, revision: int) -> Entry:
-        form = self._caller.read(f"/states/{self._entry(kind, key)}", {"revision": revision})
+        form = self._caller.read(f"/states/{self._entry(kind, key)}", {"revision": check_number("revision", revision)})
         return thing_of(Entry, {**form, "key": key})
 
     def restore(self, kind: str, key: str, revision: int) -> int:
-        body = {"kind": _check_kind(kind), "key": key, "revision": revision}
+        body = {"kind": _check_kind(kind), "key": key, "revision": check_number("revision", revision)}
         return int(self._caller.change("POST", "/restore", None, body)["commit"])
 
     def undo(self, commit: int) -> int:
-        return int(self._caller.change("POST", "/undo", None, {"commit": commit})["commit"])
+        return int(self._caller.change("POST", "/undo", None, {"commit": check_number("commit", commit)})["commit"])
 
     def changes(self, after: int = 0, limit: int = 1_000) -> list[Change]:
-        form = self._caller.read("/changes", {"after": after, "limit": limit})
+        query = {"after": check_number("after", after), "limit": check_number("limit", limit)}
+        form = self._caller.read("/changes", query)
         return [thing_of(Change, change) for change in form["changes"]]
 
     def stats(self) -> NamespaceStats:
@@ -130,8 +131,9 @@ class RemoteSpace(Space):
 
     def _entry(self, kind: str, key: str) -> str:
         """An entry in an address. A path is refused here, before a proxy makes another one of it."""
-        name = normalise(key, self.limits) if _check_kind(kind) in (FILE, DIRECTORY) else key
-        return f"{kind}/{tail(name.removeprefix('/') if kind in (FILE, DIRECTORY) else name)}"
+        is_path = _check_kind(kind) in (FILE, DIRECTORY)
+        name = normalise(key, self.limits) if is_path else check_text("key", key, max_bytes=MAX_KEY_BYTES)
+        return f"{kind}/{tail(name.removeprefix('/') if is_path else name)}"
 
 
 def _check_kind(kind: str) -> str:

@@ -12,7 +12,7 @@ from commonplace.engine.undo import draft_of
 from commonplace.entry import Draft, Entry
 from commonplace.errors import NotFound
 from commonplace.space import timeline
-from commonplace.space.conversation import thread_draft, thread_of
+from commonplace.space.conversation import MAX_TITLE_BYTES, thread_draft, thread_of
 from commonplace.space.keys import MESSAGE, WORKING
 from commonplace.space.messages import moved_key, thread_of_key
 from commonplace.space.times import moment
@@ -58,9 +58,13 @@ def clone_thread(transaction: Transaction, thread: Entry, new: NewThread, cut: C
     origin: dict[str, JSON] = {"sourceThreadId": source.id, "clonedAt": moment(transaction.time).isoformat()}
     if copied is not None:
         origin["lastMessageId"] = copied.identity
-    named = new.title or (f"Clone of {source.title}" if source.title else None)
+    named = new.title or (_title_of_copy(source.title) if source.title else None)
     metadata = source.metadata if new.metadata is None else new.metadata
     return transaction.put(thread_draft(new.id, owner, named, {**metadata, "clone": origin}))
+
+
+def _title_of_copy(title: str) -> str:
+    return f"Clone of {title}".encode()[:MAX_TITLE_BYTES].decode(errors="ignore")
 
 
 def transfer_thread(transaction: Transaction, thread: Entry, resource: str) -> Entry:

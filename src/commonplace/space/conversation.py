@@ -81,6 +81,12 @@ def check_owner(thread_id: str, owner: str, resource: str | None) -> None:
         )
 
 
+def changed_fields(present: Mapping[str, JSON], changes: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Fields after a change: null removes one, those not named stay."""
+    removed = {name for name, field in changes.items() if field is None}
+    return {name: field for name, field in {**present, **changes}.items() if name not in removed}
+
+
 # Checks
 
 

@@ -20,6 +20,15 @@ def name_of_key(kind: str, key: str) -> str:
     return path_of(key) if kind in (FILE, DIRECTORY) else key.replace(SEPARATOR, "/")
 
 
+def key_of_name(kind: str, name: str) -> str:
+    """The key whose name this is; an id inside it may have a `/` of its own."""
+    if kind == WORKING:
+        return name.replace("/", SEPARATOR, 1)  # the scope, and whose it is
+    if kind == MESSAGE:
+        return SEPARATOR.join(name.rsplit("/", 2))  # the thread, its time, its number
+    return name
+
+
 def name_of_entry(entry: Entry) -> str:
     """A file's path, a record's or a thread's id, a message's own id."""
     if entry.kind == MESSAGE and entry.identity is not None:

@@ -99,7 +99,7 @@ def moved_key(key: str, thread_id: str) -> str:
 
 
 class Numbering:
-    """Hands out the keys of new messages inside a transaction: after all that have the same time."""
+    """Hands out the keys of new messages inside a transaction: after all that have the same time, and never used."""
 
     def __init__(self, transaction: Transaction, thread_id: str) -> None:
         self._transaction = transaction
@@ -107,29 +107,33 @@ class Numbering:
         self._next: dict[int, int] = {}
         self._unused: set[int] = set()
 
-    def is_fresh(self, created_at: int) -> bool:
-        """Whether no key of that time was ever used before this transaction."""
-        return created_at in self._unused
-
     def key(self, created_at: int) -> str:
         moment_prefix = f"{self._prefix}{created_at:0{_TIME_DIGITS}d}{SEPARATOR}"
         number = self._next.get(created_at)
         if number is None:
             number = self._first_number(created_at, moment_prefix)
+        # What is deleted keeps its key: its history is not a new message's.
+        while created_at not in self._unused and self._was_used(_numbered(moment_prefix, number)):
+            number += 1
         self._next[created_at] = number + 1
-        return f"{moment_prefix}{number:0{_NUMBER_DIGITS}d}"
+        return _numbered(moment_prefix, number)
 
     def _first_number(self, created_at: int, moment_prefix: str) -> int:
         # The commit's own time is new but for messages that came dated into the future: one look tells, and saves
         # the scan. Numbers begin at 0, so where the first was never used, none was.
-        if created_at == self._transaction.time and not self._transaction.history(
-            MESSAGE, f"{moment_prefix}{0:0{_NUMBER_DIGITS}d}"
-        ):
+        if created_at == self._transaction.time and not self._was_used(_numbered(moment_prefix, 0)):
             self._unused.add(created_at)
             return 0
         newest = Scan(Filter(kinds=(MESSAGE,), key_prefix=moment_prefix), descending=True, limit=1)
         found = self._transaction.scan(newest).entries
         return int(found[0].key.rpartition(SEPARATOR)[2]) + 1 if found else 0
+
+    def _was_used(self, key: str) -> bool:
+        return bool(self._transaction.history(MESSAGE, key))
+
+
+def _numbered(moment_prefix: str, number: int) -> str:
+    return f"{moment_prefix}{number:0{_NUMBER_DIGITS}d}"
 
 
 # Coming in

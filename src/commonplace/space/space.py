@@ -8,10 +8,10 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from commonplace.checks import Namespace
+from commonplace.checks import MAX_KEY_BYTES, Namespace, check_number, check_text
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
 from commonplace.engine.undo import draft_of, undo
-from commonplace.entry import SEPARATOR, Change, Entry, Revision
+from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.limits import Limits
@@ -24,7 +24,9 @@ from commonplace.space.keys import (
     KINDS,
     MESSAGE,
     SEARCHED_KINDS,
+    THREAD,
     WORKING,
+    key_of_name,
     name_of_entry,
     name_of_key,
     thread_of_entry,
@@ -141,6 +143,7 @@ class Space:
 
     def state(self, kind: str, key: str, revision: int) -> Entry:
         """One state of an entry as it was."""
+        check_number("revision", revision)
         found = self._handle.store.state(self.namespace, *self._place(kind, key), revision)
         if found is None:
             raise NotFound(f"{kind} {key} has no state with revision {revision}; its history lists those it has")
@@ -148,6 +151,7 @@ class Space:
 
     def restore(self, kind: str, key: str, revision: int) -> int:
         """Make a former state the present one, as a new revision; the commit that did it."""
+        check_number("revision", revision)
         place = self._place(kind, key)
 
         def work(transaction: Transaction) -> None:
@@ -157,8 +161,9 @@ class Space:
             draft = draft_of(state)
             if state.expires_at is not None and state.expires_at <= transaction.time:
                 draft = replace(draft, expires_at=None)
+            present = transaction.get(*place)
             transaction.put(draft)
-            self._check_tree(transaction, [state])
+            self._check_whole(transaction, [] if present is None else [present], [state])
 
         _, commit = self._handle.write(work)
         assert commit is not None
@@ -169,27 +174,32 @@ class Space:
 
         A directory that the commit made stays where something else was put into it since.
         """
+        check_number("commit", commit)
 
         def work(transaction: Transaction) -> None:
             def is_needed(state: Entry) -> bool:
                 return state.kind == DIRECTORY and self.files.has_below(transaction, path_of(state.key))
 
-            self._check_tree(transaction, undo(transaction, commit, is_needed))
+            self._check_whole(transaction, *undo(transaction, commit, is_needed))
 
         _, undone = self._handle.write(work, "write", "delete")
         if undone is None:
             raise Conflict(f"commit {commit} cannot be undone: all that it made is needed by now")
         return undone
 
-    def _check_tree(self, transaction: Transaction, brought_back: Sequence[Entry]) -> None:
-        """Give files and directories that came back the directories above them, or refuse where others stand."""
+    def _check_whole(self, transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]) -> None:
+        """Give files that came back the directories above them; refuse where others stand, or a thread is torn."""
         for state in brought_back:
             if state.kind in (FILE, DIRECTORY):
                 self.files.settle(transaction, state.kind, path_of(state.key))
+        if any(state.kind in (THREAD, MESSAGE, WORKING) for state in (*replaced, *brought_back)):
+            from commonplace.space.belonging import check_belonging
+
+            check_belonging(transaction, replaced, brought_back)
 
     def changes(self, after: int = 0, limit: int = 1_000) -> list[Change]:
         """What was changed after a commit, in order; pass the last commit seen to go on."""
-        feed = self._handle.store.changes(self.namespace, after, limit)
+        feed = self._handle.store.changes(self.namespace, check_number("after", after), check_number("limit", limit))
         return [replace(change, key=name_of_key(change.kind, change.key)) for change in feed]
 
     def stats(self) -> NamespaceStats:
@@ -218,9 +228,10 @@ class Space:
         _check_kinds([kind])
         if kind in (FILE, DIRECTORY):
             return kind, key_of(normalise(key, self._limits))
-        if kind == MESSAGE and (message := self._handle.store.find(self.namespace, MESSAGE, key)) is not None:
-            return kind, message.key
-        return kind, key.replace("/", SEPARATOR) if kind in (MESSAGE, WORKING) else key
+        check_text("key", key, max_bytes=MAX_KEY_BYTES)
+        if kind == MESSAGE and (known := self._handle.store.last_key(self.namespace, MESSAGE, key)) is not None:
+            return kind, known
+        return kind, key_of_name(kind, key)
 
 
 def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:

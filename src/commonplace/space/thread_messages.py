@@ -10,9 +10,17 @@ from typing import Any, cast
 from commonplace.checks import JSON
 from commonplace.entry import Entry
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.filters import equal
 from commonplace.limits import Limits
 from commonplace.space import timeline
-from commonplace.space.conversation import check_count, check_id, check_object, check_owner, find_thread
+from commonplace.space.conversation import (
+    changed_fields,
+    check_count,
+    check_id,
+    check_object,
+    check_owner,
+    find_thread,
+)
 from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE, THREAD
 from commonplace.space.messages import (
@@ -76,7 +84,7 @@ class ThreadMessages:
                     continue
                 at = transaction.time if message.created_at is None else message.created_at
                 draft = message.placed(numbering.key(at), at, owner)
-                saved[message.id] = transaction.put(draft, is_fresh=numbering.is_fresh(at))
+                saved[message.id] = transaction.put(draft, is_fresh=True)
                 is_new = True
             if is_new:
                 transaction.touch(THREAD, thread_id)
@@ -176,8 +184,7 @@ class ThreadMessages:
                 value["content"] = content
             if fields:
                 present = value.get("metadata")
-                both = {**(present if isinstance(present, Mapping) else {}), **fields}
-                value["metadata"] = {name: field for name, field in both.items() if field is not None}
+                value["metadata"] = changed_fields(present if isinstance(present, Mapping) else {}, fields)
             checked = check_object("message", value, self._limits.message_bytes)
             draft = message_draft(
                 "message",
@@ -187,7 +194,7 @@ class ThreadMessages:
                 resource=old.resource_id,
                 identity=id,
             )
-            if draft.value == entry.value:
+            if equal(draft.value, entry.value):
                 return entry
             transaction.touch(THREAD, old.thread_id)
             return transaction.put(draft)

@@ -17,13 +17,14 @@ from commonplace.checks import JSON
 from commonplace.engine.search import Searcher
 from commonplace.entry import Entry
 from commonplace.errors import AlreadyExists
-from commonplace.filters import Filter, parse_conditions
+from commonplace.filters import Filter, equal, parse_conditions
 from commonplace.limits import Limits
 from commonplace.space import timeline
 from commonplace.space.cloning import Cut, NewThread, clone_thread, transfer_thread
 from commonplace.space.context import Budget, Context, build_context, system_text
 from commonplace.space.conversation import (
     Thread,
+    changed_fields,
     check_count,
     check_id,
     check_size,
@@ -119,7 +120,8 @@ class Threads(ThreadMessages):
         """The threads of a resource, or all, by page number from 0 and with a total; `metadata` is what they have."""
         request = PageRequest(page, per_page, order_by, direction)
         owner = None if resource is None else check_id("resource", resource)
-        fields = parse_conditions(None if metadata is None else {"metadata": metadata})
+        wanted = {} if metadata is None else self._check_metadata(metadata)
+        fields = parse_conditions({"metadata": wanted} if wanted else None)
         return numbered_page(
             self._handle, Filter(kinds=(THREAD,), resource=owner, conditions=fields), request, self._thread
         )
@@ -139,10 +141,10 @@ class Threads(ThreadMessages):
         def work(transaction: Transaction) -> Entry:
             entry = find_thread(transaction.get, id, resource)
             old = thread_of(entry)
-            both = {name: field for name, field in {**old.metadata, **fields}.items() if field is not None}
+            both = changed_fields(old.metadata, fields)
             check_size("metadata", both, self._limits.message_bytes)
             draft = thread_draft(id, old.resource_id, old.title if new_title is UNSET else new_title, both)
-            return entry if draft.attributes == entry.attributes else transaction.put(draft)
+            return entry if equal(draft.attributes, entry.attributes) else transaction.put(draft)
 
         return self._thread(self._handle.write(work)[0])
 
@@ -157,7 +159,7 @@ class Threads(ThreadMessages):
                 return entry
             return transaction.put(thread_draft(id, old.resource_id, checked, old.metadata))
 
-        return thread_of(self._handle.write(work)[0])
+        return self._thread(self._handle.write(work)[0])
 
     def delete(self, id: str, *, resource: str | None = None) -> int:
         """Delete a thread with its messages and its working memory; the one commit that `Space.undo` takes back."""

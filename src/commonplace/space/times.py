@@ -8,6 +8,7 @@ from commonplace.errors import InvalidInput
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST, _LAST = ((limit.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND for limit in (datetime.min, datetime.max))
 
 
 def moment(microseconds: int) -> datetime:
@@ -29,9 +30,19 @@ def microseconds(name: str, time: datetime | str | None) -> int | None:
             raise InvalidInput(f"{name} must be a time such as 2026-01-31T12:00:00Z, not {time!r}") from error
     if not isinstance(time, datetime):
         raise InvalidInput(f"{name} must be a datetime or an ISO 8601 string, not {type(time).__name__}")
-    if time.tzinfo is None:
+    if time.tzinfo is None or _offset(time) is None:
         raise InvalidInput(f"{name} has no time zone; give it one, for example datetime.now(UTC)")
-    return (time - _EPOCH) // _MICROSECOND
+    found = (time - _EPOCH) // _MICROSECOND
+    if not _FIRST <= found <= _LAST:
+        raise InvalidInput(f"{name} must be between the years 1 and 9999 in UTC, not {time}")
+    return found
+
+
+def _offset(time: datetime) -> timedelta | None:
+    try:
+        return time.utcoffset()
+    except NotImplementedError:  # a time zone that somebody did not finish
+        return None
 
 
 def expiry(now: int, ttl_seconds: float | None) -> int | None:

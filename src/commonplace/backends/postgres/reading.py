@@ -90,6 +90,18 @@ def find(
     return entry_of(spot.namespace, rows[0]) if rows else None
 
 
+def last_key(session: Session, spot: Spot, kind: str, identity: str, *, last: bool = False) -> str | None:
+    place = (spot.tenant, spot.id, kind, identity)
+    rows = session.rows(
+        "SELECT key FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND identity = %s"
+        " UNION ALL (SELECT key FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND identity = %s"
+        " ORDER BY ended_commit DESC LIMIT 1) LIMIT 1",
+        (*place, *place),
+        last=last,
+    )
+    return rows[0][0] if rows else None
+
+
 def load(session: Session, spot: Spot, ids: Sequence[int], now: int | None) -> dict[int, Entry]:
     rows = session.rows(
         f"SELECT {columns('e')} FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (id, place)"

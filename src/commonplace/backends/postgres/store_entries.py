@@ -44,6 +44,11 @@ class EntryStore(OpenStore):
             lambda session, spot: reading.find(session, spot, kind, identity, self._now(), last=True),
         )
 
+    def last_key(self, namespace: Namespace, kind: str, identity: str) -> str | None:
+        return self._read(
+            namespace, None, lambda session, spot: reading.last_key(session, spot, kind, identity, last=True)
+        )
+
     def load(self, namespace: Namespace, ids: Sequence[int]) -> dict[int, Entry]:
         return self._read(namespace, {}, lambda session, spot: reading.load(session, spot, ids, self._now()))
 

@@ -60,6 +60,17 @@ def find(
     return entry_of(namespace, rows[0]) if rows else None
 
 
+def last_key(connection: Connection, namespace_id: int, kind: str, identity: str) -> str | None:
+    place = (namespace_id, kind, identity)
+    rows = connection.execute(
+        "SELECT key FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
+        " UNION ALL SELECT key FROM (SELECT key FROM history WHERE namespace = ? AND kind = ? AND identity = ?"
+        " ORDER BY ended_commit DESC LIMIT 1) LIMIT 1",
+        (*place, *place),
+    ).fetchall()
+    return rows[0][0] if rows else None
+
+
 def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
     rows = _live_rows(connection, namespace_id, scan, now, columns("e"), scan.limit + 1)

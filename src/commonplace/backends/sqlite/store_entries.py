@@ -49,6 +49,10 @@ class EntryStore(OpenStore):
             place = self._namespace_id(connection, namespace)
             return reading.find(connection, namespace, place, kind, identity, self._clock())
 
+    def last_key(self, namespace: Namespace, kind: str, identity: str) -> str | None:
+        with self._reading() as connection:
+            return reading.last_key(connection, self._namespace_id(connection, namespace), kind, identity)
+
     def load(self, namespace: Namespace, ids: Sequence[int]) -> dict[int, Entry]:
         with self._reading() as connection:
             place = self._namespace_id(connection, namespace)

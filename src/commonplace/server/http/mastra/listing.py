@@ -11,7 +11,7 @@ from typing import Any
 from commonplace.checks import JSON
 from commonplace.errors import InvalidInput
 from commonplace.filters import equal
-from commonplace.server.http.mastra.requests import MILLISECOND, time_of
+from commonplace.server.http.mastra.requests import MILLISECOND, later, time_of
 from commonplace.space.messages import Message
 from commonplace.space.numbered import Direction, NumberedPage
 from commonplace.space.threads import Threads
@@ -47,9 +47,9 @@ def filter_of(written: Mapping[str, Any] | None) -> MessagesFilter:
         time_of("filter.dateRange.end", times.get("end")),
     )
     if start is not None and times.get("startExclusive") is True:
-        start += MILLISECOND
+        start = later(start, MILLISECOND)
     if end is not None and times.get("endExclusive") is not True:
-        end += MILLISECOND
+        end = later(end, MILLISECOND)
     return MessagesFilter(start, end, None if roles is None else frozenset(map(str, roles)), metadata)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, cast
 
 from fastapi import Depends, Query, Request
@@ -25,6 +25,7 @@ _NOTHING = ("", "undefined", "null")
 
 MILLISECOND = timedelta(milliseconds=1)
 REST_OF_MILLISECOND = timedelta(microseconds=999)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def given(text: str | None) -> str | None:
@@ -99,6 +100,11 @@ def time_of(name: str, written: object) -> datetime | None:
         raise InvalidInput(f"{name} must be a time such as 2026-01-31T12:00:00.000Z")
     found = microseconds(name, written)
     return None if found is None else moment(found)
+
+
+def later(time: datetime, by: timedelta) -> datetime:
+    """A time and a little more, or the last one that there is: an open end is often written so."""
+    return time + by if time <= _LAST - by else _LAST
 
 
 def order_of(request: Request) -> tuple[OrderBy | None, Direction | None]:
@@ -197,7 +203,7 @@ class Clone(Body):
             "last": last,
             "only": chosen.ids,
             "after": time_of("startDate", chosen.start),
-            "upto": None if end is None else end + REST_OF_MILLISECOND,
+            "upto": None if end is None else later(end, REST_OF_MILLISECOND),
         }
 
 
@@ -215,8 +221,8 @@ def working_scope(config: Mapping[str, Any] | None) -> Literal["resource", "thre
     return cast('Literal["resource", "thread"]', scope)
 
 
-def working_option(config: Mapping[str, Any] | None, name: Literal["template", "schema"]) -> Any:
-    return _part(config, "workingMemory").get(name)
+def working_template(config: Mapping[str, Any] | None) -> Any:
+    return _part(config, "workingMemory").get("template")
 
 
 class Recalling(BaseModel):

@@ -35,8 +35,8 @@ from commonplace.server.http.mastra.requests import (
     object_of,
     order_of,
     recalling_of,
-    working_option,
     working_scope,
+    working_template,
 )
 from commonplace.space.conversation import Thread
 from commonplace.space.messages import Message
@@ -285,7 +285,7 @@ def read_working(
         found = None if thread is None else space.threads.working.read(thread=thread_id)
     elif owner := resource or (thread.resource_id if thread is not None else None):
         found = space.threads.working.read(resource=owner)
-    template = working_option(config, "template")
+    template = working_template(config)
     return _answer(
         {
             "workingMemory": forms.working_form(found),
@@ -298,7 +298,10 @@ def read_working(
 
 @memory.post("/threads/{thread_id}/working-memory", summary="Update a working memory")
 def write_working(space: NamedAgentSpace, thread_id: str, update: WorkingUpdate) -> Response:
-    """A text takes the place of a text; a JSON object is merged into data: null deletes, what is omitted stays."""
+    """A text takes the place of a text; a JSON object is merged into data: null deletes, what is omitted stays.
+
+    A schema in `memoryConfig` is not applied: a service runs nobody's but its own.
+    """
     resource = given(update.resource)
     thread = space.threads.get(thread_id, resource=resource)
     is_thread = working_scope(update.config) == "thread"
@@ -306,8 +309,7 @@ def write_working(space: NamedAgentSpace, thread_id: str, update: WorkingUpdate)
         _data_or_text(update.working),
         resource=None if is_thread else thread.resource_id,
         thread=thread_id if is_thread else None,
-        template=working_option(update.config, "template"),
-        schema=working_option(update.config, "schema"),
+        template=working_template(update.config),
     )
     return _answer({"success": True})
 

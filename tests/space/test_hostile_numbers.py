@@ -1,0 +1,71 @@
+"""Times and numbers that no store can hold: refused with their name, never a raw error."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+
+import pytest
+
+from commonplace import InvalidInput
+from commonplace.space.times import microseconds, moment
+
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+class NoZone(tzinfo):
+    def utcoffset(self, time: datetime | None) -> timedelta | None:
+        return None
+
+
+class UnfinishedZone(tzinfo):
+    pass
+
+
+@pytest.mark.parametrize("time", [FIRST, LAST, datetime(1970, 1, 1, tzinfo=UTC)])
+def test_every_time_that_there_is_comes_back(time: datetime) -> None:
+    found = microseconds("when", time)
+    assert found is not None
+    assert moment(found) == time
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "9999-12-31T23:59:59-23:59",
+        "0001-01-01T00:00:00+23:59",
+        datetime(2025, 1, 1, tzinfo=NoZone()),
+        datetime(2025, 1, 1, tzinfo=UnfinishedZone()),
+        datetime(2025, 1, 1),
+    ],
+)
+def test_a_time_that_is_none_is_refused(time: datetime | str) -> None:
+    with pytest.raises(InvalidInput, match="when"):
+        microseconds("when", time)
+
+
+def test_a_search_as_of_the_edge_of_time_is_answered_or_refused(space):
+    space.files.write("/a", "walrus")
+    assert len(space.search("walrus", now="9999-12-31T23:59:59Z")) == 1
+    with pytest.raises(InvalidInput, match="now"):
+        space.search("walrus", now="9999-12-31T23:59:59-23:59")
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, None, "1", 1.5, True, [1]])
+def test_a_commit_or_revision_that_is_none_is_refused(space, number):
+    space.files.write("/a", "text")
+    for call in (
+        lambda: space.undo(number),
+        lambda: space.changes(number),
+        lambda: space.changes(limit=number),
+        lambda: space.state("file", "/a", number),
+        lambda: space.restore("file", "/a", number),
+    ):
+        with pytest.raises(InvalidInput):
+            call()
+
+
+@pytest.mark.parametrize("key", ["\ud800", None, ["a"], "a\0b", "x" * 10_000])
+def test_a_key_that_no_entry_has_is_refused(space, key):
+    for kind in ("message", "thread", "working", "record"):
+        with pytest.raises(InvalidInput):
+            space.history(kind, key)

@@ -1,0 +1,186 @@
+"""Conversations and their past: what undo and restore bring back is whole, and a deleted message keeps its history."""
+
+from __future__ import annotations
+
+import pytest
+
+from commonplace import Conflict, NotFound
+
+
+@pytest.fixture
+def thread(space):
+    return space.threads.create(id="t", resource="ann")
+
+
+def user(content, **fields):
+    return {"role": "user", "content": content, **fields}
+
+
+def last_commit(space):
+    return space.changes(limit=1_000)[-1].commit
+
+
+def owners(space, thread):
+    return {message.resource_id for message in space.threads.messages(thread.id).messages}
+
+
+# Undo and restore
+
+
+def transfer(space):
+    space.threads.add("t", [user("first")])
+    space.threads.transfer("t", "bob")
+    commit = last_commit(space)
+    space.threads.add("t", [user("of bob")])
+    return commit
+
+
+def transfer_with_working_memory_since(space):
+    space.threads.transfer("t", "bob")
+    commit = last_commit(space)
+    space.threads.working.write("- of bob", thread="t")
+    return commit
+
+
+def creation(space):
+    commit = last_commit(space)
+    space.threads.add("t", [user("since then")])
+    return commit
+
+
+def creation_with_working_memory_since(space):
+    commit = last_commit(space)
+    space.threads.working.write("- since then", thread="t")
+    return commit
+
+
+def message_deleted_before_a_transfer(space):
+    space.threads.add("t", [user("first", id="m1"), user("second")])
+    commit = space.threads.delete_messages(["m1"])
+    space.threads.transfer("t", "bob")
+    return commit
+
+
+def clearing_before_a_deletion(space):
+    space.threads.add("t", [user("first")])
+    commit = space.threads.clear("t")
+    space.threads.delete("t")
+    return commit
+
+
+def working_memory_cleared_before_a_deletion(space):
+    space.threads.working.write("- plan", thread="t")
+    commit = space.threads.working.clear(thread="t")
+    space.threads.delete("t")
+    return commit
+
+
+@pytest.mark.promise("conversations-undo-whole")
+@pytest.mark.parametrize(
+    "change",
+    [
+        transfer,
+        transfer_with_working_memory_since,
+        creation,
+        creation_with_working_memory_since,
+        message_deleted_before_a_transfer,
+        clearing_before_a_deletion,
+        working_memory_cleared_before_a_deletion,
+    ],
+)
+def test_an_undo_that_would_tear_a_conversation_is_refused_and_changes_nothing(space, thread, change):
+    commit = change(space)
+    before = last_commit(space)
+
+    with pytest.raises(Conflict, match="nothing was changed"):
+        space.undo(commit)
+
+    assert last_commit(space) == before
+
+
+def test_a_clone_that_was_written_to_is_not_undone(space, thread):
+    space.threads.add("t", [user("first")])
+    copy = space.threads.clone("t")
+    commit = last_commit(space)
+    space.threads.add(copy.id, [user("since then")])
+
+    with pytest.raises(Conflict, match="used since"):
+        space.undo(commit)
+
+
+def test_a_restore_that_would_tear_a_conversation_is_refused(space, thread):
+    space.threads.add("t", [user("first", id="m1")])
+    space.threads.transfer("t", "bob")
+    with pytest.raises(Conflict, match="two resources"):
+        space.restore("thread", "t", 1)
+    with pytest.raises(Conflict, match="two resources"):
+        space.restore("message", "m1", 1)
+    space.threads.delete("t")
+    with pytest.raises(Conflict, match="no longer there"):
+        space.restore("message", "m1", 2)
+
+
+def test_what_leaves_a_conversation_whole_is_undone_and_restored(space, thread):
+    space.threads.add("t", [user("first", id="m1")])
+    space.threads.transfer("t", "bob")
+    space.undo(last_commit(space))
+    assert (space.threads.get("t").resource_id, owners(space, thread)) == ("ann", {"ann"})
+    space.threads.update("t", title="one")
+    space.threads.update("t", title="two")
+    space.undo(last_commit(space))
+    assert space.threads.get("t").title == "one"
+    space.undo(space.threads.delete("t"))
+    space.threads.update_message("m1", content="changed")
+    space.restore("message", "m1", 1)
+    assert space.threads.get_message("m1").content == "first"
+    fresh = space.threads.create()
+    space.undo(last_commit(space))
+    with pytest.raises(NotFound):
+        space.threads.get(fresh.id)
+
+
+# The history of a message
+
+
+@pytest.mark.promise("conversations-message-history")
+def test_a_deleted_message_keeps_its_history_under_its_id_and_comes_back_from_it(space, thread):
+    space.threads.add("t", [user("first", id="m1"), user("second", id="m2")])
+    space.threads.delete_messages(["m1"])
+
+    assert [revision.action for revision in space.history("message", "m1")] == ["created", "deleted"]
+    space.restore("message", "m1", 1)
+    assert [message.content for message in space.threads.messages("t").messages] == ["first", "second"]
+    assert [revision.action for revision in space.history("message", "m1")] == ["created", "deleted", "created"]
+
+
+def test_a_message_of_the_same_time_takes_neither_the_place_nor_the_history_of_a_deleted_one(space, thread):
+    then = "2025-01-01T00:00:00Z"
+    space.threads.add("t", [user(f"old {number}", id=f"m{number}", createdAt=then) for number in range(3)])
+    deletion = space.threads.delete_messages(["m1", "m2"])
+    space.threads.add("t", [user(f"new {number}", id=f"n{number}", createdAt=then) for number in range(2)])
+
+    assert [revision.action for revision in space.history("message", "n0")] == ["created"]
+    assert space.state("message", "n0", 1).value["content"] == "new 0"
+    space.undo(deletion)
+    assert [message.content for message in space.threads.messages("t").messages] == [
+        "old 0",
+        "old 1",
+        "old 2",
+        "new 0",
+        "new 1",
+    ]
+
+
+@pytest.mark.promise("conversations-message-history")
+def test_names_of_the_feed_lead_to_histories_even_where_an_id_has_a_slash(space):
+    space.threads.create(id="a/b")
+    space.threads.add("a/b", [user("first")])
+    space.threads.working.write("- of a team", resource="org/1")
+    space.threads.working.write("- of a thread", thread="a/b")
+
+    changes = space.changes()
+    assert len(changes) == 4
+    for change in changes:
+        assert [revision.action for revision in space.history(change.kind, change.key)] == ["created"]
+    assert space.purge("working", "resource/org/1") == 1
+    assert space.threads.working.read(resource="org/1") is None
