@@ -139,17 +139,14 @@ class Settings:
             raise ConfigurationError(
                 f"SEARCH_DEFAULT_LIMIT is {default_limit}, above SEARCH_MAX_LIMIT ({max_limit}); lower the first"
             )
-        folder = read.text("COMMONPLACE_MODELS")
-        debug_log = read.text("MCP_DEBUG_LOG_PATH")
-        redact_rules = read.text("COMMONPLACE_REDACT_RULES")
         return cls(
             database_url=read.text("DATABASE_URL"),
             database_replica_url=read.text("DATABASE_REPLICA_URL"),
             remote=read.text("COMMONPLACE_REMOTE"),
             remote_key=read.text("COMMONPLACE_KEY"),
             namespace=read.namespace("COMMONPLACE_NAMESPACE", DEFAULT_NAMESPACE),
-            agents_folder=Path(read.text("COMMONPLACE_AGENTS") or "_tables/agents").expanduser(),
-            models_folder=None if folder is None else Path(folder).expanduser().absolute(),
+            agents_folder=read.path("COMMONPLACE_AGENTS") or cls.agents_folder,
+            models_folder=read.path("COMMONPLACE_MODELS"),
             embeddings_model=read.text("EMBEDDINGS_MODEL"),
             embeddings_pooling=cast(
                 'Literal["cls", "mean"] | None', read.choice("EMBEDDINGS_POOLING", ("cls", "mean"))
@@ -186,11 +183,11 @@ class Settings:
             tracing=read.tracing(),
             redact=cast(Redact, read.choice("COMMONPLACE_REDACT", ("off", "mask", "reject")) or "off"),
             redact_kinds=read.words("COMMONPLACE_REDACT_KINDS") or ("secrets",),
-            redact_rules=None if redact_rules is None else Path(redact_rules).expanduser().absolute(),
+            redact_rules=read.path("COMMONPLACE_REDACT_RULES"),
             wrap_results=read.switch("COMMONPLACE_WRAP_RESULTS") or False,
             log_level=cast(LogLevel, read.choice("LOG_LEVEL", ("error", "warn", "info", "debug")) or "info"),
             mcp_protocol_version=read.text("MCP_PROTOCOL_VERSION"),
-            mcp_debug_log=None if debug_log is None else Path(debug_log).expanduser().absolute(),
+            mcp_debug_log=read.path("MCP_DEBUG_LOG_PATH"),
             has_colors=read.text("NO_COLOR") is None and read.text("TERM") != "dumb",
         )
 
@@ -228,7 +225,7 @@ class Settings:
         text = self.database_url.removeprefix("sqlite:///")
         if text == ":memory:" or "://" in text:
             return None
-        return Path(text).expanduser().absolute()
+        return _absolute("the book", text)
 
     @property
     def place(self) -> str:
@@ -296,6 +293,10 @@ class _Reader:
     def text(self, name: str) -> str | None:
         return self._environ.get(name, "").strip() or None
 
+    def path(self, name: str) -> Path | None:
+        value = self.text(name)
+        return None if value is None else _absolute(name, value)
+
     def choice(self, name: str, known: tuple[str, ...]) -> str | None:
         value = self.text(name)
         if value is not None and value.lower() not in known:
@@ -336,3 +337,10 @@ class _Reader:
         except CommonplaceError as error:
             raise ConfigurationError(f"{name} is {value!r}: {error}; write it like user/u-123") from error
         return value
+
+
+def _absolute(name: str, path: str) -> Path:
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigurationError(f"{name} is {path!r}; there is no such home folder") from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from inspect import iscoroutinefunction, isfunction
 
 import pytest
 
+from commonplace import agents
 from commonplace.agents import AgentMemory, aio, close_all
 
 
@@ -15,6 +17,12 @@ def public_names(cls):
 
 def test_every_public_method_is_mirrored():
     assert public_names(aio.AsyncAgentMemory) - {"agent_id", "space"} == public_names(AgentMemory)
+
+
+@pytest.mark.promise("agents-awaited")
+def test_every_function_is_mirrored():
+    functions = {name for name in agents.__all__ if isfunction(getattr(agents, name))}
+    assert {name for name in functions if iscoroutinefunction(getattr(aio, name, None))} == functions
 
 
 @pytest.mark.promise("agents-awaited")
@@ -32,6 +40,9 @@ def test_what_is_saved_with_await_is_recalled_with_await(tmp_path, monkeypatch):
         recalled = await memory.recall(thread.id)
         assert sorted(message.content for message in recalled) == texts
         assert (await memory.space.threads.get(thread.id)).resource_id == "u-1"
+        assert await aio.get_agent_folder_name(memory.agent_id) == f"ann-{memory.agent_id}"
+        await aio.invalidate(memory.agent_id)
+        assert (await aio.get_agent_memory(memory.agent_id))._wrapped is not memory._wrapped
         await aio.close_all()
 
     asyncio.run(scenario())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
+
+import pytest
 
 from commonplace.agents.background import Background
 
@@ -40,6 +43,68 @@ def test_a_job_that_fails_stops_no_other_and_is_logged(caplog):
     assert work.settle(30)
     assert ran == ["b"]
     assert "test: a job failed" in caplog.text
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_job_that_would_end_its_thread_stops_no_other(error):
+    work, ran = Background("test", threads=2), []
+
+    def fail():
+        raise error
+
+    for number in range(4):
+        assert work.submit(number, fail)
+    assert work.submit("after", lambda: ran.append("after"))
+    assert work.settle(30)
+    assert ran == ["after"]
+
+
+def test_a_thread_that_cannot_be_started_loses_its_job_and_nothing_else(monkeypatch, caplog):
+    work, ran = Background("test", threads=2), []
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_more_threads)
+        assert not work.submit("a", lambda: ran.append("lost"))
+    assert "test: no thread can be started" in caplog.text
+    assert work.settle(0)
+    assert work.submit("a", lambda: ran.append("a"))
+    assert work.settle(30)
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", no_more_threads)
+        assert work.submit("b", lambda: ran.append("by the thread that runs"))
+    assert work.settle(30)
+    assert ran == ["a", "by the thread that runs"]
+
+
+def no_more_threads(thread):
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_child_process_of_a_fork_begins_anew_whatever_was_under_way():
+    code = """
+import os, threading
+from commonplace.agents.background import Background
+work = Background("test")
+may_hold, holds, go_on = threading.Event(), threading.Event(), threading.Event()
+def hold():
+    may_hold.wait()
+    with work._changed:
+        holds.set()
+        go_on.wait()
+work.submit("a", hold)
+work.submit("waiting", lambda: print("of the parent", flush=True))
+may_hold.set()
+holds.wait()
+child = os.fork()
+if not child:
+    submitted = work.submit("a", lambda: print("of the child", flush=True))
+    os._exit(0 if submitted and work.settle(20) else 1)
+assert os.waitpid(child, 0)[1] == 0
+go_on.set()
+assert work.settle(20)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (run.stdout, run.returncode) == ("of the child\nof the parent\n", 0), run.stderr
 
 
 def test_more_than_may_wait_is_turned_away():

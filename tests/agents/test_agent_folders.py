@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -176,6 +179,16 @@ def test_a_base_folder_that_cannot_be_made_is_told_with_its_setting(service, tmp
     assert service.get_agent_folder_name(AGENT) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("COMMONPLACE_AGENTS", "~no-such-user/x"), ("SEARCH_MAX_LIMIT", "many"), ("LOG_LEVEL", "loud")]
+)
+def test_wrong_settings_are_told_and_asking_for_a_folders_name_still_never_raises(service, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=f"{name} is {value!r}"):
+        service.create_agent("Ann")
+    assert service.get_agent_folder_name(AGENT) is None
+
+
 def test_of_two_folders_of_one_agent_the_one_with_a_memory_is_taken(service, tmp_path):
     base = tmp_path / "_tables" / "agents"
     for name in ("aaa", "bbb"):
@@ -183,3 +196,40 @@ def test_of_two_folders_of_one_agent_the_one_with_a_memory_is_taken(service, tmp
     assert service.get_agent_folder_name(AGENT) == f"aaa-{AGENT}"
     (base / f"bbb-{AGENT}" / "memory.db").touch()
     assert service.get_agent_folder_name(AGENT) == f"bbb-{AGENT}"
+
+
+def test_a_folder_that_is_closed_is_told_by_its_name():
+    code = """
+import os, sys
+from pathlib import Path
+from commonplace import ConfigurationError
+from commonplace.agents import AgentMemories, BookOptions
+base = Path(sys.argv[1])
+memories = AgentMemories(base, options=BookOptions(background=False), max_open=1)
+agent_id = memories.create_agent("Ann")
+memory = memories.get_agent_memory(agent_id)
+memory.create_thread("u-1")
+assert memory.list_threads().threads
+folder = base / memories.get_agent_folder_name(agent_id)
+if os.getuid() == 0:  # whom nothing is closed to
+    for place in (base, *base.rglob("*")):
+        os.chown(place, 65534, 65534)
+    os.setuid(65534)
+
+def told(call):
+    try:
+        call()
+    except ConfigurationError as error:
+        return str(error)
+
+for place, name in ((folder, folder.name), (base, None)):
+    place.chmod(0)
+    for call in (lambda: memories.get_agent_memory(agent_id), memory.list_threads):
+        assert f"cannot reach {place}" in told(call), told(call)
+    assert memories.get_agent_folder_name(agent_id) == name
+    place.chmod(0o700)
+assert memory.list_threads().threads
+"""
+    with tempfile.TemporaryDirectory() as base:  # pytest's own folders are closed to others
+        run = subprocess.run([sys.executable, "-c", code, base], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

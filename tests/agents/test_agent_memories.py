@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -11,10 +12,13 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import apsw
 import pytest
 
 from commonplace import ConfigurationError, Corrupt, Forbidden, InvalidInput, NotFound, Unavailable
 from commonplace.agents import AgentMemories, BookOptions
+from commonplace.agents.books import BOOK_MARK
+from commonplace.backends.sqlite.connection import APPLICATION_ID
 from commonplace.store import Store
 
 
@@ -275,8 +279,9 @@ def test_a_memory_of_mastras_is_refused_with_the_command_that_imports_it(open_me
 
 
 @pytest.mark.promise("agents-foreign-mastra")
-def test_following_that_command_takes_mastras_memory_over(open_memories, base, tmp_path):
-    memories = open_memories()
+def test_following_that_command_takes_mastras_memory_over(open_memories, tmp_path):
+    base = tmp_path / "my agents"
+    memories = open_memories(base)
     agent_id = memories.create_agent("Ann")
     file = base / memories.get_agent_folder_name(agent_id) / "memory.db"
     foreign = sqlite3.connect(file)
@@ -295,7 +300,7 @@ def test_following_that_command_takes_mastras_memory_over(open_memories, base, t
     memory = memories.get_agent_memory(agent_id)
     with pytest.raises(ConfigurationError) as refused:
         memory.list_threads()
-    command = str(refused.value).split("`")[1].split()
+    command = shlex.split(str(refused.value).split("`")[1])
     assert command[0] == "commonplace"
     file.rename(file.with_name("mastra.db"))
     subprocess.run([sys.executable, "-m", "commonplace.cli", *command[1:]], check=True, capture_output=True)
@@ -303,6 +308,31 @@ def test_following_that_command_takes_mastras_memory_over(open_memories, base, t
     (thread,) = memory.list_threads("u-1").threads
     assert (thread.id, thread.title) == ("t1", "Kept")
     assert [message.id for message in memory.list_messages("t1").messages] == ["m1"]
+
+
+@pytest.mark.parametrize("is_in_log", [False, True])
+def test_a_book_whose_messages_mention_mastra_is_not_taken_for_mastras(open_memories, base, is_in_log):
+    memories = open_memories()
+    agent_id = memories.create_agent("Ann")
+    memory = memories.get_agent_memory(agent_id)
+    say(memory, memory.create_thread("u-1"), "How do I read the table mastra_messages?")
+    file = base / memories.get_agent_folder_name(agent_id) / "memory.db"
+    log = file.with_name("memory.db-wal")
+    changed = apsw.Connection(str(file))
+    changed.execute("PRAGMA user_version = 99").fetchall()
+    changed.close()
+    as_after_a_crash = [(path, path.read_bytes()) for path in (file, log)]
+    memories.close()
+    for path, content in as_after_a_crash if is_in_log else ():
+        path.write_bytes(content)
+    assert (BOOK_MARK in file.read_bytes()[:100]) is not is_in_log
+
+    with pytest.raises(ConfigurationError, match="was written by a newer commonplace"):
+        open_memories().get_agent_memory(agent_id).list_threads()
+
+
+def test_the_mark_of_a_book_is_the_one_that_books_have():
+    assert APPLICATION_ID.to_bytes(4, "big") == BOOK_MARK
 
 
 def test_a_database_of_another_program_is_refused(open_memories, base):
@@ -365,6 +395,16 @@ def test_agents_of_a_shared_book_are_namespaces_of_it(open_memories, open_book):
     assert book.space("agent", agent_id).threads.get(thread.id) == thread
 
 
+def test_records_of_the_agents_own_do_not_hide_its_folders_name(open_anywhere):
+    memories = open_anywhere()
+    agent_id = memories.create_agent("Test Agent")
+    create = memories.get_agent_memory(agent_id).space.records.create
+    create(type="agent", content={"text": "Agent Smith is the contact"}, source="chat", confidence=0.9)
+    create(type="agent", content={"folder": "/home/smith"}, source="commonplace", confidence=0.9)
+    create(type="agent", content="Smith", source="commonplace", confidence=0.9)
+    assert memories.get_agent_folder_name(agent_id) == f"test-agent-{agent_id}"
+
+
 @pytest.mark.promise("agents-not-found")
 def test_an_agent_that_a_shared_book_does_not_hold_is_not_found(open_memories, open_book):
     memories = open_memories(book=open_book())
@@ -376,7 +416,13 @@ def test_an_agent_that_a_shared_book_does_not_hold_is_not_found(open_memories, o
 
 
 def test_agents_need_one_place(book, base):
-    for wrong in ({}, {"base_folder": base, "book": book}, {"base_folder": base, "max_open": 0}):
+    for wrong in (
+        {},
+        {"base_folder": base, "book": book},
+        {"base_folder": base, "max_open": 0},
+        {"base_folder": "a\0b"},
+        {"base_folder": "~no-such-user/x"},
+    ):
         with pytest.raises(InvalidInput):
             AgentMemories(**wrong)
 

@@ -80,11 +80,17 @@ def test_recall_is_as_configured(open_anywhere):
     [
         lambda: MemoryConfig(last_messages=-1),
         lambda: MemoryConfig(generate_title="yes"),
+        lambda: MemoryConfig(semantic_recall=False),
+        lambda: MemoryConfig(semantic_recall=4),
+        lambda: MemoryConfig(working_memory={"scope": "thread"}),
+        lambda: MemoryConfig(working_memory=None),
+        lambda: MemoryConfig(working_memory=WorkingMemoryOptions),
         lambda: SemanticRecall(top=1_000),
         lambda: SemanticRecall(scope="all"),
         lambda: WorkingMemoryOptions(scope="user"),
         lambda: WorkingMemoryOptions(schema={"type": "object"}, template="# User"),
         lambda: WorkingMemoryOptions(schema={"type": "no such type"}),
+        lambda: WorkingMemoryOptions(schema=BaseModel),
         lambda: WorkingMemoryOptions(template=5),
     ],
 )

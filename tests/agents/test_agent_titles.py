@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -112,6 +113,38 @@ def test_a_model_that_hangs_holds_up_no_turn_and_a_title_chosen_meanwhile_stays(
     assert memories.settle()
     assert memory.get_thread(thread).title == "Chosen"
     assert len(memory.list_messages(thread).messages) == 3
+
+
+@pytest.mark.promise("conversations-title-model-fails")
+def test_models_that_are_cancelled_or_exit_stop_no_later_title(titled_by):
+    answers = [asyncio.CancelledError(), SystemExit(1)] * TITLE_THREADS
+
+    def model(text):
+        if answers:
+            raise answers.pop()
+        return "Titled after all"
+
+    memories, memory = titled_by(model)
+    for _ in range(2 * TITLE_THREADS):
+        first_turn(memory)
+        assert memories.settle()
+    thread = first_turn(memory)
+    assert memories.settle()
+    assert memory.get_thread(thread).title == "Titled after all"
+
+
+@pytest.mark.promise("conversations-title-model-fails")
+@pytest.mark.parametrize("broken", ["commonplace.agents.background.Background.submit", "threading.Thread.start"])
+def test_a_title_that_cannot_even_be_asked_for_is_only_logged(titled_by, caplog, monkeypatch, broken):
+    def fail(*args):
+        raise RuntimeError("can't start new thread")
+
+    _, memory = titled_by(lambda text: "Titled")
+    thread = memory.create_thread("u-1").id
+    monkeypatch.setattr(broken, fail)
+    (saved,) = memory.save_messages(thread, [{"role": "user", "content": "hello"}])
+    assert memory.list_messages(thread).messages == (saved,)
+    assert "can't start new thread" in caplog.text
 
 
 @pytest.mark.promise("conversations-title-model-fails")

@@ -76,6 +76,16 @@ def test_the_written_reference_is_what_the_program_says() -> None:
     assert written == reference(), "run `python -m commonplace.cli.reference > docs/cli.md`"
 
 
+@pytest.mark.parametrize("name", ["COMMONPLACE_AGENTS", "DATABASE_URL"])
+def test_a_home_folder_that_does_not_exist_is_told_and_no_traceback(
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "~no-such-user/x")
+    ran = run("add", "tea")
+    assert (ran.code, ran.out) == (6, "")
+    assert "is '~no-such-user/x'; there is no such home folder" in ran.err
+
+
 def test_version_is_printed(run: Run) -> None:
     from commonplace import __version__
 

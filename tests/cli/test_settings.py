@@ -140,6 +140,10 @@ def test_traces_are_on_where_a_collector_is_named_and_not_switched_off() -> None
         ("COMMONPLACE_REDACT", "sometimes"),
         ("COMMONPLACE_WRAP_RESULTS", "perhaps"),
         ("LOG_LEVEL", "loud"),
+        ("COMMONPLACE_AGENTS", "~no-such-user/x"),
+        ("COMMONPLACE_MODELS", "~no-such-user/x"),
+        ("COMMONPLACE_REDACT_RULES", "~no-such-user/x"),
+        ("MCP_DEBUG_LOG_PATH", "~no-such-user/x"),
         ("COMMONPLACE_PORT", "70000"),
         ("COMMONPLACE_MAX_ENTRIES", "0"),
         ("COMMONPLACE_MAX_BYTES", "much"),
@@ -184,6 +188,11 @@ def test_the_book_is_opened_with_the_settings_limits(tmp_path: Path) -> None:
     assert settings.book_file == tmp_path / "b.db"
     assert Settings(database_url=":memory:").book_file is None
     assert Settings(database_url="postgres://x/y").book_file is None
+
+
+def test_a_book_in_the_home_of_nobody_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="the book is '~no-such-user/book'; there is no such home folder"):
+        _ = Settings(database_url="~no-such-user/book").book_file
 
 
 def test_the_query_timeout_bounds_the_wait_for_a_busy_book(tmp_path: Path) -> None:

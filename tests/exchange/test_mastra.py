@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +19,7 @@ from commonplace import InvalidInput, NotFound
 from commonplace.cli import main
 from commonplace.exchange import mastra
 from commonplace.exchange.mastra import MastraImport, import_mastra
+from commonplace.redaction import Redactor
 from commonplace.space.messages import Message
 
 # As @mastra/libsql 1.23 makes them; 0.16 differs in the type of the resources' metadata (JSONB) only.
@@ -35,6 +40,7 @@ CREATE TABLE mastra_resources (
 AT = "2026-11-15T12:23:18.766Z"
 TIME = datetime(2026, 11, 15, 12, 23, 18, 766_000, UTC)
 LATER = "2026-11-15T12:24:00.000Z"
+SECRET = "AKIAIOSFODNN7EXAMPLE"
 TOOL = {
     "type": "tool-invocation",
     "toolInvocation": {"state": "result", "toolCallId": "c1", "toolName": "runbook", "args": {}, "result": "blue"},
@@ -247,11 +253,126 @@ def test_older_shapes_are_read_snake_case_numbers_and_texts(tmp_path, take, spac
     assert space.threads.working.read(thread="t").content == "# Facts\n- tea"
 
 
+@pytest.mark.promise("mastra-import-keeps-everything")
+def test_a_number_in_a_column_of_texts_is_a_time(memory, take, space):
+    times = ["1700000000000", "1700000000000.0", "1700000000", "1711111111111", "20231114"]
+    for number, at in enumerate(times):
+        memory.thread(f"t{number}", at=at)
+        memory.message(f"m{number}", f"t{number}", "x", at=at)
+    assert take(memory.saved()) == MastraImport(threads=5, messages=5)
+    found = [space.threads.get(f"t{number}").created_at for number in range(5)]
+    assert [int(time.timestamp()) for time in found] == [1_700_000_000] * 3 + [1_711_111_111, 1_699_920_000]
+    assert [space.threads.get_message(f"m{number}").created_at for number in range(5)] == found
+
+
+@pytest.mark.promise("mastra-import-keeps-everything")
+@pytest.mark.parametrize("text", ["[1,2,3]", "[[1]]", '["a", null]'])
+def test_a_text_that_is_json_but_no_message_stays_a_text(memory, take, space, text):
+    memory.thread("t1", metadata={"workingMemory": text})
+    memory.message("m1", "t1", text)
+    memory.resource("user-1", text)
+    assert take(memory.saved()) == MastraImport(threads=1, messages=1, working_memories=2)
+    assert space.threads.get_message("m1").content == text
+    assert space.threads.working.read(thread="t1").content == text
+    assert space.threads.working.read(resource="user-1").content == text
+
+
+@pytest.mark.promise("mastra-import-damage")
+@pytest.mark.parametrize("working", [5, [1], {"a": "\ud800"}, "x" * 2_000_000])
+def test_a_damaged_working_memory_loses_neither_its_thread_nor_the_messages(memory, take, space, working):
+    memory.thread("t1", metadata={"workingMemory": working, "a": 1})
+    memory.message("m1", "t1", "kept")
+    found = take(memory.saved())
+    assert (found.threads, found.messages, found.working_memories, found.damaged) == (1, 1, 0, 1)
+    assert found.reasons[0].startswith("the working memory of mastra_threads t1: workingMemory")
+    assert space.threads.get("t1").metadata == {"a": 1}
+
+
+@pytest.mark.promise("mastra-import-damage")
+@pytest.mark.parametrize("at", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00", "1969-12-31T23:59:59Z"])
+def test_a_time_that_no_thread_can_have_is_damage_and_the_others_are_listed(memory, take, space, at):
+    memory.thread("bad", at=at)
+    memory.thread("good")
+    found = take(memory.saved())
+    assert (found.threads, found.damaged) == (1, 1)
+    assert [thread.id for thread in space.threads.list().threads] == ["good"]
+
+
 def test_a_file_in_use_is_read_with_what_its_log_holds_and_is_not_changed(memory, take, space):
     path = fill(memory)  # the connection is still open, and all is in the -wal
     before = path.read_bytes()
     assert take(path).messages == 4
     assert path.read_bytes() == before
+
+
+def test_a_file_in_a_folder_that_is_read_only_is_read():
+    code = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import commonplace
+from commonplace.exchange.mastra import import_mastra
+from test_mastra import MemoryFile, fill
+folder = Path(sys.argv[1]) / "with a space, 100%?#"
+folder.mkdir()
+memory = MemoryFile(folder / "mastra.db")
+fill(memory)
+memory.connection.close()
+book = commonplace.open(":memory:", background=False)
+folder.chmod(0o555)
+before = sorted(folder.iterdir())
+assert before == [folder / "mastra.db"], before
+if os.getuid() == 0:  # who may write anywhere
+    os.setuid(65534)
+print(import_mastra(book.store, ("agent", "a1"), folder / "mastra.db").messages)
+assert sorted(folder.iterdir()) == before
+"""
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folders are closed to others
+        os.chmod(place, 0o755)
+        here = str(Path(__file__).parent)
+        run = subprocess.run([sys.executable, "-c", code, place, here], capture_output=True, text=True, check=False)
+    assert (run.stdout, run.returncode) == ("4\n", 0), run.stderr
+
+
+# Screened
+
+
+def fill_with_secrets(memory: MemoryFile) -> Path:
+    memory.thread("t1", title=f"mine is {SECRET}", metadata={"key": SECRET, "workingMemory": f"it is {SECRET}"})
+    memory.message("m1", "t1", f"mine is {SECRET}")
+    memory.message("m2", "t1", {"format": 2, "parts": [{"type": "text", "text": f"mine is {SECRET}"}]})
+    memory.resource("user-1", f"it is {SECRET}")
+    return memory.saved()
+
+
+@pytest.mark.promise("redaction-every-write")
+def test_what_is_imported_is_screened_and_a_second_import_doubles_nothing(memory, open_book, tmp_path):
+    path = fill_with_secrets(memory)
+    book = open_book(tmp_path / "masked.db", redaction=Redactor("mask"))
+    take = lambda: import_mastra(book.store, ("agent", "a1"), path, screen=book.redaction.screen)  # noqa: E731
+
+    assert take() == MastraImport(threads=1, messages=2, working_memories=2)
+    assert take() == MastraImport(kept=5)
+
+    threads = book.space("agent", "a1").threads
+    assert threads.get("t1").title == "mine is [redacted:aws_key]"
+    assert threads.get("t1").metadata == {"key": "[redacted:aws_key]"}
+    assert threads.get_message("m1").content == "mine is [redacted:aws_key]"
+    assert threads.working.read(thread="t1").content == "it is [redacted:aws_key]"
+    assert threads.working.read(resource="user-1").content == "it is [redacted:aws_key]"
+    book.close()
+    assert all(SECRET.encode() not in file.read_bytes() for file in tmp_path.glob("masked.db*"))
+
+
+def test_what_redaction_refuses_is_left_out_and_told_of_without_the_secret(memory, take, space):
+    fill_with_secrets(memory)
+    memory.thread("t2", metadata={"workingMemory": SECRET})
+    memory.message("m3", "t2", "kept")
+    found = take(memory.saved(), screen=Redactor("reject").screen)
+    assert (found.threads, found.messages, found.working_memories, found.damaged) == (1, 1, 0, 5)
+    assert "mastra_resources user-1: the content contains what looks like a secret" in "\n".join(found.reasons)
+    assert SECRET not in "\n".join(found.reasons)
+    assert [thread.id for thread in space.threads.list().threads] == ["t2"]
 
 
 # Refused
@@ -304,3 +425,23 @@ def test_the_command_makes_no_book_for_a_file_that_is_not_there(tmp_path, capsys
     assert main(["import-mastra", str(tmp_path / "no.db"), "--db", str(tmp_path / "b.db")]) != 0
     assert "there is no file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.promise("mastra-import-other-files")
+def test_the_command_makes_no_book_for_a_file_that_is_refused(tmp_path, open_book, capsys):
+    (tmp_path / "text.db").write_text("no database at all " * 100)
+    (tmp_path / "empty.db").touch()
+    open_book(tmp_path / "own.db")
+    MemoryFile(tmp_path / "strange.db", "CREATE TABLE mastra_threads (id); CREATE TABLE mastra_messages (id);").saved()
+    for name in ("text.db", "empty.db", "own.db", "strange.db"):
+        assert main(["import-mastra", str(tmp_path / name), "--db", str(tmp_path / "new.db")]) == 2
+    assert list(tmp_path.glob("new.db*")) == []
+
+
+@pytest.mark.promise("redaction-every-write")
+def test_the_command_screens_what_it_imports(memory, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COMMONPLACE_REDACT", "mask")
+    call = ["import-mastra", str(fill_with_secrets(memory)), "--db", str(tmp_path / "new.db")]
+    assert main(call) == 0
+    assert "imported 1 thread, 2 messages, 2 working memories" in capsys.readouterr().out
+    assert all(SECRET.encode() not in file.read_bytes() for file in tmp_path.glob("new.db*"))

@@ -80,6 +80,22 @@ def test_a_book_that_another_makes_while_it_is_being_looked_at_is_not_taken_for_
     looking.close()
 
 
+@pytest.mark.parametrize("version", [1, 2, 99])
+def test_a_file_without_tables_becomes_a_book_whatever_version_another_program_gave_it(
+    version: int, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "book.db")
+    other = connect(path, busy_seconds=1, durability="full")
+    other.execute(f"PRAGMA user_version = {version}").fetchall()
+    other.close()
+    for value in (1, 2):
+        store = SQLiteStore(path)
+        store.write(HERE, lambda transaction, value=value: transaction.put(Draft("file", "n", value)))  # type: ignore[misc]
+        assert get(store, "n").value == value  # type: ignore[union-attr]
+        assert store.verify() == []
+        store.close()
+
+
 def test_two_stores_in_one_process_on_one_file_see_each_other_and_lose_nothing(tmp_path: Path) -> None:
     stores = [SQLiteStore(tmp_path / "book.db") for _ in range(2)]
 

@@ -16,6 +16,7 @@ import threading
 from commonplace.agents.config import MemoryConfig, SemanticRecall
 from commonplace.agents.memories import AgentMemories, BookOptions
 from commonplace.agents.memory import AgentMemory
+from commonplace.errors import ConfigurationError
 from commonplace.tools.working_memory import WorkingMemoryOptions
 
 __all__ = [
@@ -48,7 +49,10 @@ def get_agent_memory(agent_id: str) -> AgentMemory:
 
 def get_agent_folder_name(agent_id: str) -> str | None:
     """The name of an agent's folder, or None where there is none; it never raises."""
-    return _memories().get_agent_folder_name(agent_id)
+    try:
+        return _memories().get_agent_folder_name(agent_id)
+    except ConfigurationError:  # of the settings; every other function tells it
+        return None
 
 
 def invalidate(agent_id: str) -> None:

@@ -56,6 +56,16 @@ async def get_agent_memory(agent_id: str) -> AsyncAgentMemory:
     return AsyncAgentMemory(await asyncio.to_thread(agents.get_agent_memory, agent_id))
 
 
+async def get_agent_folder_name(agent_id: str) -> str | None:
+    """`get_agent_folder_name`, awaited."""
+    return await asyncio.to_thread(agents.get_agent_folder_name, agent_id)
+
+
+async def invalidate(agent_id: str) -> None:
+    """`invalidate`, awaited."""
+    await asyncio.to_thread(agents.invalidate, agent_id)
+
+
 async def close_all() -> None:
     """`close_all`, awaited."""
     await asyncio.to_thread(agents.close_all)

@@ -8,6 +8,8 @@ under an open store is noticed before every call: a write to a deleted file woul
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import threading
 from abc import update_abstractmethods
 from collections import OrderedDict
@@ -16,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from commonplace.agents.folders import not_found
+from commonplace.agents.folders import is_there, not_found
 from commonplace.checks import Namespace
 from commonplace.errors import ConfigurationError, NotFound, Unavailable
 from commonplace.store import NamespaceHead, State, Store, Waker
@@ -28,6 +30,11 @@ Lease: TypeAlias = Callable[[], AbstractContextManager[Store]]
 MASTRA_MARK = b"mastra_"
 MARK_BYTES = 1_000_000
 """How much of a foreign file is looked through for its table names, which stand near its beginning."""
+
+BOOK_MARK = b"CMNP"
+"""The application id of a book, at byte 68 of the page that a SQLite file begins with, and a log where it was new."""
+
+_BOOK = re.compile(rb"SQLite format 3\x00.{52}" + BOOK_MARK, re.DOTALL)
 
 
 class _Slot:
@@ -91,7 +98,7 @@ class OpenBooks:
         """Raise where an agent's folder is gone, or a file of it that was in use."""
         self._check_open()
         path = self._known.get(agent_id)
-        if path is None or not path.exists():
+        if path is None or not is_there(path):
             self._find(agent_id)
 
     def forget(self, agent_id: str) -> None:
@@ -166,7 +173,7 @@ class OpenBooks:
 
     def _find(self, agent_id: str) -> Path:
         path = self._locate(agent_id)
-        if agent_id in self._known and not path.exists():
+        if agent_id in self._known and not is_there(path):
             # To begin an empty one here would hide that the memories are gone.
             raise NotFound(
                 f"{path} has vanished while it was in use; put it back, or call invalidate({agent_id!r}) to begin anew"
@@ -225,7 +232,8 @@ def _leased(name: str) -> Callable[..., Any]:
 
 
 # Every other method of the waist borrows the store and hands the call on; one that is added later does so too.
-for _name in LeasedStore.__abstractmethods__:
+# Those with a way of their own in the waist go to the backend's, which may be quicker.
+for _name in (*LeasedStore.__abstractmethods__, "values", "search"):
     setattr(LeasedStore, _name, _leased(_name))
 _complete: Callable[[Lease, Callable[[], None]], Store] = update_abstractmethods(cast(Any, LeasedStore))
 
@@ -250,19 +258,27 @@ def _close_all(slots: Sequence[_Slot]) -> None:
 
 def _worded(error: ConfigurationError, path: Path, agent_id: str) -> ConfigurationError:
     """The error of a file that is no book; where it is Mastra's, with the way to take it over."""
-    if not any(_mentions_mastra(Path(f"{path}{suffix}")) for suffix in ("", "-wal")):
+    if not _is_mastras(path):
         return error
     aside = path.with_name("mastra.db")
+    command = shlex.join(
+        ["commonplace", "import-mastra", str(aside), "--db", str(path), "--namespace", f"agent/{agent_id}"]
+    )
     return ConfigurationError(
         f"{path} is a memory of Mastra's, not a commonplace book; nothing was changed. Import it: move it to {aside} "
-        f"(with its -wal, if there is one), then run `commonplace import-mastra {aside} --db {path} "
-        f"--namespace agent/{agent_id}`"
+        f"(with its -wal, if there is one), then run `{command}`"
     )
 
 
-def _mentions_mastra(path: Path) -> bool:
+def _is_mastras(path: Path) -> bool:
+    """Whether a file tells of Mastra's tables and is no book, whose messages may tell of them too."""
+    starts = [_start(Path(f"{path}{suffix}")) for suffix in ("", "-wal")]
+    return any(MASTRA_MARK in start for start in starts) and not any(_BOOK.search(start) for start in starts)
+
+
+def _start(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return MASTRA_MARK in file.read(MARK_BYTES)
+            return file.read(MARK_BYTES)
     except OSError:
-        return False
+        return b""

@@ -50,6 +50,18 @@ def not_found(agent_id: str) -> NotFound:
     return NotFound(f"Agent folder not found for agentId: {agent_id}")
 
 
+def is_there(path: Path) -> bool:
+    """Whether a file is there. In a folder that is closed to us nobody knows: that is an error, not an absence."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _closed(error) from error
+
+
+def _closed(error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"cannot reach {error.filename}: {error.strerror}; check the permissions")
+
+
 class AgentFolders:
     """The folders of agents below a base folder."""
 
@@ -79,7 +91,7 @@ class AgentFolders:
         try:
             folder = self._scan(agent_id)
         except OSError as error:
-            raise ConfigurationError(f"cannot list {self.base}: {error.strerror}; check its permissions") from error
+            raise _closed(error) from error
         if folder is None:
             raise not_found(agent_id)
         return self.base / folder / DATABASE
@@ -93,8 +105,10 @@ class AgentFolders:
                 for entry in entries
                 if entry.name.lower().endswith(f"-{agent_id}") and entry.is_dir(follow_symlinks=False)
             )
+        if len(names) < 2:
+            return names[0] if names else None
         # Of several, such as a renamed copy, the one that remembers something.
-        return next((name for name in names if (self.base / name / DATABASE).exists()), names[0] if names else None)
+        return next((name for name in names if (self.base / name / DATABASE).exists()), names[0])
 
     def _make_base(self) -> None:
         try:

@@ -19,6 +19,7 @@ from commonplace.agents.config import MemoryConfig
 from commonplace.agents.folders import AgentFolders, check_agent_id, new_agent, not_found
 from commonplace.agents.memory import AgentMemory
 from commonplace.book import Book, open_book
+from commonplace.checks import check_text
 from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.models import Models
 from commonplace.errors import CommonplaceError, InvalidInput
@@ -36,6 +37,7 @@ LABEL = "agent"
 MAX_OPEN = 64
 TITLE_THREADS = 4
 _REGISTERED = "agent"
+_REGISTRAR = "commonplace"
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +60,8 @@ class BookOptions:
 class AgentMemories:
     """Finds, makes and keeps agents' memories. Safe under threads.
 
-    At most `max_open` files are open at once; a memory that you hold goes on working, as its file is opened again when
-    it is needed. Close it, or use it in a `with` block.
+    At most `max_open` files stay open besides those in use at the moment; a memory that you hold goes on working, as
+    its file is opened again when it is needed. Close it, or use it in a `with` block.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class AgentMemories:
         if book is not None:
             self._place = _SharedBook(book)
         else:
-            folder = Path(cast("str | Path", base_folder)).expanduser().absolute()
+            folder = _base_folder(cast("str | Path", base_folder))
             self._place = _Folders(folder, options or BookOptions(), max_open)
 
     def create_agent(self, name: str) -> str:
@@ -213,17 +215,19 @@ class _SharedBook:
     def create(self, name: str) -> str:
         agent_id, folder = new_agent(name)
         self.space(agent_id).records.create(
-            type=_REGISTERED, content={"name": name, "folder": folder}, source="commonplace", confidence=1.0
+            type=_REGISTERED, content={"name": name, "folder": folder}, source=_REGISTRAR, confidence=1.0
         )
         return agent_id
 
     def folder_name(self, agent_id: str) -> str | None:
         try:
-            found = self.space(check_agent_id(agent_id)).records.list(type=_REGISTERED, limit=1).records
+            id = check_agent_id(agent_id)
+            found = self.space(id).records.list(type=_REGISTERED, filter={"source": _REGISTRAR}, limit=1_000).records
         except CommonplaceError:
             return None
-        content = found[0].content if found else None
-        return str(content["folder"]) if isinstance(content, Mapping) and "folder" in content else None
+        # The agent may have records of that type itself; no folder of another name is its own.
+        folders = (record.content.get("folder") for record in found if isinstance(record.content, Mapping))
+        return next((name for name in folders if isinstance(name, str) and name.endswith(f"-{id}")), None)
 
     def check(self, agent_id: str) -> None:
         if not self._book.namespaces(LABEL, agent_id, limit=1):
@@ -244,6 +248,14 @@ class _SharedBook:
 
     def close(self) -> None:
         """The book is its opener's to close."""
+
+
+def _base_folder(given: str | Path) -> Path:
+    path = Path(check_text("the agents' folder", str(given)))
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise InvalidInput(f"the agents' folder is {str(given)!r}; there is no such home folder") from error
 
 
 def _embed(agent_id: str, book: Book) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from commonplace.agents.background import Background
 from commonplace.agents.config import MemoryConfig, TitleModel
 from commonplace.checks import JSON
-from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.errors import InvalidInput
 from commonplace.space.context import Context
 from commonplace.space.conversation import Thread
 from commonplace.space.messages import Message, MessagePage
@@ -228,7 +228,7 @@ class AgentMemory:
                 self._titling.submit((self.agent_id, thread), lambda: self._ask_model(make, thread, text))
             elif (title := local_title(text)) is not None:
                 self._threads.suggest_title(thread, title)
-        except CommonplaceError:
+        except Exception:  # noqa: BLE001 - whatever it is, the messages are saved
             _log.exception("thread %s got no title", thread)
 
     def _ask_model(self, model: TitleModel, thread: str, text: str) -> None:

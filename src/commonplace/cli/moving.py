@@ -176,11 +176,10 @@ def _sentence(outcome: Imported) -> str:
 
 
 def import_mastra_file(context: Context) -> int:
-    from commonplace.exchange.mastra import import_mastra
+    from commonplace.exchange.mastra import check_mastra, import_mastra
 
     source = Path(context.arguments.file).expanduser().absolute()
-    if not source.is_file():
-        raise NotFound(f"there is no file {source} to import")
+    check_mastra(source)  # before the book is opened: a file that is refused must not leave a new book behind
     with context.book(create=True) as book, context.progress() as progress:
         found = import_mastra(
             book.store,
@@ -188,6 +187,7 @@ def import_mastra_file(context: Context) -> int:
             source,
             limits=book.limits,
             actor=ACTOR,
+            screen=None if book.redaction is None else book.redaction.screen,
             progress=progress,
         )
     if context.out.is_json:

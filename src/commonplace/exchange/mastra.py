@@ -7,6 +7,7 @@ that cannot be read is left out and told of; it never stops the others.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from commonplace.limits import Limits
 from commonplace.space.conversation import check_id, check_object, check_title, thread_draft
 from commonplace.space.keys import MESSAGE, THREAD, WORKING
 from commonplace.space.messages import Incoming, Numbering, incoming, thread_of_key
+from commonplace.space.rules import Screen
 from commonplace.space.times import microseconds
 from commonplace.space.working import thread_key
 from commonplace.store import Progress, Store, Transaction
@@ -34,6 +36,10 @@ ROWS_A_COMMIT = 500
 MAX_REASONS = 10
 _MILLISECONDS_FROM = 100_000_000_000
 """A number of seconds this large would be the year 5138."""
+
+_LATEST = _MILLISECONDS_FROM * 1_000_000
+_NUMBER = re.compile(r"[0-9]{9,}(\.[0-9]+)?")
+"""A number since 1970 in a column of texts; eight digits are a day, such as 20260131."""
 
 _THREAD_FIELDS = ("id", "resourceId", "title", "metadata", "createdAt", "updatedAt")
 _MESSAGE_FIELDS = ("id", "threadId", "content", "role", "type", "createdAt")
@@ -64,16 +70,22 @@ def import_mastra(
     *,
     limits: Limits | None = None,
     actor: str | None = None,
+    screen: Screen | None = None,
     progress: Progress | None = None,
 ) -> MastraImport:
-    """Read a Mastra `memory.db` into a namespace, in commits of some hundred rows."""
+    """Read a Mastra `memory.db` into a namespace, in commits of some hundred rows.
+
+    `screen` is what a book's redaction has; a row that it refuses counts as damaged.
+    """
     with open_foreign(path) as tables:
-        if not tables.columns(THREADS) or not tables.columns(MESSAGES):
-            raise InvalidInput(
-                f"{path} is no Mastra memory: it has no tables {THREADS} and {MESSAGES}; "
-                "give the file that its LibSQLStore writes"
-            )
-        return _Import(store, namespace, limits or Limits(), actor, progress).run(tables)
+        sources = _sources(tables, path)
+        return _Import(store, namespace, limits or Limits(), actor, screen, progress).run(tables, sources)
+
+
+def check_mastra(path: Path) -> None:
+    """Raise where a file is no Mastra memory that can be read."""
+    with open_foreign(path) as tables:
+        _sources(tables, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +96,26 @@ class _Thread:
 
 class _Import:
     def __init__(
-        self, store: Store, namespace: Namespace, limits: Limits, actor: str | None, progress: Progress | None
+        self,
+        store: Store,
+        namespace: Namespace,
+        limits: Limits,
+        actor: str | None,
+        screen: Screen | None,
+        progress: Progress | None,
     ) -> None:
         self._store = store
         self._namespace = namespace
         self._limits = limits
         self._actor = actor
+        self._screen = screen
         self._progress = progress
         self._done = 0
         self._result = MastraImport()
 
-    def run(self, tables: ForeignTables) -> MastraImport:
-        sources = [(THREADS, _THREAD_FIELDS), (MESSAGES, _MESSAGE_FIELDS), (RESOURCES, _RESOURCE_FIELDS)]
-        present = {table: _columns(tables, table, fields) for table, fields in sources if tables.columns(table)}
-        total = sum(tables.count(table) for table in present)
-        for table, columns in present.items():
+    def run(self, tables: ForeignTables, sources: Mapping[str, Mapping[str, str]]) -> MastraImport:
+        total = sum(tables.count(table) for table in sources)
+        for table, columns in sources.items():
             read, write = self._steps(table)
             rows = tables.rows(table, columns)
             while batch := [*islice(rows, ROWS_A_COMMIT)]:
@@ -138,15 +155,16 @@ class _Import:
 
     def _read_thread(self, row: Mapping[str, Any]) -> _Thread:
         id, resource = check_id("id", row["id"]), check_id("resourceId", row["resourceId"])
-        metadata = _object("metadata", row["metadata"], self._limits)
+        metadata = _object("metadata", row["metadata"])
         working = metadata.pop("workingMemory", None)
         fields = {name: field for name, field in metadata.items() if field is not None}
-        draft = thread_draft(id, resource, check_title(row["title"] or None), fields)
+        checked = check_object("metadata", fields, self._limits.message_bytes)
+        draft = thread_draft(id, resource, check_title(row["title"] or None), checked)
         created = _time("createdAt", row["createdAt"])
         updated = created if row["updatedAt"] is None else _time("updatedAt", row["updatedAt"])
         return _Thread(
-            replace(draft, created_at=created, updated_at=updated),
-            self._working(thread_key(id), resource, id, working) if working else None,
+            self._screened(replace(draft, created_at=created, updated_at=updated)),
+            self._working_of_thread(id, resource, working) if working else None,
         )
 
     def _read_message(self, row: Mapping[str, Any]) -> Incoming | None:
@@ -162,7 +180,8 @@ class _Import:
         found = incoming([message], thread_id, self._limits)
         if not found:
             self._count(left_out=1)
-        return found[0] if found else None
+            return None
+        return replace(found[0], draft=self._screened(found[0].draft))
 
     def _read_resource(self, row: Mapping[str, Any]) -> Draft | None:
         if not row["workingMemory"]:
@@ -170,14 +189,28 @@ class _Import:
         id = check_id("id", row["id"])
         return self._working(f"resource{SEPARATOR}{id}", id, None, row["workingMemory"])
 
+    def _working_of_thread(self, id: str, resource: str, written: object) -> Draft | None:
+        """What a thread keeps in mind; where that is damaged, the thread comes in without it."""
+        try:
+            return self._working(thread_key(id), resource, id, written)
+        except InvalidInput as error:
+            self._damaged(f"the working memory of {THREADS} {id}: {error}")
+            return None
+
     def _working(self, key: str, resource: str, thread_id: str | None, written: object) -> Draft:
         """With a schema Mastra keeps the data as JSON in a text; without one, the text is Markdown."""
-        content = written if isinstance(written, Mapping) else _content(written)
-        if not isinstance(content, (str, Mapping)):
+        if not isinstance(written, (str, Mapping)):
             raise InvalidInput("workingMemory must be a text or an object")
+        content = _content(written) if isinstance(written, str) else written
+        if isinstance(content, list):
+            content = written
         checked = check_object("workingMemory", {"content": content}, self._limits.message_bytes)
         attributes: dict[str, JSON] = {"resourceId": resource, "threadId": thread_id}
-        return Draft(WORKING, key, checked["content"], text="", attributes=attributes)
+        return self._screened(Draft(WORKING, key, checked["content"], text="", attributes=attributes))
+
+    def _screened(self, draft: Draft) -> Draft:
+        """What may be written in place of a draft; asked for before it is compared with what is there already."""
+        return draft if self._screen is None else self._screen(draft)
 
     # Writing
 
@@ -256,8 +289,19 @@ def _is_same(message: Incoming, key: str, value: JSON, thread_id: str) -> bool:
 # Columns and values
 
 
+def _sources(tables: ForeignTables, path: Path) -> dict[str, dict[str, str]]:
+    """The tables to read, each with its columns; a file without threads and messages is refused."""
+    if not tables.columns(THREADS) or not tables.columns(MESSAGES):
+        raise InvalidInput(
+            f"{path} is no Mastra memory: it has no tables {THREADS} and {MESSAGES}; "
+            "give the file that its LibSQLStore writes"
+        )
+    known = [(THREADS, _THREAD_FIELDS), (MESSAGES, _MESSAGE_FIELDS), (RESOURCES, _RESOURCE_FIELDS)]
+    return {table: _columns(tables, table, fields) for table, fields in known if tables.columns(table)}
+
+
 def _columns(tables: ForeignTables, table: str, fields: Iterable[str]) -> dict[str, str]:
-    """Our names with the file's: `threadId` may be `thread_id` there, and what is not there reads as null."""
+    """Our names with the file's: `threadId` may be `thread_id` there. A table that lacks one is refused."""
     named = {column.replace("_", "").lower(): column for column in tables.columns(table)}
     missing = [field for field in fields if field.lower() not in named]
     if missing:
@@ -274,28 +318,33 @@ def _shown(id: object) -> str:
 
 
 def _content(written: object) -> JSON:
-    """JSON where the text is some, as format 2 is; any other text as it stands."""
+    """JSON where the text is some that a message may have, as format 2 is; any other text as it stands."""
     if not isinstance(written, str):
         raise InvalidInput("content must be a text")
     try:
         read: JSON = json.loads(written)
     except (ValueError, RecursionError):
         return written
-    return read if isinstance(read, (str, list, dict)) else written
+    is_parts = isinstance(read, list) and all(isinstance(part, (str, dict)) for part in read)
+    return read if is_parts or isinstance(read, (str, dict)) else written
 
 
-def _object(name: str, written: object, limits: Limits) -> dict[str, JSON]:
+def _object(name: str, written: object) -> dict[str, JSON]:
     if written is None or written == "":
         return {}
     try:
         read = json.loads(written) if isinstance(written, str) else written
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{name} is no JSON") from error
-    return {} if read is None else check_object(name, read, limits.message_bytes)
+    if read is not None and not isinstance(read, dict):
+        raise InvalidInput(f"{name} must be an object, not {type(read).__name__}")
+    return read or {}
 
 
 def _moment(written: object) -> datetime:
     """A time as Mastra's versions wrote it: ISO 8601, SQLite's own form (which is UTC), or a number since 1970."""
+    if isinstance(written, str) and _NUMBER.fullmatch(written):
+        return _moment(float(written))
     if isinstance(written, (int, float)) and not isinstance(written, bool):
         seconds = written / 1_000 if abs(written) >= _MILLISECONDS_FROM else written
         try:
@@ -312,4 +361,6 @@ def _moment(written: object) -> datetime:
 def _time(name: str, written: object) -> int:
     found = microseconds(name, _moment(written))
     assert found is not None
+    if not 0 <= found < _LATEST:
+        raise InvalidInput(f"{name} must be between the years 1970 and 5138, not {written}")
     return found

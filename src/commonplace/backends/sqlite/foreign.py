@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
@@ -49,20 +50,41 @@ def open_foreign(path: Path) -> Iterator[ForeignTables]:
     if not path.is_file():
         raise NotFound(f"there is no file {path} to import")
     with translated(str(path)):
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            connection.set_busy_timeout(BUSY_SECONDS * 1_000)
-            try:
-                connection.execute("BEGIN").fetchall()
-                [(application,)] = connection.execute("PRAGMA application_id").fetchall()
-                connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-            except apsw.NotADBError as error:
-                raise InvalidInput(f"{path} is no SQLite database; give the memory.db that Mastra wrote") from error
+            connection = _snapshot(path)
+        except apsw.NotADBError as error:
+            raise InvalidInput(f"{path} is no SQLite database; give the memory.db that Mastra wrote") from error
+        try:
+            [(application,)] = connection.execute("PRAGMA application_id").fetchall()
             if application == APPLICATION_ID:
                 raise InvalidInput(f"{path} is a commonplace book; open it with --db, or export it and import that")
             yield ForeignTables(connection)
         finally:
             connection.close()
+
+
+def _snapshot(path: Path) -> apsw.Connection:
+    """A connection that reads one state of the file."""
+    try:
+        return _reading(f"file:{quote(str(path))}?mode=ro")
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # A file in WAL mode wants a log beside it, which a folder that is read-only does not let in. Where there is
+        # none yet, nobody writes, and all is in the file itself.
+        if Path(f"{path}-wal").exists():
+            raise
+        return _reading(f"file:{quote(str(path))}?mode=ro&immutable=1")
+
+
+def _reading(uri: str) -> apsw.Connection:
+    connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        connection.set_busy_timeout(BUSY_SECONDS * 1_000)
+        connection.execute("BEGIN").fetchall()
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _quoted(name: str) -> str:

@@ -28,7 +28,9 @@ def migrations() -> tuple[tuple[int, str], ...]:
 
 
 def schema_version(connection: Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchall()[0][0])
+    """The schema of a book; 0 for a file that is none yet, whatever number another program has put into it."""
+    application, version, _ = connection.execute(ONE_LOOK).fetchall()[0]
+    return int(version) if application == APPLICATION_ID else 0
 
 
 def check_schema(connection: Connection, path: str) -> bool:
