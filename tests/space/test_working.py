@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace import Conflict, InvalidInput, Limits, TooLarge
+from commonplace import Conflict, Forbidden, InvalidInput, Limits, TooLarge
 from commonplace.errors import Outdated
 from commonplace.space.working import EMPTIED, WorkingMemory, holds_data, merged
 
@@ -146,6 +146,27 @@ def test_replacing_data_by_the_empty_template_is_refused(working, empty):
 
 
 @pytest.mark.promise("conversations-working-not-emptied")
+@pytest.mark.parametrize(
+    ("first", "template", "empty"),
+    [
+        ("# Name: Ann\n# City: Bern\n", "# Name:\n# City:\n", "# Name:\n# City:\n"),
+        ("# Name: Ann\n# City: Bern\n", None, "# Name:\n# **City**: \n"),
+        ("# Ann likes tea", None, ""),
+        ("# Ann likes tea", None, " \n"),
+        ("# Ann likes tea", "# Likes\n", "# Likes"),
+        ("# User\n- **Name**:\n", None, ""),
+    ],
+)
+def test_what_stands_in_headings_is_not_emptied_either(working, first, template, empty):
+    kept = working.write(first, template=template)
+    with pytest.raises(Conflict) as refused:
+        working.write(empty, template=template)
+    assert str(refused.value) == EMPTIED
+    assert working.read() == kept
+    assert working.write("# Ann likes coffee: black", template=template).revision == 2
+
+
+@pytest.mark.promise("conversations-working-not-emptied")
 def test_replacing_data_by_the_empty_template_of_a_schema_is_refused(working):
     template = {"prefs": None, "projects": [], "keyContext": []}
     kept = working.write({"projects": [{"name": "a"}]}, template=template)
@@ -160,9 +181,19 @@ def test_replacing_data_by_the_empty_template_of_a_schema_is_refused(working):
 def test_the_empty_template_may_begin_a_memory_and_stand_in_for_itself(working):
     assert working.write(TEMPLATE, template=TEMPLATE).content == TEMPLATE
     assert working.write(TEMPLATE + "\n", template=TEMPLATE).content == TEMPLATE + "\n"
+    assert working.write("", template=TEMPLATE).content == ""
+    assert working.write(TEMPLATE, template=TEMPLATE).content == TEMPLATE
 
 
-@pytest.mark.parametrize("text", ["Ann", "# User\n- **Name**: Ann", "- tea", "Likes:\n- tea", "at 12:30", "名前: 安"])
+def test_the_empty_template_of_data_may_stand_in_for_itself(working):
+    template = {"projects": [], "keyContext": []}
+    first = working.write(template, template=template)
+    assert working.write(template, template=template) == first
+
+
+@pytest.mark.parametrize(
+    "text", ["# Name: Ann", "Ann", "# User\n- **Name**: Ann", "- tea", "Likes:\n- tea", "at 12:30", "名前: 安"]
+)
 def test_a_text_that_says_something_holds_data(text):
     assert holds_data(text)
 
@@ -194,6 +225,20 @@ def test_what_an_update_replaces_is_in_history_and_undo_brings_it_back(space, wo
     assert working.clear() is None
     space.undo(commit)
     assert working.read().content == "first"
+
+
+@pytest.mark.promise("conversations-working-history")
+def test_the_history_of_a_thread_is_refused_to_another_resource_and_outlives_the_thread(space, working):
+    thread = space.threads.create(resource="A")
+    working.write("first", thread=thread.id)
+    with pytest.raises(Forbidden, match="is for resource with id A but resource B was queried"):
+        working.history(thread=thread.id, resource="B")
+    for owner in (None, "A"):
+        assert [line.action for line in working.history(thread=thread.id, resource=owner)] == ["created"]
+
+    space.threads.delete(thread.id)
+    assert [line.action for line in working.history(thread=thread.id)] == ["created", "deleted"]
+    assert working.history(thread="none", resource="A") == []
 
 
 def test_working_memory_is_not_among_search_results(space, working):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from commonplace import Conflict, InvalidInput, TooLarge
 from commonplace.space import schemas
@@ -81,6 +82,73 @@ def test_an_update_that_empties_every_field_is_refused_and_one_field_may_go(work
     assert working.write({"owner": None, "projects": []}, schema=PROJECTS).content == {"projects": []}
 
 
+class Node(BaseModel):
+    name: str | None = None
+    children: list[Node] = []
+
+
+class Address(BaseModel):
+    city: str = ""
+    floor: int = 0
+
+
+class User(BaseModel):
+    name: str = ""
+    age: int = 0
+    premium: bool = False
+    address: Address = Field(default_factory=Address)
+
+
+@pytest.mark.promise("conversations-working-not-emptied")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Node,
+        {"allOf": [{"properties": {"name": {}}}, {"allOf": [{"properties": {"children": {}}}]}]},
+        {
+            "$ref": "#/$defs/a",
+            "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b~1c"}]}, "b/c": {"properties": {"name": {}}}},
+            "properties": {"children": {}},
+        },
+    ],
+)
+def test_the_fields_of_a_schema_are_found_behind_references_and_in_all_of(working, schema):
+    kept = working.write({"name": "Ann", "children": [{"name": "Bob"}]}, schema=schema)
+    assert sorted(Schema(schema).fields) == ["children", "name"]
+    with pytest.raises(Conflict) as refused:
+        working.write({"name": None, "children": []}, schema=schema)
+    assert str(refused.value) == EMPTIED
+    assert working.read() == kept
+
+
+@pytest.mark.parametrize("target", ["#", "#/$defs/a", "#/$defs/none", "#nowhere", "#/required/0", "#/properties"])
+def test_looking_for_fields_ends_whatever_a_reference_leads_to(target):
+    schema = {"$ref": target, "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}] * 2}}, "properties": {"b": True}}
+    assert Schema({**schema, "required": ["b"]}).fields == ("b",)
+
+
+@pytest.mark.promise("conversations-working-not-emptied")
+def test_a_field_that_is_at_its_default_says_nothing(working):
+    nothing = User().model_dump()
+    first = working.write(nothing, schema=User)
+    assert working.write(nothing, schema=User) == first
+
+    kept = working.write({"age": 40, "address": {"city": "Bern"}}, schema=User)
+    for empty in (nothing, {**nothing, "age": None, "address": {"floor": 0}}):
+        with pytest.raises(Conflict) as refused:
+            working.write(empty, schema=User)
+        assert str(refused.value) == EMPTIED
+    assert working.read() == kept
+    assert working.write({**nothing, "premium": True}, schema=User).content == {**nothing, "premium": True}
+
+
+def test_a_default_counts_also_where_the_schema_refers_to_its_own_root():
+    schema = Schema({"properties": {"size": {"default": 1}, "next": {"$ref": "#"}}})
+    assert schema.is_empty_template({"size": 1, "next": {"size": 1, "next": None}})
+    assert not schema.is_empty_template({"size": 1, "next": {"size": 2}})
+    assert not schema.is_empty_template({"size": True, "next": {}})
+
+
 def test_the_only_field_of_a_schema_may_be_deleted(working):
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     working.write({"name": "Ann"}, schema=schema)
@@ -126,6 +194,85 @@ def test_a_schema_that_is_none_is_refused(working, schema, error, message):
     with pytest.raises(error, match=message):
         working.write({}, schema=schema)
     assert working.read() is None
+
+
+class WithCallable(BaseModel):
+    call: Callable[[int], int]
+
+
+class WithUnknown(BaseModel):
+    other: "Nowhere"  # noqa: F821, UP037
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (WithCallable, "the model WithCallable has no JSON schema: .*CallableSchema; correct it"),
+        (WithUnknown, "the model WithUnknown has no JSON schema: .*define `Nowhere`"),
+        (BaseModel, "the model BaseModel has no JSON schema: .*must be called on a subclass"),
+    ],
+)
+def test_a_model_without_a_json_schema_is_refused_with_the_reason(model, message):
+    with pytest.raises(InvalidInput, match=message):
+        Schema(model)
+
+
+# Data in a schema is data
+
+
+@pytest.mark.parametrize("data", [{"$schema": "x"}, {"$ref": "other.json"}, {"unevaluatedItems": False}])
+def test_data_in_a_schema_is_taken_as_it_is(data):
+    schema = Schema({"properties": {"a": {"const": data, "enum": [data], "default": data, "examples": [data]}}})
+    schema.check("memory", {"a": data})
+    with pytest.raises(InvalidInput, match="does not fit its schema: a: "):
+        schema.check("memory", {"a": {}})
+
+
+def test_a_property_may_have_the_name_of_a_keyword():
+    named = {"const": {"$ref": "other.json"}, "$ref": {"type": "string"}, "unevaluatedItems": {"type": "string"}}
+    with pytest.raises(InvalidInput, match="nothing is fetched"):
+        Schema({"properties": named})
+    del named["const"]
+    Schema({"properties": named}).check("memory", {"$ref": "x", "unevaluatedItems": "y"})
+
+
+@pytest.mark.parametrize(
+    ("items", "is_unique"),
+    [
+        ([1, True, "1", [1], {"1": 1}, None, 0, False, "", [], {}], True),
+        ([{"a": 1}, {"a": True}, {"a": 1.5}, [["a", 1]], "[1]", ["1"]], True),
+        ([10**30, 10**30 + 1, 1e30, 0.1, 0.2], True),
+        ([1, 1.0], False),
+        ([0, -0.0], False),
+        ([2**70, float(2**70)], False),
+        ([{"a": 1, "b": [1.0]}, {"b": [1], "a": 1}], False),
+        (["ä", "a", "ä"], False),
+        ([None, None], False),
+    ],
+)
+def test_items_are_unique_by_the_equality_of_json_schema(items, is_unique):
+    schema = Schema({"properties": {"a": {"uniqueItems": True}, "b": {"uniqueItems": False}}})
+    schema.check("memory", {"b": items * 2})
+    if is_unique:
+        schema.check("memory", {"a": items})
+    else:
+        with pytest.raises(InvalidInput, match=r"a: .* has non-unique elements"):
+            schema.check("memory", {"a": items})
+
+
+@pytest.mark.promise("conversations-schema-is-harmless")
+@pytest.mark.parametrize(
+    "items",
+    [[{"n": n} for n in range(20_000)], [[n * (2**61 - 1), None] for n in range(20_000)]],
+    ids=["objects", "one hash"],
+)
+def test_many_items_are_found_unique_soon(items):
+    began = time.monotonic()
+    Schema({"properties": {"a": {"uniqueItems": True}}}).check("memory", {"a": items})
+    assert time.monotonic() - began < 10
+
+
+# Harmless
 
 
 @pytest.mark.promise("conversations-schema-is-harmless")
@@ -199,6 +346,35 @@ def test_a_schema_that_leads_nowhere_or_on_and_on_is_refused_soon(working, schem
         working.write({"a": 1, "b": 10**400}, schema=schema)
     assert time.monotonic() - began < 10
     assert working.read() is None
+
+
+def doubling(keyword):
+    """A schema that takes exponential time to apply where jsonschema's own `unevaluatedProperties` runs."""
+    definitions = {str(n): {"dependentSchemas": {key: {"$ref": f"#/$defs/{n + 1}"} for key in "ab"}} for n in range(40)}
+    return {keyword: False, "dependentSchemas": {"a": {"$ref": "#/$defs/0"}}, "$defs": {**definitions, "40": {}}}
+
+
+@pytest.mark.promise("conversations-schema-is-harmless")
+@pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
+def test_what_follows_references_past_the_counter_is_refused_with_what_to_use(keyword):
+    instead = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}[keyword]
+    for schema in (doubling(keyword), {"properties": {"a": {"allOf": [{keyword: False}]}}}):
+        with pytest.raises(InvalidInput, match=f"{keyword} .*use {instead} instead"):
+            Schema(schema)
+
+
+@pytest.mark.promise("conversations-schema-is-harmless")
+@pytest.mark.parametrize("place", ["default", "const", "examples"])
+def test_a_reference_into_data_finds_no_way_past_the_counter(place):
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    twice = {"$schema": draft, "allOf": [{"$ref": f"#/properties/x/{place}/0"}] * 2}
+    slow = doubling("unevaluatedProperties")
+    for hidden in (twice, slow, {"$ref": "http://127.0.0.1:9/schema.json"}):
+        schema = {"properties": {"x": {place: [hidden]}}, "$defs": slow["$defs"], "$ref": f"#/properties/x/{place}/0"}
+        began = time.monotonic()
+        with pytest.raises(InvalidInput, match=r"correct the schema|write it plainer|use additionalProperties"):
+            Schema(schema).check("memory", {"a": 1, "b": 2})
+        assert time.monotonic() - began < 10
 
 
 def test_a_checked_schema_is_used_as_it_is(working):

@@ -43,5 +43,15 @@ class MemoryConfig:
 
     def __post_init__(self) -> None:
         RecallRequest(None, self.last_messages, 0, 0, "thread")
+        if not isinstance(self.semantic_recall, SemanticRecall):
+            raise InvalidInput(
+                f"semantic_recall must be a SemanticRecall, not {self.semantic_recall!r:.100}; "
+                "SemanticRecall(top=0) recalls nothing"
+            )
+        if not isinstance(self.working_memory, WorkingMemoryOptions):
+            raise InvalidInput(
+                f"working_memory must be WorkingMemoryOptions, not {self.working_memory!r:.100}; "
+                "WorkingMemoryOptions(enabled=False) turns it off"
+            )
         if not isinstance(self.generate_title, bool) and not callable(self.generate_title):
             raise InvalidInput("generate_title must be true, false, or a function from a message's text to a title")

@@ -18,9 +18,9 @@ from commonplace.entry import SEPARATOR, Draft, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, Outdated
 from commonplace.filters import equal
 from commonplace.limits import Limits
-from commonplace.space.conversation import check_id, check_object, check_size, find_thread
+from commonplace.space.conversation import check_id, check_object, check_owner, check_size, find_thread
 from commonplace.space.handle import Handle
-from commonplace.space.keys import WORKING
+from commonplace.space.keys import THREAD, WORKING
 from commonplace.space.message_text import CLOSING, OPENING
 from commonplace.space.schemas import Schema, SchemaSource, schema_of
 from commonplace.space.times import moment
@@ -73,8 +73,9 @@ class WorkingMemories:
     ) -> WorkingMemory:
         """Replace the text, or merge data into the data: null deletes, lists are replaced, what is omitted stays.
 
-        Neither the empty `template`, nor a text without any data, nor an update that empties every field of the
-        `schema` replaces what is there. A schema is a JSON Schema or a pydantic model; what the merge makes must fit.
+        Neither the empty `template`, nor a text without any data, nor an update that empties every field of a `schema`
+        that has several, or takes each to its default, replaces what is there. A schema is a JSON Schema or a pydantic
+        model; what the merge makes must fit.
         With a `revision`, 0 being that of none, it is written only while that is the present one; else Outdated.
         """
         key = self._key(resource, thread)
@@ -116,7 +117,10 @@ class WorkingMemories:
         return self._handle.write(work, "delete")[1]
 
     def history(self, *, resource: str | None = None, thread: str | None = None) -> list[Revision]:
-        """Every revision, oldest first, deletions included."""
+        """Every revision, oldest first, deletions included; also those of a thread that is gone."""
+        owned = None if thread is None else self._handle.get(THREAD, check_id("thread", thread))
+        if owned is not None:
+            check_owner(owned.key, cast(str, owned.attributes["resourceId"]), resource)
         return self._handle.store.history(self._handle.namespace, WORKING, self._key(resource, thread))
 
     def _key(self, resource: str | None, thread: str | None) -> str:
@@ -140,7 +144,7 @@ class WorkingMemories:
         schema: Schema | None,
     ) -> str | Mapping[str, JSON]:
         if isinstance(present, str) and isinstance(update, str):
-            if holds_data(present, template) and not holds_data(update, template):
+            if _would_empty(present, update, template):
                 raise Conflict(EMPTIED)
             return update
         if isinstance(present, str) or isinstance(update, str):
@@ -148,10 +152,12 @@ class WorkingMemories:
             raise Conflict(
                 f"the working memory is {kinds[0]} and cannot become {kinds[1]}; write {kinds[0]}, or clear it first"
             )
+        new = merged(present, update)
         is_template = isinstance(template, Mapping) and equal(update, template)
-        if present and (is_template or (schema is not None and schema.is_empty_template(update))):
+        empties = schema is not None and schema.is_empty_template(update) and schema.says_something(present)
+        if present and not equal(new, present) and (is_template or empties):
             raise Conflict(EMPTIED)
-        return merged(present, update)
+        return new
 
 
 def thread_key(thread_id: str) -> str:
@@ -174,13 +180,26 @@ def merged(present: Mapping[str, JSON], update: Mapping[str, JSON]) -> dict[str,
 
 def holds_data(text: str, template: str | Mapping[str, JSON] | None = None) -> bool:
     """Whether a Markdown text says anything: more than headings and labels without values, and not the template."""
-    if isinstance(template, str) and text.split() == template.split():
-        return False
-    return any(_says_something(line.strip()) for line in text.splitlines())
+    return not _is_empty(text, template) and any(_says_something(line.strip()) for line in text.splitlines())
 
 
 def _says_something(line: str) -> bool:
-    return bool(line.strip("-=*+_` ")) and not line.startswith("#") and not _EMPTY_LABEL.fullmatch(line)
+    if line.startswith("#") and ":" not in line:
+        return False
+    return bool(line.strip("-=*+_` ")) and not _EMPTY_LABEL.fullmatch(line)
+
+
+def _is_empty(text: str, template: str | Mapping[str, JSON] | None) -> bool:
+    """Whether a text is blank or the template itself."""
+    words = text.split()
+    return not words or (isinstance(template, str) and words == template.split())
+
+
+def _would_empty(present: str, update: str, template: str | Mapping[str, JSON] | None) -> bool:
+    # A heading may be all that somebody wrote: what is empty beyond doubt replaces not even that.
+    if _is_empty(update, template):
+        return not _is_empty(present, template)
+    return holds_data(present, template) and not holds_data(update, template)
 
 
 def _working_of(entry: Entry) -> WorkingMemory:

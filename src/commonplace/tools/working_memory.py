@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, cast
 
 from commonplace.checks import JSON, check_text
-from commonplace.errors import CommonplaceError, ConfigurationError, Forbidden, InvalidInput, Outdated
-from commonplace.space.schemas import Schema, SchemaSource, schema_of
+from commonplace.errors import CommonplaceError, ConfigurationError, Conflict, Forbidden, InvalidInput, Outdated
+from commonplace.space.schemas import Schema, SchemaSource, references, schema_of
 from commonplace.space.space import Space
 from commonplace.space.working import Scope, WorkingMemory, state_text
 from commonplace.tools.records_answer import Answer, refusal
@@ -23,6 +23,16 @@ from commonplace.tools.records_specs import ToolSpec
 
 TOOL_NAME = "updateWorkingMemory"
 MAX_TEMPLATE_BYTES = 100_000
+_DEFINITIONS = ("$defs", "definitions")
+_AT_THE_ROOT = ("$schema", "$id", *_DEFINITIONS)
+_IN_A_PATH = set("/~%")
+"""What a reference does not write as it is."""
+
+_OF_THE_WHOLE = (
+    *("required", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas", "dependencies"),
+    *("if", "then", "else", "not", "discriminator"),
+)
+"""What a part need not satisfy. Whether the whole does is checked after the merge."""
 
 
 def _choice(*values: str) -> dict[str, Any]:
@@ -138,12 +148,26 @@ class WorkingMemoryTool:
                 raise InvalidInput("memory is required")
             # A text replaces the one before: what others wrote since this model saw it must not go unread.
             seen = self._seen if self.options.rules is None else None
-            self._seen = self.update(given.get("memory"), revision=seen).revision
+            self._seen = self._update_for_model(given.get("memory"), seen).revision
         except Outdated:
             return self._changed_meanwhile()
         except CommonplaceError as error:
             return refusal(str(error))
         return Answer("Working memory updated.", {"success": True})
+
+    def _update_for_model(self, memory: str | Mapping[str, JSON], revision: int | None) -> WorkingMemory:
+        try:
+            return self.update(memory, revision=revision)
+        except (Conflict, InvalidInput) as error:
+            present = self.space.threads.working.read(**self._place())
+            if present is None or isinstance(present.content, str) == (self.options.rules is None):
+                raise
+            # A model can neither clear it nor send the other form: any other advice would go round in circles.
+            form = "a text" if isinstance(present.content, str) else "data"
+            raise Conflict(
+                f"this working memory is {form} that a person or a program wrote; "
+                "this tool cannot change it, go on without"
+            ) from error
 
     def _changed_meanwhile(self) -> Answer:
         present = self.read()
@@ -215,36 +239,70 @@ def tool_spec(options: WorkingMemoryOptions) -> ToolSpec:
 def _update_schema(schema: Mapping[str, JSON]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The definitions, and what an update looks like: nothing is required of it, and null may stand for any field.
 
-    Definitions move to the root of the tool's schema. A schema with other references is not spelt out: they count from
-    its own root; the prompt has it in full.
+    Definitions move to the root of the tool's schema, each with a twin for a part of what it defines. A schema with
+    other references is not spelt out: they count from its own root; the prompt has it in full.
     """
-    written = dict(schema)
-    definitions: dict[str, Any] = {name: written.pop(name) for name in ("$defs", "definitions") if name in written}
-    written.pop("$schema", None)
-    written.pop("$id", None)
-    if any(not target.startswith(("#/$defs/", "#/definitions/")) for target in _references([definitions, written])):
+    groups = {group: part for group in _DEFINITIONS if isinstance(part := schema.get(group), Mapping)}
+    whole: dict[str, Any] = {
+        f"#/{group}/{name}": part
+        for group, definitions in groups.items()
+        for name, part in definitions.items()
+        if not _IN_A_PATH & set(name)
+    }
+    if any(target not in whole for target in references(schema)):
         return {}, {"type": "object"}
-    return definitions, _partial(written)
+    twins = {target: _twin(target, whole) for target in whole}
+    parts = {**whole, **{twins[target]: _partial(part, twins) for target, part in whole.items()}}
+    memory = _partial({name: part for name, part in schema.items() if name not in _AT_THE_ROOT}, twins)
+    return _used(parts, memory), memory
 
 
-def _partial(schema: Mapping[str, Any]) -> dict[str, Any]:
-    partial = {name: part for name, part in schema.items() if name != "required"}
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping):
-        partial["properties"] = {
-            name: {"anyOf": [_partial(part) if isinstance(part, Mapping) else part, {"type": "null"}]}
-            for name, part in properties.items()
-        }
+def _twin(target: str, taken: Mapping[str, Any]) -> str:
+    twin = f"{target}Update"
+    while twin in taken:
+        twin += "_"
+    return twin
+
+
+def _used(parts: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The definitions that a schema needs, by their groups and names."""
+    used: dict[str, Any] = {}
+    waiting = references(schema)
+    seen: set[str] = set()
+    while waiting:
+        target = waiting.pop()
+        if target not in seen:
+            seen.add(target)
+            _, group, name = target.split("/")
+            used.setdefault(group, {})[name] = parts[target]
+            waiting.extend(references(parts[target]))
+    return used
+
+
+def _partial(schema: Any, twins: Mapping[str, str]) -> Any:
+    """The schema of a part of what it describes. A list is replaced whole: what is said of its items stays."""
+    if not isinstance(schema, Mapping):
+        return schema
+    partial = {name: part for name, part in schema.items() if name not in _OF_THE_WHOLE}
+    if isinstance(partial.get("$ref"), str):
+        partial["$ref"] = twins[partial["$ref"]]
+    for name in ("properties", "patternProperties"):
+        if isinstance(partial.get(name), Mapping):
+            partial[name] = {field: _or_null(part, twins) for field, part in partial[name].items()}
+    if isinstance(partial.get("additionalProperties"), Mapping):
+        partial["additionalProperties"] = _or_null(partial["additionalProperties"], twins)
+    # Of several parts, of which one must fit the whole, more may fit a part of it.
+    choices = partial.pop("oneOf", None)
+    if choices is not None:
+        partial.setdefault("anyOf", choices)
+    for name in ("allOf", "anyOf"):
+        if isinstance(partial.get(name), list):
+            partial[name] = [_partial(part, twins) for part in partial[name]]
     return partial
 
 
-def _references(part: Any) -> list[str]:
-    if isinstance(part, Mapping):
-        own = [part["$ref"]] if isinstance(part.get("$ref"), str) else []
-        return own + [target for value in part.values() for target in _references(value)]
-    if isinstance(part, list):
-        return [target for value in part for target in _references(value)]
-    return []
+def _or_null(schema: Any, twins: Mapping[str, str]) -> dict[str, Any]:
+    return {"anyOf": [_partial(schema, twins), {"type": "null"}]}
 
 
 def system_text(options: WorkingMemoryOptions, present: WorkingMemory | None) -> str:
