@@ -117,6 +117,9 @@ def test_the_context_of_a_turn_has_the_system_text_and_the_messages_within_the_t
     assert less.tokens < whole.tokens
     with pytest.raises(InvalidInput, match="the system text alone takes"):
         memory.context(thread.id, max_tokens=10)
+    for wrong in ({"max_tokens": "many"}, {"max_tokens": [1]}, {"count_tokens": "cl100k"}, {"count_tokens": repr}):
+        with pytest.raises(InvalidInput):
+            memory.context(thread.id, **wrong)
 
 
 # Threads

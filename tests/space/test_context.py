@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import commonplace
 from commonplace import Forbidden, InvalidInput, NotFound
-from commonplace.space.tokens import TOKENS_AROUND_A_MESSAGE, TOKENS_OF_ENCODED_DATA, estimate_tokens
+from commonplace.space.tokens import TOKENS_AROUND_A_MESSAGE
 from commonplace.space.tool_calls import ties_of
 from doubles import WordEmbedder
 
@@ -29,14 +29,20 @@ def assistant(text, **fields):
     return {"role": "assistant", "content": text, **fields}
 
 
+def call(*ids, text=None):
+    functions = [{"id": id, "type": "function", "function": {"name": "look", "arguments": "{}"}} for id in ids]
+    return assistant(text, tool_calls=functions)
+
+
+def result(id, text="found"):
+    return {"role": "tool", "tool_call_id": id, "content": text}
+
+
 def contents(context):
     return [message["content"] for message in context.messages]
 
 
-OPENAI = [
-    assistant(None, tool_calls=[{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]),
-    {"role": "tool", "tool_call_id": "c1", "content": "found"},
-]
+OPENAI = [call("c1"), result("c1")]
 ANTHROPIC = [
     assistant([{"type": "text", "text": "let me look"}, {"type": "tool_use", "id": "c1", "name": "look", "input": {}}]),
     user([{"type": "tool_result", "tool_use_id": "c1", "content": "found"}]),
@@ -47,6 +53,10 @@ AI_SDK = [
         "role": "tool",
         "content": [{"type": "tool-result", "toolCallId": "c1", "output": {"type": "text", "value": "x"}}],
     },
+]
+ONE_PART = [
+    assistant({"type": "tool_use", "id": "c1", "name": "look", "input": {}}),
+    user({"type": "tool_result", "tool_use_id": "c1", "content": "found"}),
 ]
 RESPONSES = [
     {"type": "reasoning", "summary": []},
@@ -60,6 +70,7 @@ BEFORE_IDS = [
 SHAPES = {
     "openai": OPENAI,
     "anthropic": ANTHROPIC,
+    "one part": ONE_PART,
     "ai-sdk": AI_SDK,
     "responses": RESPONSES,
     "function": BEFORE_IDS,
@@ -189,6 +200,15 @@ def test_a_counter_is_a_function(space):
         thread.context(count_tokens="cl100k")
 
 
+@pytest.mark.parametrize("count", [None, "5", -100, 1.5, True])
+def test_a_count_is_a_whole_number_of_0_or_more(space, count):
+    thread = space.threads.create()
+    space.threads.add(thread.id, [user("hello"), user("named", name="Ann")])
+    with pytest.raises(InvalidInput, match="count_tokens must give a whole number of 0 or more, not "):
+        thread.context(count_tokens=lambda text: count)
+    assert thread.context(count_tokens=lambda text: 0).tokens == 2 * TOKENS_AROUND_A_MESSAGE
+
+
 def test_an_unknown_thread_and_one_of_another_resource_are_refused(space):
     thread = space.threads.create(resource="ann")
     with pytest.raises(NotFound, match="No thread found with id nope"):
@@ -197,29 +217,12 @@ def test_an_unknown_thread_and_one_of_another_resource_are_refused(space):
         thread.context(resource="bob")
 
 
-# Measured with OpenAI's o200k and cl100k; the larger number of the two.
-MEASURED = [
-    ("We decided last week that the deployment of the payment service should happen on Tuesday morning.", 17),
-    ("def add(self, thread_id: str, messages: Sequence[Message]) -> tuple[Message, ...]:", 22),
-    ("上周我们决定支付服务的部署应该在星期二早上进行，因为大部分团队成员都在，而且流量较低。", 46),
-    ("Мы решили на прошлой неделе, что развертывание платежного сервиса должно состояться во вторник утром.", 45),
-    ('{"id":"6f1ed002-ab5d-4d5a-8b5b-1f3c8ea01234","price":0.7231,"n":17}', 42),
-    ("🎉🚀👍🏽👩‍👩‍👧‍👦😂🔥", 35),
-    ("3.14159265358979323846264338327950288", 14),
-]
-
-
-@pytest.mark.promise("context-estimate-not-low")
-@pytest.mark.parametrize(("text", "tokens"), MEASURED)
-def test_the_estimate_is_not_much_below_the_tokens_of_a_real_tokenizer(text, tokens):
-    assert 0.85 * tokens <= estimate_tokens(text) <= 2.2 * tokens
-
-
-def test_an_image_counts_as_an_image_and_not_as_its_characters(space):
+@pytest.mark.promise("context-within-its-tokens")
+def test_the_result_of_a_stream_is_no_way_around_the_budget(space):
     thread = space.threads.create()
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0KGgo" * 50_000}}
-    space.threads.add(thread.id, [user([{"type": "text", "text": "look"}, image])])
-    assert TOKENS_OF_ENCODED_DATA < thread.context().tokens < 2 * TOKENS_OF_ENCODED_DATA
+    stream = "data: " + "the quick brown fox jumps over the lazy dog. " * 500
+    space.threads.add(thread.id, [call("c1"), result("c1", stream), user("thanks")])
+    assert list(thread.context(max_tokens=2_000).messages) == [user("thanks")]
 
 
 # Tools
@@ -297,6 +300,56 @@ def test_ids_that_a_model_uses_again_belong_to_the_nearest_call(space):
     assert list(thread.context().messages) == uses
 
 
+USED_AGAIN = [
+    call("c1", text="zebra lookup"),
+    result("c1", "zebra result"),
+    user("x"),
+    call("c1", text="second lookup"),
+    result("c1", "second result"),
+]
+
+
+def called_by_name(city):
+    return assistant(None, function_call={"name": "get_weather", "arguments": f'{{"city": "{city}"}}'})
+
+
+NAMED_AGAIN = [
+    called_by_name("Berlin"),
+    {"role": "function", "name": "get_weather", "content": "rain, 8 degrees"},
+    user("and there?"),
+    called_by_name("Rome"),
+    {"role": "function", "name": "get_weather", "content": "sun, 25 degrees"},
+]
+
+
+@pytest.mark.promise("context-keeps-tools-together")
+@pytest.mark.parametrize("last", [0, 1, 2])
+@pytest.mark.parametrize(("said", "query"), [(USED_AGAIN, "zebra lookup"), (NAMED_AGAIN, "Berlin")])
+def test_a_call_that_is_found_brings_its_own_result_where_its_id_is_used_again(space, said, query, last):
+    thread = space.threads.create()
+    space.threads.add(thread.id, said)
+    context = thread.context(query, last=last, top=1, neighbours=0)
+    assert list(context.messages) == (said[:2] if last == 0 else [*said[:2], *said[3:]])
+
+
+def test_a_result_that_is_found_brings_its_own_call_where_its_id_is_used_again(space):
+    thread = space.threads.create()
+    said = [call("c1"), result("c1", "old"), *(user(f"wait {number}") for number in range(30)), *USED_AGAIN[:2]]
+    [first, *_] = space.threads.add(thread.id, said)
+    found = thread.context("zebra result", last=0, top=1, neighbours=0)
+    assert list(found.messages) == USED_AGAIN[:2]
+    space.threads.delete_messages([first.id])
+    assert list(thread.context("old", last=2, top=1, neighbours=0).messages) == USED_AGAIN[:2]
+
+
+def test_a_call_that_was_never_answered_does_not_take_the_result_of_a_later_one(space):
+    thread = space.threads.create()
+    space.threads.add(thread.id, [call("c1", text="zebra lookup"), *USED_AGAIN[3:]])
+    for last in (0, 1, 3):
+        context = thread.context("zebra", last=last, top=1, neighbours=0)
+        assert list(context.messages) == (USED_AGAIN[3:] if last else [])
+
+
 def test_a_result_far_from_its_call_is_found(space):
     thread = space.threads.create()
     space.threads.add(thread.id, [OPENAI[0], *(user(f"wait {number}") for number in range(60)), OPENAI[1]])
@@ -313,6 +366,38 @@ def test_nothing_of_another_thread_stands_between_a_call_and_its_result(space):
     context = one.context("zebra", scope="resource", top=1)
 
     assert list(context.messages) == [*OPENAI, user("zebra")]
+
+
+@pytest.mark.promise("context-keeps-tools-together")
+def test_a_call_that_waits_in_another_thread_is_left_out(space):
+    one, other = space.threads.create(), space.threads.create()
+    space.threads.add(other.id, [call("p1", text="giraffe lookup")])
+    space.threads.add(one.id, [user("hello")])
+
+    context = one.context("giraffe lookup", scope="resource", top=1, neighbours=0)
+
+    assert list(context.messages) == [user("hello")]
+    assert context.omitted == 1
+
+
+def test_a_thought_that_led_to_nothing_yet_stays_in_its_own_thread(space):
+    one, other = space.threads.create(), space.threads.create()
+    space.threads.add(other.id, [user("giraffe"), RESPONSES[0]])
+    space.threads.add(one.id, [user("hello")])
+    assert list(one.context("giraffe", scope="resource").messages) == [user("giraffe"), user("hello")]
+    assert list(other.context().messages) == [user("giraffe"), RESPONSES[0]]
+
+
+@pytest.mark.promise("context-keeps-tools-together")
+def test_nothing_of_another_thread_comes_after_a_call_that_waits(space):
+    one, other = space.threads.create(), space.threads.create()
+    asked = [user("look"), call("c1", "c2"), result("c1")]
+    space.threads.add(one.id, asked)
+    space.threads.add(other.id, [user("zebra")])
+
+    context = one.context("zebra", scope="resource", top=1)
+
+    assert list(context.messages) == [user("look"), user("zebra"), *asked[1:]]
 
 
 messages = st.lists(
@@ -346,3 +431,45 @@ def test_any_context_is_one_that_a_model_accepts(said, last, budget):
         answered = {id for message in context.messages for id in ties_of(message).results}
         if context.messages and context.messages[-1] != said[-1]:
             assert open_calls <= answered, "a call without its result"
+
+
+ids = st.sampled_from(["1", "2"])
+uses = st.lists(
+    st.one_of(
+        st.just(((), ())),
+        st.lists(ids, min_size=1, max_size=2, unique=True).map(lambda called: (called, ())),
+        ids.map(lambda id: ((), (id,))),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.promise("context-keeps-tools-together")
+@given(uses, st.data())
+def test_any_result_stands_with_the_nearest_call_of_its_id(said, data):
+    caller: dict[int, int | None] = {}
+    last_call: dict[str, int] = {}
+    for place, (called, answered) in enumerate(said):
+        for id in answered:
+            caller[place] = last_call.get(id)
+        last_call |= dict.fromkeys(called, place)
+    written = [
+        call(*called, text=f"word{place}") if called else result(*answered, f"word{place}") if answered else user("x")
+        for place, (called, answered) in enumerate(said)
+    ]
+    with commonplace.open(":memory:", embedder=WordEmbedder(), background=False) as book:
+        threads = book.space("user", "u1").threads
+        thread = threads.create()
+        threads.add(thread.id, [dict(message, place=place) for place, message in enumerate(written)])
+        query = " ".join(f"word{place}" for place in data.draw(st.sets(st.integers(0, len(said) - 1), max_size=3)))
+        context = thread.context(query, last=data.draw(st.integers(0, 3)), top=3, neighbours=0)
+
+    kept = [message["place"] for message in context.messages]
+    assert kept == sorted(kept)
+    for place in kept:
+        called, answered = said[place]
+        if answered:
+            assert caller[place] in kept, "a result without its call"
+        got = {id for other in kept if caller.get(other) == place for id in said[other][1]}
+        assert got == set(called) or kept[-1] == len(said) - 1, "a call without its result"

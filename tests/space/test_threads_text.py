@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.space.message_text import searchable_text, strip_tags, without_working_memory
+from commonplace.space.message_text import CLOSING, OPENING, searchable_text, strip_tags, without_working_memory
 
 TABLE = {
     "plain text": ({"content": "hello"}, "hello"),
@@ -132,6 +132,26 @@ TABLE = {
         {"content": [{"type": "tool_result", "content": {"png": "iVBOR" * 100, "title": "chart"}}]},
         "chart",
     ),
+    "a stream in a result": (
+        {"content": [{"type": "tool_result", "content": "data: narwhal statistics"}]},
+        "data: narwhal statistics",
+    ),
+    "addresses of data in a result": (
+        {
+            "content": [
+                {
+                    "type": "tool_result",
+                    "content": {
+                        "image": "data:image/png;base64,iVBOR",
+                        "drawing": "data:image/svg+xml;charset=utf-8,<svg width='1'/>",
+                        "unnamed": "data:;base64,iVBOR",
+                        "title": "data:chart, by year",
+                    },
+                }
+            ]
+        },
+        "data:chart, by year",
+    ),
     "texts beside each other": ({"content": ["a", {"text": "b"}, "  "]}, "a\nb"),
     "an unknown part": ({"content": [{"type": "hologram", "light": "x"}, {"type": "new", "text": "read"}]}, "read"),
     "nothing": ({"content": ""}, ""),
@@ -184,19 +204,57 @@ def test_no_shape_is_too_odd_for_a_text(message):
         ("<working_memory>x</working_memory> a <working_memory>y</working_memory>", "a"),
         ("a <working_memory> without an end", "a <working_memory> without an end"),
         ("a </working_memory> b <working_memory>x</working_memory>", "a </working_memory> b"),
+        ("x <working_memory>a <working_memory>b</working_memory> y</working_memory> z", "x  z"),
+        ("a <working_memory>x <working_memory> y</working_memory> b", "a  b"),
+        ("<working_memory>x<working_memory>y</working_memory>a<working_memory>z</working_memory> b", "a b"),
+        ("a<working_<working_memory></working_memory>memory>SECRET</working_memory>b", "ab"),
+        ("a<working_memory>SECRET</working_<working_memory>x</working_memory>memory>b", "amemory>b"),
     ],
 )
 def test_tags_are_cut_out_with_what_they_hold(text, expected):
     assert strip_tags(text) == expected
 
 
-@given(st.lists(st.sampled_from(["<working_memory>", "</working_memory>", "a", " "]), max_size=12).map("".join))
+@pytest.mark.promise("conversations-tags-stripped")
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "text", "text": "<working_memory>x</working_memory>a"},
+        {"type": "text", "text": {"value": "<working_memory>x</working_memory>a", "annotations": []}},
+        {"type": "refusal", "refusal": "<working_memory>x</working_memory>a"},
+    ],
+)
+def test_tags_are_cut_out_of_every_text_that_is_searched(space, part):
+    thread = space.threads.create()
+    for content in (part, [part]):
+        [saved] = space.threads.add(thread.id, [{"role": "assistant", "content": content}])
+        assert saved.entry.text == "a"
+        assert "working_memory" not in str(saved.content)
+
+
+PIECES = ["<working_memory>", "</working_memory>", "<working_", "</working_", "memory>", "a", " "]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=16).map("".join))
 def test_stripping_leaves_no_whole_pair(text):
     left = strip_tags(text)
     assert "</working_memory>" not in left.partition("<working_memory>")[2]
+    assert strip_tags(left) == left
 
 
-def test_many_opening_tags_cost_no_more_than_reading_them():
+HOSTILE = {
+    "openings": OPENING * 100_000,
+    "openings and one closing": OPENING * 100_000 + CLOSING,
+    "closings": OPENING + CLOSING * 100_000,
+    "nest": OPENING * 100_000 + "x" + CLOSING * 100_000,
+    "nest in the tags": "<working_" * 100_000 + OPENING + CLOSING + f"memory>{CLOSING}" * 100_000,
+    "pairs": f"a{OPENING}x{CLOSING}" * 100_000,
+    "brackets": OPENING + CLOSING + ">" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_tags_cost_no_more_than_reading_them(text):
     started = time.perf_counter()
-    strip_tags("<working_memory>" * 60_000)
-    assert time.perf_counter() - started < 1
+    strip_tags(text)
+    assert time.perf_counter() - started < 3

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonplace import NotFound
-from commonplace.space.titles import MAX_CHARACTERS, clean_title, has_own_title, local_title
+from commonplace.space.titles import MAX_CHARACTERS, clean_title, first_user_text, has_own_title, local_title
 
 FORBIDDEN = "\"'`“”„‘’«»:：\n\r\t\x00\u2028\u202e"
 
@@ -58,7 +58,34 @@ def test_no_text_makes_a_title_beyond_the_limits(text):
 
 def test_a_huge_message_is_titled_by_its_beginning():
     assert local_title("Read this log. " + "<think>" * 1_000_000) == "Read this log"
-    assert clean_title("<think>" * 1_000_000 + "x") is not None
+    assert clean_title("<think>" * 1_000_000 + "x") is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "title"),
+    [
+        ("<think>hm: a long thought</think>Roof damage", "Roof damage"),
+        ("<THINKING>hm</THINKING>\n\nRoof damage", "Roof damage"),
+        ("<think>a long thought without an end", None),
+        ("<think>" + "long thought " * 3_000 + "</think>Roof damage", None),
+        ("Roof damage <thinking>is that short enough", "Roof damage"),
+        ("<think", None),
+        ("<'think>hm", None),
+        ("A <thinker> by Rodin", "A <thinker> by Rodin"),
+    ],
+)
+def test_what_a_model_thought_is_no_part_of_a_title(answer, title):
+    assert clean_title(answer) == title
+
+
+def test_a_thought_before_the_first_sentence_is_no_title():
+    assert local_title("<think>hm. A long thought.</think> My roof leaks. Help!") == "My roof leaks"
+
+
+def test_who_speaks_is_no_part_of_a_title(space):
+    thread = space.threads.create()
+    saved = space.threads.add(thread.id, [{"role": "user", "content": "My roof leaks", "name": "ann"}])
+    assert first_user_text(saved) == "My roof leaks"
 
 
 @pytest.mark.parametrize(

@@ -17,18 +17,17 @@ from commonplace.agents.background import Background
 from commonplace.agents.config import MemoryConfig, TitleModel
 from commonplace.checks import JSON
 from commonplace.errors import InvalidInput
-from commonplace.space.context import Context
+from commonplace.space.context import Budget, Context
 from commonplace.space.conversation import Thread
 from commonplace.space.messages import Message, MessagePage
 from commonplace.space.recall import Recall, RecallScope
 from commonplace.space.space import Space
 from commonplace.space.threads import ThreadPage, Threads
-from commonplace.space.titles import clean_title, first_user_text, has_own_title, local_title
+from commonplace.space.titles import FIRST_MESSAGES, clean_title, first_user_text, has_own_title, local_title
 from commonplace.space.tokens import CountTokens, estimate_tokens
 from commonplace.space.working import WorkingMemory
 from commonplace.tools.working_memory import WorkingMemoryTool
 
-FIRST_MESSAGES = 20
 """Among so many from the beginning of a thread, the first user message is looked for."""
 
 _UNSET: Any = object()
@@ -160,8 +159,9 @@ class AgentMemory:
         count_tokens: CountTokens = estimate_tokens,
     ) -> Context:
         """What a model is given before it answers: the system text, and the recalled messages that fit beside it."""
+        budget = Budget(max_tokens, count_tokens)
         system = self.system_message(thread, resource)
-        taken = 0 if system is None else count_tokens(system)
+        taken = 0 if system is None else budget.count(system)
         if max_tokens is not None and taken >= max_tokens:
             raise InvalidInput(f"max_tokens is {max_tokens:,}, and the system text alone takes {taken:,}; allow more")
         semantic = self.config.semantic_recall

@@ -1,13 +1,14 @@
 """What a model is given before it answers: messages within a budget of tokens, and the working memory.
 
 No tool call comes without its result and no result without its call: what one of them needs is read from the thread,
-and what stays incomplete is left out. Only at the end of the thread may a call wait for its result.
+and what stays incomplete is left out. Only at the end of the thread that is asked for may a call wait for its result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import cast
 
 from commonplace.checks import JSON
@@ -44,13 +45,20 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Budget:
     max_tokens: int | None
-    count: CountTokens
+    count_tokens: CountTokens
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
             check_count("max_tokens", self.max_tokens, 1, MAX_TOKENS)
-        if not callable(self.count):
+        if not callable(self.count_tokens):
             raise InvalidInput("count_tokens must be a function that takes a text and gives its number of tokens")
+
+    def count(self, text: str) -> int:
+        """What the caller's function says of a text, checked: a count below 0 would make room without end."""
+        tokens = self.count_tokens(text)
+        if isinstance(tokens, bool) or not isinstance(tokens, Integral) or tokens < 0:
+            raise InvalidInput(f"count_tokens must give a whole number of 0 or more, not {tokens!r}")
+        return int(tokens)
 
     def left_after(self, system: str | None) -> int:
         """How many tokens there are for messages."""
@@ -74,6 +82,8 @@ class Unit:
     """0 for what holds the thread's newest message, growing into the past; None for what only the query brought."""
     hit: int | None
     """The place among the hits, the best first; None for what was not found itself."""
+    waits: bool
+    """Whether a call in it still waits for its result; then nothing comes after it."""
 
 
 def build_context(
@@ -147,16 +157,21 @@ class _Room:
 
 
 def _in_time_order(units: Sequence[Unit]) -> list[Message]:
-    """Every message at its time; but nothing of another thread stands between a call and its result."""
-    ends = {message.id: _key(unit.messages[-1]) for unit in units for message in unit.messages}
-    placed = []
-    thread_id, began, until = "", 0, ""
+    """Every message at its time; but nothing comes between a call and its result, or after a call that waits."""
+    unit_of = {message.id: unit for unit in units for message in unit.messages}
+    clusters: list[list[Message]] = []
+    until = ""
     for message in sorted((message for unit in units for message in unit.messages), key=_key):
-        if message.thread_id != thread_id or _key(message) > until:
-            thread_id, began, until = message.thread_id, _entry(message).created_at, ""
-        until = max(until, ends[message.id])
-        placed.append((began, _key(message), message))
-    return [message for _, _, message in sorted(placed, key=lambda one: one[:2])]
+        if _key(message) > until:
+            clusters.append([])
+        clusters[-1].append(message)
+        until = max(until, _key(unit_of[message.id].messages[-1]))
+
+    def place(cluster: list[Message]) -> tuple[bool, int, str]:
+        waits = any(unit_of[message.id].waits for message in cluster)
+        return waits, _entry(cluster[0]).created_at, _key(cluster[0])
+
+    return [message for cluster in sorted(clusters, key=place) for message in cluster]
 
 
 # Bundling
@@ -175,38 +190,56 @@ def _units(handle: Handle, thread_id: str, recalled: Recall, last: int, budget: 
             sum(message_tokens(as_it_came(message), budget.count) for message in members),
             min((ages[message.id] for message in members if message.id in ages), default=None),
             min((hits[message.id] for message in members if message.id in hits), default=None),
+            waits,
         )
-        for messages in by_thread.values()
-        for members in _bundled(handle, messages)
+        for id, messages in by_thread.items()
+        for members, waits in _bundled(handle, messages, newest[::-1] if id == thread_id else None)
     ]
 
 
-def _bundled(handle: Handle, messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
-    """The messages of one thread in bundles, with what these lack; those that nothing completes are left out."""
+def _bundled(
+    handle: Handle, messages: Sequence[Message], newest: Sequence[Message] | None
+) -> Iterator[tuple[tuple[Message, ...], bool]]:
+    """The messages of one thread in bundles, with what these lack; those that nothing completes are left out.
+
+    `newest` are those of them that end the thread, without a gap; None where it is not the thread that is asked for.
+    Each bundle comes with whether it waits for a result, as the end of that thread may.
+    """
     known = {_key(message): (message, ties_of(as_it_came(message))) for message in messages}
+    complete = _complete([(_key(message), known[_key(message)][1]) for message in newest or ()])
     waiting = [*known]
     while waiting:
-        for partner in _partners(handle, waiting.pop(), known):
+        key = waiting.pop()
+        message, ties = known[key]
+        for partner in _partners(handle, message, ties, is_complete=key in complete):
             if _key(partner) not in known:
                 known[_key(partner)] = partner, ties_of(as_it_came(partner))
                 waiting.append(_key(partner))
     ordered = [known[key] for key in sorted(known)]
     for bundle in bundles([ties for _, ties in ordered]):
         members = tuple(ordered[place][0] for place in bundle.places)
-        is_last = bundle.unanswered and not timeline.beside(handle, _entry(members[-1]), 1)
-        if not bundle.uncalled and (is_last or not bundle.unanswered):
-            yield members
+        waits = bool(bundle.unanswered) or ordered[bundle.places[-1]][1].is_thought
+        may_wait = newest is not None and waits and not timeline.beside(handle, _entry(members[-1]), 1)
+        if not bundle.uncalled and (may_wait or not waits):
+            yield members, waits
 
 
-def _partners(handle: Handle, key: str, known: Mapping[str, tuple[Message, Ties]]) -> Iterator[Message]:
-    """Messages of the thread, not known yet, without which this one is refused by a model."""
-    message, ties = known[key]
-    if ties.open_calls:
-        answered = {id for other, (_, after) in known.items() if other > key for id in after.results}
-        yield from _looked_for(handle, message, set(ties.open_calls - answered), 1)
-    if ties.foreign_results:
-        called = {id for other, (_, before) in known.items() if other < key for id in before.calls}
-        yield from _looked_for(handle, message, set(ties.foreign_results - called), -1)
+def _complete(run: Sequence[tuple[str, Ties]]) -> set[str]:
+    """The keys of the messages of a run without a gap whose calls and results are all in it: nothing is to be read."""
+    return {
+        run[place][0]
+        for bundle in bundles([ties for _, ties in run])
+        if not bundle.unanswered and not bundle.uncalled
+        for place in bundle.places
+    }
+
+
+def _partners(handle: Handle, message: Message, ties: Ties, *, is_complete: bool) -> Iterator[Message]:
+    """Messages of the thread without which this one is refused by a model."""
+    if not is_complete:
+        # What is known says nothing here: between two messages that were recalled, the same id may be used again.
+        yield from _looked_for(handle, message, set(ties.open_calls), 1)
+        yield from _looked_for(handle, message, set(ties.foreign_results), -1)
     if ties.is_thought:
         yield from map(message_of, timeline.beside(handle, _entry(message), 1))
     if ties.may_follow_thought:
@@ -222,9 +255,11 @@ def _looked_for(handle: Handle, message: Message, ids: set[str], direction: int)
         page = timeline.beside(handle, entry, direction * _STEP)
         for other in map(message_of, page):
             ties = ties_of(as_it_came(other))
-            if found := ids & (ties.results if direction > 0 else ties.calls):
-                ids -= found
+            partners = ties.foreign_results if direction > 0 else ties.calls
+            if ids & partners:
                 yield other
+            # Where an id is called again, what comes after answers that call.
+            ids -= partners | ties.calls
         if len(page) < _STEP:
             return
         entry, read = page[-1], read + len(page)

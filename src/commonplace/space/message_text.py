@@ -8,6 +8,7 @@ gives its `text`, if it has one. Reasoning, images and encoded data give nothing
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -32,7 +33,13 @@ _ITEMS_WITHOUT_ROLE = (
     "mcp_approval_response",
 )
 _NAME_FIELDS = ("filename", "name", "title", "alt", "caption")
+_TEXT_FIELDS = ("text", "value", "refusal", "content", "parts")
+_UP_TO_BRACKET = re.compile("[^>]*>|[^>]+")
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
+_DATA_ADDRESS = re.compile(
+    r"data:(?:(?:application|audio|font|image|model|text|video)/[\w.+-]+(?:;[^\s;,]*)*|;base64),", re.IGNORECASE
+)
+"""Such as `data:image/png;base64,`; a line of a stream begins with `data:` too, and is a text."""
 
 
 def searchable_text(message: Mapping[str, JSON]) -> str:
@@ -66,7 +73,7 @@ def is_item_without_role(message: Mapping[str, JSON]) -> bool:
 
 def is_encoded(text: str) -> bool:
     """Whether a text is data in disguise, such as an image, rather than words."""
-    return text.startswith("data:") or _ENCODED.fullmatch(text) is not None
+    return _DATA_ADDRESS.match(text) is not None or _ENCODED.fullmatch(text) is not None
 
 
 def without_working_memory(content: JSON) -> JSON:
@@ -79,23 +86,39 @@ def without_working_memory(content: JSON) -> JSON:
         if str(content.get("type", "")).startswith(("tool", "function", "dynamic-tool")):
             return content
         return {
-            name: without_working_memory(value) if name in ("text", "content", "parts") else value
-            for name, value in content.items()
+            name: without_working_memory(value) if name in _TEXT_FIELDS else value for name, value in content.items()
         }
     return content
 
 
 def strip_tags(text: str) -> str:
-    """Cut out what stands between the tags, and they themselves; a tag without its partner stays."""
-    # A search for each tag in turn: a pattern with `.*?` takes quadratic time on many opening tags.
-    kept, start = [], 0
-    while (opening := text.find(OPENING, start)) >= 0:
-        closing = text.find(CLOSING, opening)
-        if closing < 0:
-            break
-        kept.append(text[start:opening])
-        start = closing + len(CLOSING)
-    return "".join((*kept, text[start:])).strip() if start else text
+    """Cut out what stands between the tags, and they themselves; a tag without its partner stays.
+
+    A section within a section goes with it, and so does one that a cut brings about, as in `<working_<…></…>memory>`.
+    """
+    first = text.find(OPENING)
+    if first < 0 or text.find(CLOSING, first) < 0:
+        return text
+    # One pass over what is kept: to look for tags again after each cut takes quadratic time on a deep nest.
+    kept = io.StringIO()
+    depth, outermost = 0, 0
+    since_cut: int | None = None  # where the first opening tag after the last cut stands
+    for piece in _UP_TO_BRACKET.findall(text):
+        kept.write(piece)
+        end = kept.tell()
+        kept.seek(max(0, end - len(CLOSING)))
+        tail = kept.read()
+        if tail.endswith(OPENING):
+            start = end - len(OPENING)
+            outermost = min(outermost, start) if depth else start
+            since_cut = start if since_cut is None else since_cut
+            depth += 1
+        elif tail == CLOSING and depth:
+            kept.seek(outermost if since_cut is None else since_cut)
+            kept.truncate()
+            since_cut = None
+            depth -= 1
+    return kept.getvalue().strip()
 
 
 def _texts(content: JSON) -> Iterator[str]:

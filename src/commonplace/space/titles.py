@@ -16,6 +16,9 @@ MAX_CHARACTERS = 80
 MAX_SOURCE_CHARACTERS = 2_000
 """A first message may be a pasted log; its beginning is enough, for the rule and for a model."""
 
+FIRST_MESSAGES = 20
+"""Among so many from a thread's beginning the first user message is looked for."""
+
 _CODE_BLOCK = re.compile(r"```[^`]*```")
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://(?:www\.)?", re.IGNORECASE)
 _MARKUP = re.compile(r"^[\s#>*+=|_~-]+|[*_~|=#]{2,}", re.MULTILINE)
@@ -26,7 +29,9 @@ _COLON_IN_NUMBER = re.compile(r"(?<=\d)[:：](?=\d)")
 _COLON = re.compile("[:：︰﹕]")
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff\ud800-\udfff]")
 _FIRST_SENTENCE = re.compile(r"(.{12,}?[.!?。！？])(?:\s|(?<=[。！？]))", re.DOTALL)
-_REASONING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_REASONING = re.compile(r"<think(?:ing)?\b.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+"""A thought without an end is one up to the end of the text."""
+
 _PLACEHOLDER = re.compile(r"New Thread \d{4}-\d\d-\d\dT[0-9:.]+Z?")
 """What Mastra calls a thread that was given no title."""
 
@@ -38,7 +43,8 @@ def has_own_title(title: str | None) -> bool:
 
 def local_title(text: str) -> str | None:
     """A title by rule: the first sentence, without markup; None where the text has no words."""
-    start = _CODE_BLOCK.sub(" ", text[:MAX_SOURCE_CHARACTERS]).strip() or text[:MAX_SOURCE_CHARACTERS]
+    said = _REASONING.sub(" ", text[:MAX_SOURCE_CHARACTERS])
+    start = _CODE_BLOCK.sub(" ", said).strip() or said
     plain = _MARKUP.sub(" ", _ADDRESS.sub("", start)).strip()
     sentence = _FIRST_SENTENCE.match(plain + " ")
     return clean_title(sentence[1] if sentence else plain)
@@ -46,9 +52,9 @@ def local_title(text: str) -> str | None:
 
 def clean_title(text: str) -> str | None:
     """What a rule or a model wrote, within the limits of a title; None where nothing readable is left."""
-    line = _REASONING.sub(" ", text[: 10 * MAX_SOURCE_CHARACTERS])[:MAX_SOURCE_CHARACTERS]
-    line = _UNSEEN.sub(" ", line)
+    line = _UNSEEN.sub(" ", text[: 10 * MAX_SOURCE_CHARACTERS])
     line = _QUOTES.sub("", _APOSTROPHE.sub(_KEPT_APOSTROPHE, line))
+    line = _REASONING.sub(" ", line)[:MAX_SOURCE_CHARACTERS]
     line = " ".join(_COLON.sub(" ", _COLON_IN_NUMBER.sub(".", line)).split())
     line = _shortened(line).strip(" .,;。，、-–—")
     return line if any(character.isalnum() for character in line) else None
@@ -67,11 +73,11 @@ def first_user_text(messages: Iterable[Message]) -> str | None:
     """The words of the first user message that has any."""
     for message in messages:
         if message.role == "user":
-            text = searchable_text(_as_it_came(message)).strip()
+            text = searchable_text(_without_speaker(message)).strip()
             if text:
                 return text[:MAX_SOURCE_CHARACTERS]
     return None
 
 
-def _as_it_came(message: Message) -> dict[str, JSON]:
-    return {**message.extra, "content": message.content}
+def _without_speaker(message: Message) -> dict[str, JSON]:
+    return {**message.extra, "name": None, "content": message.content}

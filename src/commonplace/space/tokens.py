@@ -22,6 +22,40 @@ TOKENS_AROUND_A_MESSAGE = 4
 TOKENS_OF_ENCODED_DATA = 1_600
 """An image, about: the characters that it is sent as are not what it costs."""
 
+_MEDIA_PARTS = (
+    "image",
+    "image_url",
+    "input_image",
+    "image-data",
+    "image_generation_call",
+    "computer_screenshot",
+    "audio",
+    "input_audio",
+    "video",
+    "media",
+    "file",
+    "input_file",
+    "file-data",
+    "document",
+)
+_MEDIA_FIELDS = (
+    "url",
+    "data",
+    "image_url",
+    "file_data",
+    "image",
+    "file",
+    "source",
+    "input_audio",
+    "audio",
+    "base64",
+    "result",
+)
+"""What holds the data in such a part, or the object that holds it."""
+
+_ATTACHMENTS = "experimental_attachments"
+_WRITTEN_FIELDS = ("input", "args", "arguments")
+_WRITTEN_OUTPUTS = ("json", "error-json")
 _LETTERS_A_TOKEN = 5
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]{1,2}|[0-9]{1,2}|[!-~]|\s{2,}|[^\x00-\x7f]")
 _USUAL_SCRIPTS = re.compile(r"[\u0080-\u06ff]+")  # Latin with accents, Greek, Cyrillic, Hebrew, Arabic
@@ -51,20 +85,37 @@ def message_tokens(message: Mapping[str, JSON], count: CountTokens) -> int:
     if isinstance(content, str) and message.keys() <= {"role", "content"}:
         return TOKENS_AROUND_A_MESSAGE + count(content)
     encoded = [0]
-    rest = {name: _readable(value, encoded) for name, value in message.items() if name != "role"}
-    written = json.dumps(rest, ensure_ascii=False, separators=(",", ":"))
+    rest = _readable({name: value for name, value in message.items() if name != "role"}, encoded)
+    written = json.dumps(rest, ensure_ascii=False, separators=(",", ":"), default=dict)
     return TOKENS_AROUND_A_MESSAGE + encoded[0] * TOKENS_OF_ENCODED_DATA + count(written)
 
 
-def _readable(value: JSON, encoded: list[int]) -> JSON:
-    """The value without encoded data, which is counted."""
+def _readable(value: JSON, encoded: list[int], *, in_media: bool = False) -> JSON:
+    """The value without the data of images, sounds and files, which are counted.
+
+    A text that only looks like data is written out for the model, and stays.
+    """
     if isinstance(value, str):
-        if not is_encoded(value):
+        if not (in_media and is_encoded(value)):
             return value
         encoded[0] += 1
         return ""
-    if isinstance(value, Mapping):
-        return {name: _readable(item, encoded) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_readable(item, encoded) for item in value]
+        return [_readable(item, encoded, in_media=in_media) for item in value]
+    if isinstance(value, Mapping):
+        return _readable_fields(value, encoded, in_media)
     return value
+
+
+def _readable_fields(part: Mapping[str, JSON], encoded: list[int], in_media: bool) -> JSON:
+    kind = part.get("type")
+    if kind in _WRITTEN_OUTPUTS:
+        return part
+    # A document's source may be a text.
+    is_media = kind in _MEDIA_PARTS or (in_media and kind != "text")
+    return {
+        name: item
+        if name in _WRITTEN_FIELDS
+        else _readable(item, encoded, in_media=name == _ATTACHMENTS or (is_media and name in _MEDIA_FIELDS))
+        for name, item in part.items()
+    }

@@ -63,7 +63,7 @@ def _ties(message: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     if role == "function":
         yield from _tie(message.get("name"), is_call=False)
     content = message.get("content")
-    parts = content.get("parts") if isinstance(content, Mapping) else content
+    parts = content.get("parts", [content]) if isinstance(content, Mapping) else content
     for part in (*_mappings(parts), *_mappings(message.get("parts"))):
         yield from _part_ties(part)
 

@@ -21,7 +21,7 @@ from commonplace.space.message_text import searchable_text
 from commonplace.space.messages import Message, incoming
 from commonplace.space.space import Space
 from commonplace.space.times import moment
-from commonplace.space.titles import first_user_text, has_own_title, local_title
+from commonplace.space.titles import FIRST_MESSAGES, first_user_text, has_own_title, local_title
 from commonplace.tools.conversations_specs import (
     CONVERSATION_SEARCH,
     MAX_FOUND,
@@ -45,7 +45,6 @@ TOOLS = (
 )
 LIST_LIMIT = 20
 READ_LIMIT = 10
-FIRST_MESSAGES = 20
 SEARCH_LIMIT = 10
 _KNOWN = {tool.name: tuple(tool.input_schema["properties"]) for tool in TOOLS}
 
