@@ -18,7 +18,7 @@ MIRRORS = [
     (Space, aio.AsyncSpace, set()),
     (Files, aio.AsyncFiles, {"make_parents", "has_below", "settle"}),
     (Records, aio.AsyncRecords, {"clean_tags"}),
-    (Threads, aio.AsyncThreads, {"default_resource"}),
+    (Threads, aio.AsyncThreads, {"default_resource", "reads_at_once"}),
     (WorkingMemories, aio.AsyncWorkingMemories, set()),
 ]
 

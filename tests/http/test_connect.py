@@ -64,10 +64,21 @@ def remote(server: Server) -> Iterator[RemoteBook]:
         yield book  # type: ignore[misc]
 
 
+def test_a_session_of_the_openai_agents_sdk_works_on_a_service(remote: RemoteBook) -> None:
+    from commonplace.adapters.openai_agents import CommonplaceSession
+
+    async def scenario() -> None:
+        session = CommonplaceSession(remote.space("user", "u-1"), "chat-1")
+        await session.add_items([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+        assert await session.get_items(limit=1) == [{"role": "user", "content": "b"}]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.promise("connect-same-face")
 @pytest.mark.parametrize(("local", "remote"), FACES, ids=lambda kind: kind.__name__)
 def test_every_public_method_is_there_with_the_same_arguments(local: type, remote: type) -> None:
-    names = [name for name in vars(local) if not name.startswith("_") and name not in INSIDE_A_WRITE | WORKS_AS_IT_IS]
+    names = [name for name in dir(local) if not name.startswith("_") and name not in INSIDE_A_WRITE | WORKS_AS_IT_IS]
     assert names
     for name in names:
         assert name in vars(remote), f"{remote.__name__} inherits {name}, which would look for a store"

@@ -267,6 +267,7 @@ def tool_attacks(held: Held) -> dict[str, list[dict[str, Any]]]:
     ids = [held.record, held.thread, held.message]
     files = ["/", "/shared/plan.md", "/memories", "/memories/shared/plan.md", "/memories/../bob", "/../bob/shared"]
     note = {"type": "note", "content": {"text": "mine"}, "source": "s", "confidence": 1.0}
+    said = {"role": "user", "content": "mine"}
     widened = {"namespace": ["user", "bob"]}
     return {
         "memory_create": [note, {**note, "id": held.record}, {**note, **widened}],
@@ -285,6 +286,12 @@ def tool_attacks(held: Held) -> dict[str, list[dict[str, Any]]]:
             {"action": "delete", "id": held.record},
             {"action": "update", "id": held.record, "content": "x"},
             {"action": "create", "content": "x", "configurable": {"user_id": "bob"}, **widened},
+        ],
+        "message_add": [
+            {"messages": [said]},
+            {"thread": held.thread, "messages": [said]},
+            {"messages": [{**said, "id": held.message}]},
+            {"messages": [{**said, "threadId": held.thread, "resourceId": "bob"}]},
         ],
         "search_memory": [{"query": QUERY}, {"query": QUERY, "filter": {"namespace": ["user", "bob"]}}, widened],
     }

@@ -38,6 +38,10 @@ class RemoteThreads(Threads):
         self._caller = caller
         self._limits = caller.limits
 
+    @property
+    def reads_at_once(self) -> bool:
+        return False
+
     @cached_property
     def working(self) -> RemoteWorkingMemories:
         return RemoteWorkingMemories(self._caller)
