@@ -17,7 +17,7 @@ MIRRORS = [
     (Book, aio.AsyncBook, {"store", "limits", "indexer"}),
     (Space, aio.AsyncSpace, set()),
     (Files, aio.AsyncFiles, {"make_parents", "has_below", "settle"}),
-    (Records, aio.AsyncRecords, {"clean_tags"}),
+    (Records, aio.AsyncRecords, {"clean_tags", "wanted_tags"}),
     (Threads, aio.AsyncThreads, {"default_resource", "reads_at_once"}),
     (WorkingMemories, aio.AsyncWorkingMemories, set()),
 ]

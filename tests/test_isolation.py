@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 
 import commonplace
 from commonplace.entry import Draft
+from commonplace.errors import Unavailable
 from commonplace.filters import Filter
 from commonplace.language.tokens import query_terms
 from commonplace.store import Scan
@@ -199,6 +203,48 @@ def test_a_purged_text_is_in_no_file_any_more(open_book: Any, tmp_path: Path, ho
     if how != "namespace":
         assert len(space.search("other words", limit=50)) == 30
     assert book.verify() == []
+
+
+@pytest.mark.promise("engine-purge")
+def test_a_purge_beside_writers_of_the_same_book_erases_as_well(open_book: Any, tmp_path: Path) -> None:
+    book = open_book(durability="full")
+    path = tmp_path / "book.db"
+    space, others = book.space("user", "u1"), book.space("user", "u2")
+    is_over = threading.Event()
+
+    def slow(text: str) -> str:
+        time.sleep(0.002)
+        return text + "x"
+
+    def write_on() -> None:
+        others.files.write("/w", "x")
+        while not is_over.is_set():
+            others.files.edit("/w", slow)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write_on)
+        try:
+            for number in range(20):
+                space.files.write("/secret", f"xqzvtplkwrd{number:02}")
+                assert space.purge("file", "/secret") == 1
+        finally:
+            is_over.set()
+        writing.result()
+    assert not appears(path, "xqzvtplkwrd")
+
+
+@pytest.mark.promise("engine-purge")
+def test_a_purge_that_a_long_read_held_up_is_finished_by_the_next(open_book: Any, tmp_path: Path) -> None:
+    book = open_book(durability="full", busy_seconds=0.2)
+    space = book.space("user", "u1")
+    space.files.write("/secret", "xqzvtplkwrd")
+    reading = book.store.export()
+    next(reading)
+    with pytest.raises(Unavailable, match="purge again"):
+        space.purge("file", "/secret")
+    reading.close()
+    space.purge("file", "/secret")
+    assert not appears(tmp_path / "book.db", "xqzvtplkwrd")
 
 
 @pytest.mark.promise("engine-purge")

@@ -455,9 +455,13 @@ class Store(ABC):
         *,
         kind: str | None = None,
         key: str | None = None,
+        prefix: str | None = None,
         history_before: int | None = None,
     ) -> int:
-        """Erase for good: one entry with its history, a namespace, or history that ended before a time."""
+        """Erase for good, with its history: one entry, those of a kind whose keys begin alike, a namespace.
+
+        With `history_before` only the history that ended before that time.
+        """
 
     @abstractmethod
     def backup(self, target: Path, progress: Progress | None = None) -> None:

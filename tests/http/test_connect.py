@@ -51,7 +51,7 @@ FACES = [
     (Threads, RemoteThreads),
     (WorkingMemories, RemoteWorkingMemories),
 ]
-WORKS_AS_IT_IS = {"walk", "clean_tags"}
+WORKS_AS_IT_IS = {"walk", "clean_tags", "wanted_tags"}
 """Public methods that only call other public ones, or that need no store."""
 
 INSIDE_A_WRITE = {"make_parents", "has_below", "settle"}
@@ -143,6 +143,32 @@ def test_a_wrong_key_is_told_at_once(server: Server, make_key: Any) -> None:
         commonplace.connect(server.address)
     with pytest.raises(Unauthorized):
         commonplace.connect(server.address, "cp_wrong")
+
+
+def test_a_key_may_come_with_the_end_of_its_line_and_a_wrong_one_is_not_shown(server: Server, make_key: Any) -> None:
+    key = make_key("ana", "team/ana")
+    with commonplace.connect(server.address, f"{key}\n") as book:
+        assert book.space().namespace == ("team", "ana")
+    for wrong in (f"{key}\nX-Other: 1", f"{key} {key}", f"{key}é", ""):
+        with pytest.raises(ConfigurationError) as refused:
+            commonplace.connect(server.address, wrong)
+        assert key not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "options"),
+    [
+        ("http://127.0.0.1:99999", {}),
+        ("http://127.0.0.1:abc", {}),
+        ("http://[::1", {}),
+        ("ftp://127.0.0.1", {}),
+        ("http://127.0.0.1:1", {"timeout_seconds": -1}),
+        ("http://127.0.0.1:1", {"max_retries": -1}),
+    ],
+)
+def test_what_is_no_address_or_no_limit_is_refused(address: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        commonplace.connect(address, **options)
 
 
 @pytest.mark.promise("connect-same-errors")

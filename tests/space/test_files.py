@@ -375,3 +375,45 @@ def test_restore_of_what_has_expired_brings_it_back(space: Space, clock: Any) ->
     clock.advance(10)
     space.restore("file", "/f", 1)
     assert space.files.read("/f") == "text"
+
+
+def test_undo_of_a_directorys_move_is_refused_where_something_was_put_into_it_since(space: Space) -> None:
+    space.files.write("/a/x", "1")
+    moved = space.files.move("/a", "/b")
+    space.files.write("/b/new", "2")
+    with pytest.raises(Conflict, match="/b has something else in it since"):
+        space.undo(moved.commit)
+    assert [info.path for info in space.files.walk()] == ["/b", "/b/new", "/b/x"]
+
+
+def test_undo_of_a_move_takes_the_directories_along_that_the_move_made(space: Space) -> None:
+    space.files.write("/x", "1")
+    moved = space.files.move("/x", "/new/deep/x")
+    undone = space.undo(moved.commit)
+    assert [info.path for info in space.files.walk()] == ["/x"]
+    space.undo(undone)
+    assert [info.path for info in space.files.walk()] == ["/new", "/new/deep", "/new/deep/x"]
+
+
+def test_a_move_takes_no_directory_beyond_the_limits_of_a_path(space: Space) -> None:
+    deep = "/" + "/".join("abcdefghijklmnopqrst")
+    space.files.make_directory(deep)
+    with pytest.raises(TooLarge):
+        space.files.move("/a", "/x/y/z/a")
+    assert space.files.stat(deep).kind == "directory"
+
+
+@pytest.mark.promise("engine-purge")
+def test_a_purged_directory_takes_along_what_is_and_was_in_it(space: Space) -> None:
+    for path in ("/n/a", "/n/deep/b", "/n/gone", "/nearby"):
+        space.files.write(path, "secret")
+    space.files.delete("/n/gone")
+
+    assert space.purge("directory", "/n") == 5
+    assert [info.path for info in space.files.walk()] == ["/nearby"]
+    assert space.history("file", "/n/gone") == []
+    assert [hit.key for hit in space.search("secret")] == ["/nearby"]
+    with pytest.raises(InvalidInput, match="name one"):
+        space.purge("directory")
+    with pytest.raises(InvalidInput, match="unknown kind"):
+        space.purge("files")

@@ -256,3 +256,31 @@ def test_a_record_may_be_given_its_id_once(space: Space) -> None:
     with pytest.raises(AlreadyExists):
         space.records.create(type="note", content="b", source="s", confidence=1, id="my-id")
     assert space.records.create(type="note", content="a", source="s", confidence=1, id="other").id == "my-id"
+
+
+def test_a_record_that_becomes_equal_to_a_lasting_one_lasts(space: Space, clock: Any) -> None:
+    lasting = save(space, "text")
+    fleeting = save(space, "other", ttl_seconds=10)
+    one = space.records.update(fleeting.id, content="text")
+    assert (one.id, one.expires_at) == (lasting.id, None)
+    longer, shorter = save(space, "a", ttl_seconds=20), save(space, "b", ttl_seconds=10)
+    assert space.records.update(shorter.id, content="a").expires_at == longer.expires_at
+
+
+@pytest.mark.parametrize("match", ["ALL", "or", "", None])
+def test_a_misspelt_match_is_refused_rather_than_passed_over(space: Space, match: Any) -> None:
+    save(space, "text", tags=["t"])
+    with pytest.raises(InvalidInput):
+        space.records.list(tags=["t"], match=match)
+    with pytest.raises(InvalidInput):
+        space.search("text", tags=["t"], match=match)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"type": "\ud800"}, {"type": ["a"]}, {"limit": "3"}, {"offset": None}, {"kinds": []}]
+)
+def test_a_search_for_what_cannot_be_is_refused(space: Space, wrong: Any) -> None:
+    with pytest.raises(InvalidInput):
+        space.search("text", **wrong)
+    with pytest.raises(InvalidInput):
+        space.records.list(limit=2.5)  # type: ignore[arg-type]

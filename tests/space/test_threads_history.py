@@ -184,3 +184,25 @@ def test_names_of_the_feed_lead_to_histories_even_where_an_id_has_a_slash(space)
         assert [revision.action for revision in space.history(change.kind, change.key)] == ["created"]
     assert space.purge("working", "resource/org/1") == 1
     assert space.threads.working.read(resource="org/1") is None
+
+
+# Erased
+
+
+@pytest.mark.promise("engine-purge")
+def test_a_purged_thread_takes_along_its_messages_and_its_working_memory(space, thread):
+    space.threads.create(id="t2")
+    for id in ("t", "t2"):
+        space.threads.add(id, [user("secret")])
+        space.threads.working.write("- secret", thread=id)
+    space.threads.working.write("- of all", resource="ann")
+
+    assert space.purge("thread", "t") == 3
+    assert [hit.entry.attributes["threadId"] for hit in space.search("secret")] == ["t2"]
+    assert space.threads.working.read(thread="t2").content == "- secret"
+    space.threads.create(id="t")
+    assert space.threads.messages("t").messages == ()
+    assert space.threads.working.read(thread="t") is None
+    space.purge("thread")
+    assert space.stats().entries.get("message", 0) == 0
+    assert space.threads.working.read(resource="ann").content == "- of all"

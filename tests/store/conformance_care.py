@@ -61,6 +61,17 @@ class CareConformance:
         assert store.purge(HERE, kind="file", key="a") == 0
         assert store.verify() == []
 
+    def test_purge_of_a_prefix_erases_what_lies_there_live_or_former_and_nothing_else(self, store: Store) -> None:
+        for key in ("a\x01b", "a\x01c", "ab", "a"):
+            put(store, key, "secret")
+        delete(store, "a\x01c")
+        put(store, "a\x01b", "other kind", kind="record")
+        assert store.purge(HERE, kind="file", prefix="a\x01") == 2
+        assert store.history(HERE, "file", "a\x01c") == []
+        assert sorted(found_keys(store, "secret")) == ["a", "ab"]
+        assert store.get(HERE, "record", ["a\x01b"]) != [None]
+        assert store.verify() == []
+
     @pytest.mark.promise("engine-purge")
     def test_purge_of_a_moved_entry_erases_its_history_under_former_names(self, store: Store, clock: Any) -> None:
         put(store, "first", "the secret")

@@ -208,8 +208,9 @@ def test_a_schema_describes_and_checks_the_content(book: Book) -> None:
         {"name": "Ann", "age": 61, "pets": [{"name": "Rex"}]},
         {"name": "Joe", "age": None, "pets": []},
     ]
-    with pytest.raises(ValueError, match="content does not fit its schema"):
-        tools.create({"age": 5})
+    for wrong in ({"age": 5}, "Ann", ["Ann"], 5):
+        with pytest.raises(ValueError, match="content does not fit its schema"):
+            tools.create(wrong)
 
 
 @pytest.mark.promise("facts-schema")

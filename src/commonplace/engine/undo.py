@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from commonplace.entry import SEPARATOR, Draft, Entry
@@ -35,9 +35,8 @@ def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], boo
         raise NotFound(f"there is no commit {commit} to undo here; `changes` lists the commits that can be undone")
     _check_unchanged(transaction, commit, begun, ended)
     made = [state for entry_id, state in begun.items() if entry_id not in ended]
-    for state in sorted(made, key=lambda state: state.key, reverse=True):  # what lies in a directory before it
-        if not is_needed(state):
-            transaction.delete(state.kind, state.key)
+    made.sort(key=lambda state: state.key, reverse=True)  # what lies in a directory before it
+    needed = _delete_unneeded(transaction, made, is_needed)
     for entry_id, state in begun.items():
         if entry_id in ended:
             former = ended[entry_id]
@@ -49,7 +48,21 @@ def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], boo
     for entry_id, former in ended.items():
         if entry_id not in begun:
             transaction.put(draft_of(former))
+    _delete_unneeded(transaction, needed, is_needed)  # by what has been moved back since, perhaps
     return list(begun.values()), list(ended.values())
+
+
+def _delete_unneeded(
+    transaction: Transaction, made: Sequence[Entry], is_needed: Callable[[Entry], bool]
+) -> list[Entry]:
+    """Delete what nothing needs; the rest."""
+    needed = []
+    for state in made:
+        if is_needed(state):
+            needed.append(state)
+        else:
+            transaction.delete(state.kind, state.key)
+    return needed
 
 
 def _difference(transaction: Transaction, commit: int) -> tuple[dict[int, Entry], dict[int, Entry]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import select
 import socket
 import threading
@@ -25,6 +26,7 @@ from commonplace.wire.problems import MEDIA_TYPE, error_of
 PIECE_BYTES = 1 << 16
 FIRST_WAIT_SECONDS = 0.05
 MAX_WAIT_SECONDS = 2.0
+_KEY = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,27 @@ class _Lost(Exception):
         self.was_sent = was_sent
 
 
+def _address(url: str) -> urllib.parse.SplitResult:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_address = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
+    except (ValueError, AttributeError):
+        is_address = False
+    if not is_address:
+        raise ConfigurationError(f"{url} is no address of a service; write it like http://127.0.0.1:8765")
+    return parts
+
+
+def _checked_key(key: str | None) -> str | None:
+    """A key as a header may hold it. A file that it was read from ends its line; an error never shows it."""
+    key = None if key is None else key.strip()
+    if key is not None and not _KEY.fullmatch(key):
+        raise ConfigurationError("the key has characters that no key has; give it as it was made")
+    return key
+
+
 class Connections:
     """The way to one service, for any number of threads."""
 
@@ -75,9 +98,10 @@ class Connections:
         max_retries: int,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"{url} is no address of a service; write it like http://127.0.0.1:8765")
+        parts = _address(url)
+        key = _checked_key(key)
+        if not timeout_seconds > 0 or max_retries < 0:
+            raise ConfigurationError("timeout_seconds must be above 0, and max_retries 0 or more")
         self.url = url.rstrip("/")
         self._parts = parts
         self._base = parts.path.rstrip("/")

@@ -83,9 +83,10 @@ class RemoteRecords(Records):
     ) -> RecordPage:
         if type is not None:
             check_text("type", type)
+        all_tags, any_tags = self.wanted_tags(tags, match)
         query = {
             "type": type,
-            "tag": self.clean_tags(tags),
+            "tag": all_tags or any_tags,
             "match": match,
             "filter": None if filter is None else json.dumps(check_json("filter", filter), default=dict),
             "limit": limit,

@@ -77,13 +77,14 @@ class RemoteSpace(Space):
     ) -> SearchResult:
         if isinstance(kinds, str):
             raise InvalidInput('kinds must be a list, such as ["file", "record"]')
+        all_tags, any_tags = self.records.wanted_tags(tags, match)
         body = {
             "query": query,
             "limit": limit,
             "offset": offset,
             "kinds": None if kinds is None else list(kinds),
             "type": type,
-            "tags": self.records.clean_tags(tags),
+            "tags": all_tags or any_tags,
             "match": match,
             "filter": check_json("filter", filter),
             "after": time_argument("after", after),

@@ -328,7 +328,8 @@ class Files:
 
     def _heading(self, kind: str, path: str) -> str | None:
         """What a search finds a file by besides its text: the words of its path. Also checks that path's length."""
-        return normalise(path, self._limits).strip("/") if kind == FILE else None
+        checked = normalise(path, self._limits)
+        return checked.strip("/") if kind == FILE else None
 
     def _heading_of_key(self, kind: str, key: str) -> str | None:
         return self._heading(kind, path_of(key))

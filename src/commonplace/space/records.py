@@ -12,7 +12,7 @@ from hashlib import sha256
 from json.encoder import encode_basestring
 from typing import Any, Literal, cast
 
-from commonplace.checks import JSON, check_json, check_line, check_text
+from commonplace.checks import JSON, check_json, check_line, check_number, check_text
 from commonplace.entry import Draft, Entry
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, parse_conditions
@@ -130,6 +130,8 @@ class Records:
                 key_kept = older.key
                 new_tags = tuple(dict.fromkeys((*record_of(other).tags, *new_tags)))
                 fields = replace(fields, confidence=max(record_of(other).confidence, fields.confidence))
+                if ttl_seconds is _UNSET:
+                    ends = _later(other.expires_at, ends)
             else:
                 key_kept = key
             return transaction.put(_with_expiry(self._draft(key_kept, fields, new_tags), ends))
@@ -158,14 +160,15 @@ class Records:
         cursor: str | None = None,
     ) -> RecordPage:
         """Records by type and tags, the newest first."""
+        all_tags, any_tags = self.wanted_tags(tags, match)
         narrowed = Filter(
             kinds=(RECORD,),
             types=() if type is None else (check_text("type", type),),
-            all_tags=self.clean_tags(tags) if match == "all" else (),
-            any_tags=self.clean_tags(tags) if match == "any" else (),
+            all_tags=all_tags,
+            any_tags=any_tags,
             conditions=parse_conditions(filter),
         )
-        scan = Scan(narrowed, order="created", descending=True, limit=limit, after=cursor)
+        scan = Scan(narrowed, order="created", descending=True, limit=check_number("limit", limit), after=cursor)
         page = self._handle.store.scan(self._handle.namespace, scan)
         return RecordPage(tuple(map(record_of, page.entries)), page.cursor)
 
@@ -184,6 +187,13 @@ class Records:
                 raise InvalidInput(f'invalid tag: "{tag}"')
             clean[normal] = None
         return tuple(clean)
+
+    def wanted_tags(self, tags: Sequence[str], match: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tags of which an entry must have all, and those of which it must have any."""
+        if match not in ("all", "any"):
+            raise InvalidInput(f'match must be "all" or "any", not {match!r:.100}')
+        clean = self.clean_tags(tags)
+        return (clean, ()) if match == "all" else ((), clean)
 
     def _check(self, type: object, content: JSON, source: object, confidence: object) -> _Fields:
         for name, text in (("type", type), ("source", source)):
@@ -286,6 +296,11 @@ def _leaves(content: JSON) -> Iterator[str]:
 
 def _with_expiry(draft: Draft, ends: int | None) -> Draft:
     return draft if ends is None else replace(draft, expires_at=ends)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    """The longer of two lives; without an end is the longest."""
+    return None if one is None or other is None else max(one, other)
 
 
 def _check_id(id: object) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from commonplace.checks import MAX_KEY_BYTES, Namespace, check_number, check_text
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
 from commonplace.engine.undo import draft_of, undo
-from commonplace.entry import Change, Entry, Revision
+from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.limits import Limits
@@ -109,11 +109,12 @@ class Space:
         there at a time; `now` is when `yesterday` in the query is counted from; `below` looks into the namespaces under
         this one as well.
         """
+        all_tags, any_tags = self.records.wanted_tags(tags, match)
         narrowed = Filter(
             kinds=_check_kinds(kinds),
-            types=() if type is None else (type,),
-            all_tags=self.records.clean_tags(tags) if match == "all" else (),
-            any_tags=self.records.clean_tags(tags) if match == "any" else (),
+            types=() if type is None else (check_text("type", type),),
+            all_tags=all_tags,
+            any_tags=any_tags,
             updated_after=microseconds("after", after),
             updated_before=microseconds("before", before),
             conditions=parse_conditions(filter),
@@ -121,8 +122,8 @@ class Space:
         request = SearchRequest(
             query,
             narrowed,
-            limit,
-            offset,
+            check_number("limit", limit),
+            check_number("offset", offset),
             microseconds("as_of", as_of),
             name_of_entry,
             conversation=thread_of_entry,
@@ -188,10 +189,14 @@ class Space:
         return undone
 
     def _check_whole(self, transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]) -> None:
-        """Give files that came back the directories above them; refuse where others stand, or a thread is torn."""
+        """Give files that came back the directories above them; refuse where others stand, or something is torn."""
         for state in brought_back:
             if state.kind in (FILE, DIRECTORY):
                 self.files.settle(transaction, state.kind, path_of(state.key))
+        for state in replaced:
+            is_gone = state.kind == DIRECTORY and transaction.get(DIRECTORY, state.key) is None
+            if is_gone and self.files.has_below(transaction, path_of(state.key)):
+                raise Conflict(f"nothing was changed: {path_of(state.key)} has something else in it since")
         if any(state.kind in (THREAD, MESSAGE, WORKING) for state in (*replaced, *brought_back)):
             from commonplace.space.belonging import check_belonging
 
@@ -210,18 +215,32 @@ class Space:
     ) -> int:
         """Erase for good, not to be undone: one entry with its history, all of a kind, or this whole namespace.
 
-        With `history_before` only former states that ended before that time. Returns how many states were erased.
+        A directory goes with what is in it, a thread with its messages and working memory. With `history_before` only
+        former states that ended before that time. Returns how many states were erased.
         """
         if key is not None and kind is None:
             raise InvalidInput("purge of one entry needs its kind as well, such as purge('file', '/notes/today')")
         self._handle.rules.check("admin")
-        place = (None, None) if kind is None else (kind, None) if key is None else self._place(kind, key)
-        return self._handle.store.purge(
-            self.namespace,
-            kind=place[0],
-            key=place[1],
-            history_before=microseconds("history_before", history_before),
-        )
+        before = microseconds("history_before", history_before)
+        if kind is not None:
+            kind, key = (*_check_kinds([kind]), None) if key is None else self._place(kind, key)
+        store, erased = self._handle.store, 0
+        for part, part_key, prefix in () if before is not None else self._parts_of(kind, key):
+            erased += store.purge(self.namespace, kind=part, key=part_key, prefix=prefix)
+        return erased + store.purge(self.namespace, kind=kind, key=key, history_before=before)
+
+    def _parts_of(self, kind: str | None, key: str | None) -> Sequence[tuple[str, str | None, str | None]]:
+        """What must not outlive an entry, or a kind: a kind each, with a key or with what keys begin with."""
+        if kind == DIRECTORY:
+            if key is None:
+                raise InvalidInput("a directory is erased with all that is in it; name one")
+            within = key.rstrip(SEPARATOR) + SEPARATOR
+            return (FILE, None, within), (DIRECTORY, None, within)
+        if kind == THREAD and key is None:
+            return (MESSAGE, None, None), (WORKING, None, f"thread{SEPARATOR}")
+        if kind == THREAD:
+            return (MESSAGE, None, f"{key}{SEPARATOR}"), (WORKING, f"thread{SEPARATOR}{key}", None)
+        return ()
 
     def _place(self, kind: str, key: str) -> tuple[str, str]:
         """The kind and the stored key of what a caller names."""
@@ -239,6 +258,8 @@ def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:
         return SEARCHED_KINDS
     if isinstance(kinds, str):
         raise InvalidInput('kinds must be a list, such as ["file", "record"]')
+    if not isinstance(kinds, Sequence) or not kinds:
+        raise InvalidInput(f"kinds must name one or more of {', '.join(KINDS)}; leave it out for all that is searched")
     for kind in kinds:
         if kind not in KINDS:
             raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")

@@ -48,16 +48,16 @@ def content_schema(schema: Any) -> tuple[Mapping[str, Any], dict[str, Any]]:
 
 
 def plain_content(schema: Any, content: Any) -> JSON:
-    """The content as JSON: a model's instance is written out, and an object that a model describes is checked by it."""
+    """The content as JSON: a model's instance is written out, and what a model describes is checked by it."""
     if hasattr(content, "model_dump"):
         return content.model_dump(mode="json")  # type: ignore[no-any-return]
-    if isinstance(content, Mapping) and hasattr(schema, "model_validate"):
+    if content is None:
+        raise InvalidInput("content is required")
+    if hasattr(schema, "model_validate"):
         try:
             return schema.model_validate(content).model_dump(mode="json")  # type: ignore[no-any-return]
         except ValueError as error:
             raise InvalidInput(f"content does not fit its schema: {error}") from error
-    if content is None:
-        raise InvalidInput("content is required")
     return content  # type: ignore[no-any-return]
 
 

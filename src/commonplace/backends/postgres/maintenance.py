@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from commonplace.backends.deltas import is_whole, whole
+from commonplace.backends.paging import after_prefix
 from commonplace.backends.postgres import kept, keywords
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.reading import NOW, Spot
@@ -19,7 +20,12 @@ VERIFY_ROWS_A_STEP = 1_000
 
 
 def purge(
-    session: Session, transaction: PostgresTransaction, kind: str | None, key: str | None, history_before: int | None
+    session: Session,
+    transaction: PostgresTransaction,
+    kind: str | None,
+    key: str | None,
+    prefix: str | None,
+    history_before: int | None,
 ) -> int:
     """Erase what is named, live and former; how many states that were."""
     spot = transaction.spot
@@ -29,6 +35,8 @@ def purge(
         where, parameters = f"{where} AND kind = %s", [*parameters, kind]
     if key is not None:
         where, parameters = f"{where} AND key = %s", [*parameters, key]
+    if prefix is not None:
+        where, parameters = f"{where} AND key >= %s AND key < %s", [*parameters, prefix, after_prefix(prefix)]
     if history_before is None:
         for live_kind, live_key in session.rows(f"SELECT kind, key FROM entry WHERE {where}", parameters):
             transaction.delete(live_kind, live_key)

@@ -24,12 +24,13 @@ class CareStore(OpenStore):
         *,
         kind: str | None = None,
         key: str | None = None,
+        prefix: str | None = None,
         history_before: int | None = None,
     ) -> int:
         erased, _ = self._change(
             namespace,
             None,
-            lambda session, transaction: maintenance.purge(session, transaction, kind, key, history_before),
+            lambda session, transaction: maintenance.purge(session, transaction, kind, key, prefix, history_before),
         )
         return erased
 

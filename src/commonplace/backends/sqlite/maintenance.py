@@ -10,6 +10,7 @@ from typing import cast
 import apsw
 
 from commonplace.backends.deltas import is_whole, whole
+from commonplace.backends.paging import after_prefix
 from commonplace.backends.ranking import posting
 from commonplace.backends.sqlite import keywords
 from commonplace.backends.sqlite.connection import MEMORY, Connection
@@ -29,6 +30,7 @@ def purge(
     transaction: SQLiteTransaction,
     kind: str | None,
     key: str | None,
+    prefix: str | None,
     history_before: int | None,
 ) -> int:
     """Erase what is named, live and former; how many states that were. Every trace in the file goes with it."""
@@ -38,6 +40,8 @@ def purge(
         where, parameters = f"{where} AND kind = ?", [*parameters, kind]
     if key is not None:
         where, parameters = f"{where} AND key = ?", [*parameters, key]
+    if prefix is not None:
+        where, parameters = f"{where} AND key >= ? AND key < ?", [*parameters, prefix, after_prefix(prefix)]
     if history_before is None:
         for live_kind, live_key in connection.execute(
             f"SELECT kind, key FROM entry WHERE {where}", parameters

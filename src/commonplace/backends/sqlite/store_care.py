@@ -9,6 +9,7 @@ from pathlib import Path
 from commonplace.backends.sqlite import maintenance
 from commonplace.backends.sqlite.connection import MEMORY, connect, translated
 from commonplace.backends.sqlite.group import Group
+from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.store_base import OpenStore
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
 from commonplace.checks import Namespace
@@ -25,33 +26,37 @@ class CareStore(OpenStore):
         *,
         kind: str | None = None,
         key: str | None = None,
+        prefix: str | None = None,
         history_before: int | None = None,
     ) -> int:
         def job(group: Group) -> int:
             transaction = SQLiteTransaction(self._writing, group, namespace, self._clock, None)
-            erased = maintenance.purge(self._writing, transaction, kind, key, history_before)
+            erased = maintenance.purge(self._writing, transaction, kind, key, prefix, history_before)
             transaction.finish()
             return erased
 
         erased: int = self._run(job)
-        if erased and self.path != MEMORY:
+        if self.path != MEMORY:  # even where nothing was left to erase: an earlier purge may not have come so far
             self._truncate_log()
         return erased
 
     def _truncate_log(self) -> None:
         """Move everything from the log into the file and cut the log; waits for readers, bounded."""
         deadline = time.monotonic() + self._busy_seconds
-        assert self._queue is not None
-        with self._queue.held(), translated(self.path):
-            while True:
-                busy, _, _ = self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
-                if not busy:
-                    return
-                if time.monotonic() > deadline:
-                    raise Unavailable(
-                        f"the purge is done, but a long read keeps old pages in {self.path}-wal; "
-                        "close other programs on this book and purge again"
-                    )
+        # A place in the queue and a connection of its own: those of this store are its writer's, who may be at work.
+        queue = WriterQueue(self.path, self._busy_seconds)
+        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
+        try:
+            with queue.held(), translated(self.path):
+                while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
+                    if time.monotonic() > deadline:
+                        raise Unavailable(
+                            f"the purge is done, but a long read keeps old pages in {self.path}-wal; "
+                            "close other programs on this book and purge again"
+                        )
+        finally:
+            connection.close()
+            queue.close()
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         with self._reading(snapshot=True) as connection:
