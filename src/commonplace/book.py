@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from commonplace.checks import Namespace, check_namespace, check_text
+from commonplace.checks import Namespace, check_line, check_namespace, check_text
 from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.indexing import Indexer
 from commonplace.engine.models import Models
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from commonplace.redaction import Redactor
 
 DEFAULT_FILE = "memory.db"
+MAX_ACTOR_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +139,13 @@ class Book:
         rules = rules or Rules()
         if self.redaction is not None:
             rules = rules.with_screen(self.redaction.screen)
-        handle = Handle(self.store, check_namespace(labels), self.indexer, actor, rules)
+        name = None if actor is None else check_line("actor", actor, max_bytes=MAX_ACTOR_BYTES)
+        handle = Handle(self.store, check_namespace(labels), self.indexer, name, rules)
         return Space(handle, self._searcher, self.limits)
 
     def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
         """The namespaces at or below a prefix, in order."""
-        return self.store.namespaces(prefix, after=after, limit=limit)
+        return self.store.namespaces(check_namespace(prefix) if prefix else (), after=after, limit=limit)
 
     def reindex(self, embedder: Embedder | str | None = None, *, progress: Progress | None = None) -> None:
         """Embed everything with a model, while the old vectors serve; can be stopped and started again."""

@@ -146,6 +146,37 @@ def test_a_page_is_full_and_pages_follow_one_another(space: Space) -> None:
     assert keys(space, "zebra", limit=5, offset=30) == []
 
 
+@pytest.mark.parametrize("limit", [3, 7, 40])
+def test_pages_of_equal_texts_lose_and_double_nothing_whenever_each_was_written(space: Space, limit: int) -> None:
+    for number in range(120):
+        space.files.write(f"/f{number}", "apple pie")
+    for number in (3, 110, 0, 57, 5, 1, 99, 4, 2, *range(60, 90)):
+        space.files.write(f"/f{number}", "another text")
+        space.files.write(f"/f{number}", "apple pie")
+    while space.search("apple pie").notices:
+        pass
+    paged = [key for start in range(0, 120, limit) for key in keys(space, "apple pie", limit=limit, offset=start)]
+    assert paged == keys(space, "apple pie", limit=120)
+    assert sorted(paged) == sorted(f"/f{number}" for number in range(120))
+    assert paged[0] == "/f89"
+
+
+def test_pages_over_several_namespaces_lose_and_double_nothing(book: commonplace.Book) -> None:
+    for name in "abc":
+        part = book.space("org", name)
+        for number in range(10):
+            part.files.write(f"/f{number}", "apple pie")
+        for number in (3, 1, 7):
+            part.files.write(f"/f{number}", "another text")
+            part.files.write(f"/f{number}", "apple pie")
+    found = [
+        (hit.entry.namespace, hit.key)
+        for start in range(0, 30, 4)
+        for hit in book.space("org").search("apple pie", limit=4, offset=start, below=True)
+    ]
+    assert len(found) == len(set(found)) == 30
+
+
 def test_scores_fall_and_tell_their_parts(space: Space) -> None:
     space.files.write("/same", "blue green deployment")
     space.files.write("/part", "green grass and a lot of other things to read about")
@@ -239,6 +270,32 @@ def test_a_search_of_the_past_finds_what_was_there_then(space: Space, clock: Any
     assert set(by_words(space, "zebra")) == {"/renamed", "/new"}
     assert by_words(space, "yak", as_of=then) == []
     assert keys(space, "zebra", as_of=moment(1)) == []
+
+
+def test_a_search_of_the_past_finds_all_that_has_expired_since_however_much(space: Space, clock: Any) -> None:
+    for number in range(1_100):
+        space.files.write(f"/f{number}", "zebra", ttl_seconds=5)
+    then = moment(clock.advance(1))
+    clock.advance(10)
+    assert len(keys(space, "zebra", as_of=then, limit=1_000)) == 1_000
+    assert len(keys(space, "zebra", as_of=then, limit=1_000, offset=1_000)) == 100
+
+
+def test_a_search_of_the_past_finds_by_paths_types_and_tags_as_one_of_today_does(space: Space, clock: Any) -> None:
+    space.files.write("/zebra/plan.md", "hello world")
+    record = space.records.create(type="quokka", content="a fact", source="s", confidence=1, tags=["wombat"])
+    then = moment(clock.advance(1))
+    asked = ("zebra", "plan", "quokka", "wombat", "zebra hello")
+    before = {query: [(hit.key, hit.parts["keyword"], hit.start, hit.end) for hit in space.search(query)
+                      if "keyword" in hit.parts] for query in asked}  # fmt: skip
+    clock.advance(10)
+    space.files.delete("/zebra")
+    space.records.delete(record.id)
+    assert [key for key, *_ in before["zebra"]] == ["/zebra/plan.md"]
+    for query in asked:
+        assert by_words(space, query) == []
+        found = [hit for hit in space.search(query, as_of=then) if "keyword" in hit.parts]
+        assert [(hit.key, hit.start, hit.end) for hit in found] == [(key, *span) for key, _, *span in before[query]]
 
 
 @pytest.mark.promise("engine-keywords-without-model")

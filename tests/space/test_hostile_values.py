@@ -1,4 +1,4 @@
-"""Times and numbers that no store can hold: refused with their name, never a raw error."""
+"""Times, numbers and names that no store can hold: refused with their name, never a raw error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 
+import commonplace
 from commonplace import InvalidInput
 from commonplace.space.times import microseconds, moment
 
@@ -69,3 +70,16 @@ def test_a_key_that_no_entry_has_is_refused(space, key):
     for kind in ("message", "thread", "working", "record"):
         with pytest.raises(InvalidInput):
             space.history(kind, key)
+
+
+@pytest.mark.parametrize("actor", ["a\0b", "\ud800", "two\nlines", 5, "x" * 2_000])
+def test_an_actor_that_no_history_can_name_is_refused(tmp_path, actor):
+    with commonplace.open(tmp_path / "book.db", background=False) as book, pytest.raises(InvalidInput):
+        book.space("user", "u1", actor=actor)
+
+
+def test_a_prefix_that_no_namespace_has_is_refused(tmp_path):
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        for wrong in (5, "\ud800", "a/b"):
+            with pytest.raises(InvalidInput):
+                book.namespaces(wrong)
