@@ -25,6 +25,8 @@ MAX_CONDITIONS = 50
 MAX_DEPTH = 20
 MAX_VALUES = 200
 """In one condition; a database's parser has a limit of its own."""
+MAX_ALL_VALUES = 6_000
+"""In all conditions. A value takes up to four parameters of a statement, and SQLite allows 32,766."""
 _MISSING = object()
 
 
@@ -97,6 +99,9 @@ def parse_conditions(where: Mapping[str, object] | None) -> tuple[Condition, ...
     conditions = tuple(_conditions((), where))
     if len(conditions) > MAX_CONDITIONS:
         raise InvalidInput(f"filter has {len(conditions)} conditions; at most {MAX_CONDITIONS} are allowed")
+    values = sum(_check_operand(condition.operand) for condition in conditions)
+    if values > MAX_ALL_VALUES:
+        raise InvalidInput(f"filter compares with {values:,} values; at most {MAX_ALL_VALUES:,} are allowed")
     return conditions
 
 

@@ -251,6 +251,80 @@ def test_a_broken_file_is_refused_and_nothing_of_it_is_imported(
     assert target.verify() == []
 
 
+def _line_of(kind: str, **fields: Any) -> Callable[[list[dict[str, Any]]], None]:
+    """Changes the first line of a kind of entry, or the line of the namespace."""
+
+    def change(lines: list[dict[str, Any]]) -> None:
+        next(line for line in lines if kind in (line["line"], line.get("kind"))).update(fields)
+
+    return change
+
+
+def _ended_with(**fields: Any) -> Callable[[list[dict[str, Any]]], None]:
+    def change(lines: list[dict[str, Any]]) -> None:
+        next(line["ended"] for line in lines if "ended" in line).update(fields)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (_line_of("namespace", commit=2**63 - 1), 'line 2 .*"commit"'),
+        (_line_of("namespace", commit=10**30), 'line 2 .*"commit"'),
+        (_line_of("namespace", commit_at=2**63 - 1), 'line 2 .*"commit_at"'),
+        (_line_of("namespace", commit_at=253_402_300_799_999_999), 'line 2 .*"commit_at"'),
+        (_line_of("namespace", commit_at=-62_135_596_800_000_001), 'line 2 .*"commit_at"'),
+        (_line_of("namespace", namespace="user/\ud800"), "line 2 .*surrogate"),
+        (_line_of("file", revision=10**30), 'line 4 .*"revision"'),
+        (_line_of("file", commit=10**30), 'line 4 .*"commit"'),
+        (_line_of("file", commit=-5), 'line 4 .*"commit"'),
+        (_line_of("file", entry=10**30), 'line 4 .*"entry"'),
+        (_line_of("file", created_at=2**62), 'line 4 .*"created_at"'),
+        (_line_of("file", updated_at=-(2**62)), 'line 4 .*"updated_at"'),
+        (_line_of("file", expires_at=10**30), 'line 4 .*"expires_at"'),
+        (_line_of("file", at=2**62), 'line 4 .*"at"'),
+        (_line_of("file", path="/../../etc/x"), "line 4 .*not allowed"),
+        (_line_of("file", path="rel"), "line 4 .*'rel'"),
+        (_line_of("file", path="/"), "line 4 .*'/'"),
+        (_line_of("file", path="/notes//x"), "line 4 .*'/notes//x'"),
+        (_line_of("file", path="/notes/e\u0301"), "line 4 .*normal form"),
+        (_line_of("directory", path="/notes/"), "line 3 .*'/notes/'"),
+        (_line_of("file", value={"a": 1}, text="a"), "line 4 .*text"),
+        (_line_of("record", attributes={}), 'line 6 .*"type"'),
+        (_line_of("record", attributes={"type": "t", "source": "s", "tags": [], "confidence": True}), "confidence"),
+        (_line_of("record", attributes={"type": "t", "source": "s", "tags": [1], "confidence": 1}), "line 6 .*tags"),
+        (_line_of("thread", attributes={"resourceId": "r", "metadata": {}}), 'line 7 .*"title"'),
+        (_line_of("message", attributes={"role": "user", "threadId": "t"}), 'line 8 .*"resourceId"'),
+        (_line_of("message", value="text"), "line 8 .*object"),
+        (_ended_with(actor="\ud800"), "line 5 .*surrogate"),
+        (_ended_with(commit=10**30), 'line 5 .*"commit"'),
+        (_ended_with(at=2**62), 'line 5 .*"at"'),
+    ],
+)
+def test_what_nothing_else_may_write_is_not_imported_either(
+    open_book: Callable[..., Book], change: Callable[[list[dict[str, Any]]], None], complaint: str
+) -> None:
+    source, target = open_book(), open_book()
+    space = source.space("user", "a")
+    space.files.write("/notes/x", "the first")
+    space.files.write("/notes/x", "the second")
+    space.records.create(type="t", content={"a": 1}, source="s", confidence=0.5, tags=["q"])
+    space.threads.add(space.threads.create(id="t").id, [{"role": "user", "content": "hello"}])
+    lines = lines_of(exported(source))
+    change(lines)
+    with pytest.raises(InvalidInput, match=complaint):
+        imported(target, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert target.namespaces() == []
+    assert target.verify() == []
+
+
+def test_a_line_that_is_nested_without_end_is_refused(open_book: Callable[..., Book]) -> None:
+    nested = b'{"line":"header","deep":' + b"[" * 200_000 + b"]" * 200_000 + b"}\n"
+    with pytest.raises(InvalidInput, match="line 1 is nested too deep"):
+        imported(open_book(), nested)
+
+
 def test_one_namespace_of_a_file_can_be_imported_alone(open_book: Callable[..., Book]) -> None:
     source, target = open_book(), open_book()
     source.space("user", "a").files.write("/x", "a")

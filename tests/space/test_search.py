@@ -285,17 +285,19 @@ def test_a_search_of_the_past_finds_by_paths_types_and_tags_as_one_of_today_does
     space.files.write("/zebra/plan.md", "hello world")
     record = space.records.create(type="quokka", content="a fact", source="s", confidence=1, tags=["wombat"])
     then = moment(clock.advance(1))
-    asked = ("zebra", "plan", "quokka", "wombat", "zebra hello")
-    before = {query: [(hit.key, hit.parts["keyword"], hit.start, hit.end) for hit in space.search(query)
-                      if "keyword" in hit.parts] for query in asked}  # fmt: skip
+
+    def found(**options: Any) -> list[list[tuple[str, int, int]]]:
+        asked = ("zebra", "plan", "zebra hello", "quokka", "wombat")
+        hits = [[hit for hit in space.search(query, **options) if "keyword" in hit.parts] for query in asked]
+        return [[(hit.key, hit.start, hit.end) for hit in some] for some in hits]
+
+    before = found()
+    assert before == 3 * [[("/zebra/plan.md", 0, 11)]] + 2 * [[(record.id, 0, 6)]]
     clock.advance(10)
     space.files.delete("/zebra")
     space.records.delete(record.id)
-    assert [key for key, *_ in before["zebra"]] == ["/zebra/plan.md"]
-    for query in asked:
-        assert by_words(space, query) == []
-        found = [hit for hit in space.search(query, as_of=then) if "keyword" in hit.parts]
-        assert [(hit.key, hit.start, hit.end) for hit in found] == [(key, *span) for key, _, *span in before[query]]
+    assert found() == 5 * [[]]
+    assert found(as_of=then) == before
 
 
 @pytest.mark.promise("engine-keywords-without-model")

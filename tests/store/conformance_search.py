@@ -72,6 +72,24 @@ class SearchConformance:
         put(store, "k3", "shared again")
         assert len(store.search_text(HERE, query_terms("shared"), Filter(), 50)) == 20
 
+    def test_of_equal_texts_the_newest_come_first_and_are_the_ones_that_are_kept(self, store: Store) -> None:
+        for key in "abcdefgh":
+            put(store, key, "apple")
+        for key in "cab":
+            put(store, key, "another")
+            put(store, key, "apple")
+        store.aim("m", 8)
+        self._embed_all(store, {"apple": unit(1)})
+        for limit in (1, 3, 5, 8):
+            near = store.search_vectors(HERE, "m", unit(1), Filter(), limit)
+            by_words = store.search_text(HERE, query_terms("apple"), Filter(), limit)
+            keys = [store.load(HERE, [c.entry_id])[c.entry_id].key for c in near]
+            assert keys == list("bachgfed")[:limit]
+            assert [c.entry_id for c in by_words] == [c.entry_id for c in near]
+        everything = [candidate.entry_id for candidate in near]
+        also = store.search_text(HERE, query_terms("apple"), Filter(), 1, sorted(everything))
+        assert [candidate.entry_id for candidate in also] == everything
+
     # Vectors
 
     def _embed_all(self, store: Store, vectors: Mapping[str, Any], model: str = "m") -> None:

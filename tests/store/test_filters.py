@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from commonplace.backends.postgres import PostgresStore
 from commonplace.backends.sqlite import SQLiteStore
+from commonplace.backends.sqlite.where import Where, add_filter
 from commonplace.entry import Draft, Entry
 from commonplace.errors import InvalidInput
-from commonplace.filters import MAX_VALUES, OPERATORS, Filter, parse_conditions
+from commonplace.filters import MAX_ALL_VALUES, MAX_VALUES, OPERATORS, Filter, parse_conditions
 from commonplace.language.tokens import query_terms
 from commonplace.store import Scan, Store
 from postgres_server import empty, shared_book
@@ -243,11 +244,24 @@ def test_a_field_name_is_data_and_never_sql(store: Store) -> None:
     [{"f": {"$regex": "x"}}, {"f": {"$": 1}}, {"$gt": 3}, {"$and": []}, {"f": {"$in": 3}}, {"f": {"$gt": None}},
      {"f": {"$gt": [1]}}, {"f": {"$lt": {}}}, {"f": 2**63}, {"f": {"$in": [-(2**64)]}}, {"f": float("nan")},
      {"f\x00": 1}, {"f": "\ud800"}, {1: 2}, {"f": {"$eq": b"x"}}, "f", [], {"f": {"$in": list(range(MAX_VALUES + 1))}},
-     {str(number): 1 for number in range(51)}],
+     {str(number): 1 for number in range(51)}, {str(number): {"$in": list(range(165))} for number in range(50)},
+     {"f": {str(number): list(range(165)) for number in range(50)}}],
 )  # fmt: skip
 def test_a_filter_that_cannot_be_decided_is_refused(where: Any) -> None:
     with pytest.raises(InvalidInput):
         parse_conditions(where)
+
+
+@pytest.mark.parametrize(
+    "many", [lambda count: list(range(count)), lambda count: {"$in": [[1] for _ in range(count // 2)]}]
+)
+def test_the_largest_filter_that_is_allowed_fits_into_a_statement_of_sqlite(many: Callable[[int], Any]) -> None:
+    largest = {str(number): many(MAX_ALL_VALUES // 50 - 1) for number in range(50)}
+    for _ in range(15):
+        largest = {"f": largest}
+    where = Where()
+    add_filter(where, 1, Filter(conditions=parse_conditions(largest)))
+    assert len(where.parameters) < 32_000
 
 
 def test_the_largest_filter_that_is_allowed_is_answered(store: Store) -> None:

@@ -26,7 +26,15 @@ from commonplace.language.chunks import Span
 from commonplace.language.dates import stretches
 from commonplace.language.framing import question_terms
 from commonplace.language.fusion import Fused, fuse
-from commonplace.language.passages import LEVEL_FREQUENCY, STEP_LENGTH, frequency_level, length_step, passages
+from commonplace.language.passages import (
+    LEVEL_FREQUENCY,
+    STEP_LENGTH,
+    Passage,
+    frequency_level,
+    length_step,
+    passage,
+    passages,
+)
 from commonplace.language.snippets import snippet
 from commonplace.store import Answer, Asked, Candidate, Store, TermCounts
 
@@ -47,6 +55,9 @@ each other. Each ten cost a tenth of a millisecond; 30 find 0.007 more of LoCoMo
 
 WEIGHED = 60
 """So many of the best are looked at for their time and their conversation."""
+
+MOST_SWEEPS = 1_000
+"""A write ends a few hundred expired entries; so many writes a search of the past waits for at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +171,7 @@ class Searcher:
                 some_wait = hurry()  # to tell of the change; older passages have the serving model's vectors
                 hurry = None
             found += self._search_one(namespace, question, hurry, some_wait)
-        found.sort(key=lambda hit: (-hit.score, -hit.entry.updated_at, -hit.entry.id))
+        found.sort(key=lambda hit: -hit.score)  # equal ones stay in their order, which is the same for every page
         return SearchResult(tuple(found[request.offset : request.offset + request.limit]), tuple(notices))
 
     # The query's meaning
@@ -215,7 +226,7 @@ class Searcher:
         request, meaning = question.request, question.meaning
         filter = request.filter
         if request.as_of is not None:
-            self._store.write(namespace, lambda transaction: None)  # ends what has expired, so it is former
+            self._end_expired(namespace)
             filter = replace(filter, unchanged_since=request.as_of)
         fused: list[Fused] = []
 
@@ -239,6 +250,13 @@ class Searcher:
             found += self._search_former(namespace, question)
         best = _weigh(found, question)[: question.wanted]
         return [_hit(one, question) for one in best]
+
+    def _end_expired(self, namespace: Namespace) -> None:
+        """Make what has expired former, which a search of the past looks at: writes do, until one has nothing to do."""
+        for _ in range(MOST_SWEEPS):
+            _, commit = self._store.write(namespace, lambda transaction: None)
+            if commit is None:
+                return
 
     def _read(self, namespace: Namespace, fused: Sequence[Fused], answer: Answer, question: _Question) -> list[_Found]:
         """The entries of the best candidates, live in one snapshot; gone ones make room for the next.
@@ -281,10 +299,9 @@ class Searcher:
         ]
         commits = [(state.id, state.commit) for state in states.values()]
         by_meaning = [] if meaning is None else self._nearness(namespace, meaning, commits)
-        spans = _spans(
-            sorted(by_words, key=lambda candidate: -candidate.score),
-            sorted(by_meaning, key=lambda candidate: -candidate.score),
-        )
+        by_words.sort(key=lambda candidate: (-candidate.score, -candidate.entry_id))
+        by_meaning.sort(key=lambda candidate: (-candidate.score, -candidate.entry_id))
+        spans = _spans(by_words, by_meaning)
         # One that was replaced before it had a vector will never have one.
         fused = _fuse(by_words, by_meaning, question, some_wait=meaning is not None)
         return [_found(states[one.id], one, spans[one.id]) for one in fused]
@@ -302,7 +319,7 @@ def _weigh(found: Sequence[_Found], question: _Question) -> list[_Found]:
     tell = question.request.conversation
     if question.times:
         found = [_in_time(one, question.times) for one in found]
-    ordered = sorted(found, key=_order)
+    ordered = sorted(found, key=_falling)
     if tell is None:
         return ordered
     conversations: dict[str, list[int]] = {}
@@ -317,7 +334,7 @@ def _weigh(found: Sequence[_Found], question: _Question) -> list[_Found]:
                 one = ordered[place]
                 score = evidence.in_conversation(one.score, others)
                 ordered[place] = replace(one, score=score, parts={**one.parts, "conversation": others})
-    return sorted(ordered, key=_order)
+    return sorted(ordered, key=_falling)
 
 
 def _in_time(one: _Found, times: Sequence[tuple[int, int]]) -> _Found:
@@ -327,13 +344,18 @@ def _in_time(one: _Found, times: Sequence[tuple[int, int]]) -> _Found:
     return replace(one, score=evidence.in_time(one.score), parts={**one.parts, "time": 1.0})
 
 
-def _order(one: _Found) -> tuple[float, int]:
-    return -one.score, -one.entry.id
+def _falling(one: _Found) -> float:
+    return -one.score
 
 
 def _fuse(
     by_words: Sequence[Candidate], by_meaning: Sequence[Candidate], question: _Question, *, some_wait: bool = False
 ) -> list[Fused]:
+    """The candidates of both sides, best first.
+
+    Each side breaks its ties by the newest passage and is cut there, and equal ones stay in that order. Any other would
+    put before a page's end what only the candidates of a later page include: pages would lose some and double others.
+    """
     calibration = question.meaning.calibration if question.meaning else (0.0, 1.0)
     return fuse(
         ((candidate.entry_id, question.share_of_words * candidate.score) for candidate in by_words),
@@ -359,21 +381,29 @@ def _score_passages(state: Entry, terms: Mapping[str, float], counts: TermCounts
     }
     ceiling = bm25.ceiling((1.0, idf) for idf in idfs.values())
     found = []
-    for passage in passages(state.text):
-        length = STEP_LENGTH[length_step(passage.length)]
+    for part in _indexed(state):
+        length = STEP_LENGTH[length_step(part.length)]
         score = sum(
             bm25.contribution(
                 idf,
-                LEVEL_FREQUENCY[frequency_level(passage.terms[term])],
+                LEVEL_FREQUENCY[frequency_level(part.terms[term])],
                 length,
                 counts.average_length or length,
             )
             for term, idf in idfs.items()
-            if term in passage.terms
+            if term in part.terms
         )
         if score:
-            found.append(Candidate(state.id, score / ceiling, passage.start, passage.end))
+            found.append(Candidate(state.id, score / ceiling, part.start, part.end))
     return found
+
+
+def _indexed(state: Entry) -> Iterator[Passage]:
+    """The passages that the keyword index has of an entry while it is live: its heading, and those of its text."""
+    if state.heading:
+        heading = passage(state.heading, 0, len(state.heading))
+        yield replace(heading, start=0, end=0)
+    yield from passages(state.text)
 
 
 def _found(entry: Entry, fused: Fused, span: Span) -> _Found:

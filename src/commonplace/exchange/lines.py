@@ -9,17 +9,39 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from commonplace.checks import JSON, Namespace, check_json, check_key, check_line, check_namespace, check_text
+from commonplace.checks import (
+    JSON,
+    MAX_KEY_BYTES,
+    Namespace,
+    check_json,
+    check_key,
+    check_line,
+    check_namespace,
+    check_text,
+)
 from commonplace.entry import Action, Entry
 from commonplace.errors import InvalidInput
 from commonplace.exchange.edits import apply_edit, edit_between
-from commonplace.space.keys import DIRECTORY, FILE, KINDS
-from commonplace.space.paths import key_of, path_of
+from commonplace.limits import Limits
+from commonplace.space.keys import DIRECTORY, FILE, KINDS, MESSAGE, RECORD, THREAD
+from commonplace.space.paths import ROOT, key_of, normalise, path_of
+from commonplace.space.times import moment
 from commonplace.store import Ending, NamespaceHead, State
 
 VERSION = 1
 _ACTIONS = get_args(Action)
 _PATHS = (FILE, DIRECTORY)
+_MOST = 2**53
+"""No book comes near it, and there is room above for what will be counted on."""
+_YEAR = 366 * 86_400_000_000
+_ANY_LENGTH = Limits(path_bytes=MAX_KEY_BYTES, path_segments=MAX_KEY_BYTES)
+"""A book may have been opened with larger limits than are usual."""
+_ATTRIBUTES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    RECORD: {"type": (str,), "source": (str,), "tags": (list,), "confidence": (int, float)},
+    THREAD: {"resourceId": (str,), "title": (str, type(None)), "metadata": (dict,)},
+    MESSAGE: {"resourceId": (str,), "threadId": (str,), "role": (str,)},
+}
+"""What the kinds cannot be read without."""
 
 
 def write_line(fields: Mapping[str, JSON]) -> bytes:
@@ -95,6 +117,8 @@ class Line:
             self.fields: Any = json.loads(raw)
         except ValueError as error:
             raise self.wrong("is no JSON; the file is damaged, or no export") from error
+        except RecursionError as error:
+            raise self.wrong("is nested too deep; the file is damaged, or no export") from error
         if not isinstance(self.fields, dict) or not isinstance(self.fields.get("line"), str):
             raise self.wrong('is no object with a field "line"; the file is no export of commonplace')
 
@@ -107,21 +131,36 @@ class Line:
 
     def integer(self, name: str) -> int:
         value = self.fields.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+            raise self.wrong(f'needs a whole number "{name}" from 0 to {_MOST}, not {value!r:.100}')
+        return value
+
+    def time(self, name: str, *, room: int = 0) -> int:
+        """A time that can be given back, and so can those up to `room` later."""
+        value = self.fields.get(name)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.wrong(f'needs a whole number "{name}", not {value!r}')
+            raise self.wrong(f'needs a time "{name}" in whole microseconds, not {value!r:.100}')
+        try:
+            moment(value), moment(value + room)
+        except OverflowError as error:
+            raise self.wrong(f'has a time "{name}" outside of the years 1 to 9999: {value!r:.100}') from error
         return value
 
     def text(self, name: str) -> str:
         value = self.fields.get(name)
         if not isinstance(value, str):
-            raise self.wrong(f'needs a text "{name}", not {value!r}')
+            raise self.wrong(f'needs a text "{name}", not {value!r:.100}')
         return value
 
     def optional_text(self, name: str) -> str | None:
         return None if self.fields.get(name) is None else self.text(name)
 
     def namespace(self) -> Namespace:
-        return check_namespace(tuple(self.text("namespace").split("/")))
+        path = self.text("namespace")
+        try:
+            return check_namespace(tuple(path.split("/")))
+        except InvalidInput as error:
+            raise self.wrong(f"is refused: {error}") from error
 
 
 def check_header(line: Line) -> None:
@@ -133,9 +172,9 @@ def check_header(line: Line) -> None:
 
 
 def read_head(line: Line) -> NamespaceHead:
-    return NamespaceHead(
-        line.namespace(), line.integer("commit"), line.integer("commit_at"), line.integer("history_floor")
-    )
+    # A commit is always later than the one before, also by a clock that is behind.
+    commit_time = line.time("commit_at", room=_YEAR)
+    return NamespaceHead(line.namespace(), line.integer("commit"), commit_time, line.integer("history_floor"))
 
 
 def read_state(line: Line, namespace: Namespace, newer: State | None) -> State:
@@ -143,13 +182,12 @@ def read_state(line: Line, namespace: Namespace, newer: State | None) -> State:
     number, kind = line.integer("entry"), line.text("kind")
     if kind not in KINDS:
         raise line.wrong(f"has the unknown kind {kind!r}")
-    key = key_of(line.text("path")) if "path" in line.fields else line.text("key")
     value = _read_value(line, number, newer)
     attributes = line.fields.get("attributes")
     if not isinstance(attributes, dict):
         raise line.wrong('needs an object "attributes"')
     try:
-        check_key(key)
+        key = check_key(_read_key(line, kind))
         check_json("value", value)
         check_json("attributes", attributes)
         text = value if isinstance(value, str) and "text" not in line.fields else check_text("text", line.text("text"))
@@ -160,6 +198,7 @@ def read_state(line: Line, namespace: Namespace, newer: State | None) -> State:
             check_line("identity", line.text("identity"), max_bytes=512)
     except InvalidInput as error:
         raise line.wrong(f"is refused: {error}") from error
+    _check_kind(line, kind, value, attributes)
     entry = Entry(
         id=number,
         namespace=namespace,
@@ -172,12 +211,38 @@ def read_state(line: Line, namespace: Namespace, newer: State | None) -> State:
         identity=line.optional_text("identity"),
         revision=line.integer("revision"),
         commit=line.integer("commit"),
-        created_at=line.integer("created_at"),
-        updated_at=line.integer("updated_at"),
-        expires_at=None if line.fields.get("expires_at") is None else line.integer("expires_at"),
+        created_at=line.time("created_at"),
+        updated_at=line.time("updated_at"),
+        expires_at=None if line.fields.get("expires_at") is None else line.time("expires_at"),
         actor=line.optional_text("actor"),
     )
-    return State(entry, _read_action(line), line.integer("at"), _read_ending(line))
+    return State(entry, _read_action(line), line.time("at"), _read_ending(line))
+
+
+def _read_key(line: Line, kind: str) -> str:
+    if kind not in _PATHS:
+        return line.text("key")
+    key = key_of(line.text("path")) if "path" in line.fields else line.text("key")
+    path = path_of(key)
+    if path == ROOT or key != key_of(normalise(path, _ANY_LENGTH)):
+        raise InvalidInput(f"a {kind} has a path in its normal form, such as /notes/today, not {path!r}")
+    return key
+
+
+def _check_kind(line: Line, kind: str, value: JSON, attributes: Mapping[str, JSON]) -> None:
+    """Refuse what a kind's own readers could not read."""
+    if kind == FILE and not isinstance(value, str):
+        raise line.wrong("is a file whose value is no text")
+    if kind == MESSAGE and not isinstance(value, Mapping):
+        raise line.wrong("is a message whose value is no object")
+    for name, types in _ATTRIBUTES.get(kind, {}).items():
+        if name not in attributes:
+            raise line.wrong(f'is a {kind} without the attribute "{name}"')
+        if isinstance(attributes[name], bool) or not isinstance(attributes[name], types):
+            raise line.wrong(f'is a {kind} whose attribute "{name}" is {attributes[name]!r:.100}')
+    tags: Any = attributes["tags"] if kind == RECORD else ()
+    if not all(isinstance(tag, str) for tag in tags):
+        raise line.wrong("is a record with tags that are no texts")
 
 
 def _read_value(line: Line, number: int, newer: State | None) -> JSON:
@@ -208,4 +273,10 @@ def _read_ending(line: Line) -> Ending | None:
     ended.number, ended.fields = line.number, line.fields["ended"]
     if not isinstance(ended.fields, dict):
         raise line.wrong('has an "ended" that is no object')
-    return Ending(_read_action(ended), ended.integer("commit"), ended.integer("at"), ended.optional_text("actor"))
+    actor = ended.optional_text("actor")
+    if actor is not None:
+        try:
+            check_text("actor", actor)
+        except InvalidInput as error:
+            raise line.wrong(f"is refused: {error}") from error
+    return Ending(_read_action(ended), ended.integer("commit"), ended.time("at"), actor)

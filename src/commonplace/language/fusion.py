@@ -12,6 +12,7 @@ the query is near 1, an unrelated one near 0. Decision 004 has the figures that 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import NamedTuple
 
 TRUST = 0.9  # how sure the strongest evidence of one kind alone can make us
@@ -30,7 +31,7 @@ class Fused(NamedTuple):
 def fuse(
     keyword: Iterable[tuple[int, float]], meaning: Iterable[tuple[int, float]], *, presume: bool = False
 ) -> list[Fused]:
-    """The candidates of both searches, best first, the higher id first among equals.
+    """The candidates of both searches, best first; equal ones as they came, by their words before by their meaning.
 
     `keyword` holds ids with their share of the query's BM25 ceiling, `meaning` ids with their calibrated cosine. An id
     may come several times (a text in passages); its best counts. With `presume`, a text whose meaning is not known yet
@@ -38,12 +39,12 @@ def fuse(
     """
     keywords, meanings = _best(keyword), _best(meaning)
     scored = []
-    for id in keywords.keys() | meanings.keys():
+    for id in {**keywords, **meanings}:
         by_words, by_meaning = keywords.get(id, 0.0), meanings.get(id)
         if by_meaning is None:
             by_meaning = min(1.0, PRESUMED * by_words) if presume else 0.0
         scored.append((1.0 - (1.0 - TRUST * by_words) * (1.0 - TRUST * by_meaning), id))
-    scored.sort(reverse=True)
+    scored.sort(key=itemgetter(0), reverse=True)
     return [Fused(id, score, keywords.get(id), meanings.get(id)) for score, id in scored]
 
 

@@ -58,12 +58,10 @@ def by_words(
     """The best by their words, then those of `known` that are not among them and hold any."""
     found = best(words.rank, select, lambda: allowed_chunks(session, spot, page), page.limit, step=step)
     already = {candidate.entry_id for candidate in found}
-    others = [row for row in known if row[1] not in already]
-    shares = words.shares([chunk_of(row[0]) for row in others])
-    for row, entry_id, start, stop in others:
-        if (share := shares.get(chunk_of(row))) is not None:
-            found.append(Candidate(entry_id, share, start, stop))
-    return found
+    others = [(chunk_of(row), entry_id, start, stop) for row, entry_id, start, stop in known if entry_id not in already]
+    shares = words.shares([chunk for chunk, *_ in others])
+    others = sorted((row for row in others if row[0] in shares), key=lambda row: (-shares[row[0]], -row[0]))
+    return found + [Candidate(entry_id, shares[chunk], start, stop) for chunk, entry_id, start, stop in others]
 
 
 def ask_passages(session: Session, spot: Spot, entries: Sequence[int]) -> Answer:

@@ -89,7 +89,10 @@ class Matrix:
     def search(
         self, query: Floats, keep: int | None, allowed: NDArray[np.int64] | None, fetch: Fetch
     ) -> list[tuple[int, float]]:
-        """Chunks with their cosines, best first: the best `keep`, or all; only `allowed` ones where given."""
+        """Chunks with their cosines, best first: the best `keep`, or all; only `allowed` ones where given.
+
+        Of equal ones the newest come first, and are the ones that are kept.
+        """
         rows = np.arange(self.size)
         if allowed is not None:
             rows = rows[np.isin(self.chunks[: self.size], allowed)]
@@ -108,8 +111,9 @@ class Matrix:
             if not wanted:
                 return []
         scores = _cosines(vectors, query)
-        best = np.argpartition(-scores, wanted - 1)[:wanted]
-        best = best[np.lexsort((-self.chunks[rows[best]], -scores[best]))]
+        last = np.partition(-scores, wanted - 1)[wanted - 1]
+        best = np.flatnonzero(~(-scores > last))  # NaN, which is above nothing, is sorted behind all and cut off
+        best = best[np.lexsort((-self.chunks[rows[best]], -scores[best]))[:wanted]]
         return list(zip(self.chunks[rows[best]].tolist(), scores[best].tolist(), strict=True))
 
     def _read(self, rows: NDArray[np.intp], fetch: Fetch) -> tuple[NDArray[np.intp], Floats]:

@@ -46,10 +46,9 @@ def search_text(
 
     found = _best(connection, counts.namespace_id, rank, page)
     listed = {candidate.entry_id for candidate in found}
-    for chunk, _, entry_id, start, stop in known:
-        if entry_id not in listed and chunk in scores:
-            found.append(Candidate(entry_id, scores[chunk], start, stop))
-    return found
+    others = [row for row in known if row[2] not in listed and row[0] in scores]
+    others.sort(key=lambda row: (-scores[row[0]], -row[0]))
+    return found + [Candidate(entry_id, scores[chunk], start, stop) for chunk, _, entry_id, start, stop in others]
 
 
 def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
