@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,8 +17,10 @@ import mcp
 import pytest
 from fastmcp.client.transports import StreamableHttpTransport
 from mcp.client.streamable_http import streamable_http_client
+from operated import operated
 
 from commonplace.errors import Unavailable
+from commonplace.server.http import mcp_mount
 from commonplace.server.http.access.rates import Rate
 from commonplace.server.http.mcp_rooms import Rooms
 from commonplace.server.mcp.http import session_manager
@@ -200,6 +203,17 @@ def test_an_unknown_profile_is_not_found(http):
 # Rooms
 
 
+@pytest.mark.promise("service-mcp-rooms")
+def test_a_key_that_reaches_many_namespaces_leaves_the_sessions_of_other_keys(service, make_key, monkeypatch):
+    monkeypatch.setattr(mcp_mount, "Rooms", partial(Rooms, max_rooms=3))
+    keys = make_key("b", "user/b"), make_key("a", "org", reach="below")
+    with operated(service) as (server, _), server.client(keys[0]) as one, server.client(keys[1]) as many:
+        mine = begin(one)
+        for number in range(5):
+            begin(many, f"/mcp?namespace=org/n{number}")
+        assert send(one, "tools/list", session=mine).status_code == 200
+
+
 def a_manager(key: str) -> Any:
     return session_manager(Memory(lambda: pytest.fail("not needed")), "records")
 
@@ -241,6 +255,41 @@ def test_the_room_that_was_quiet_longest_makes_way_for_a_new_one():
                 assert (await ask(rooms, key))[0]["status"] == 200
             assert made == ["a", "b", "c", "b"]
             assert len(rooms) == 2
+
+    anyio.run(use)
+
+
+@pytest.mark.promise("service-mcp-rooms")
+def test_who_opens_many_rooms_pushes_out_its_own_and_nobody_elses():
+    made: list[str] = []
+
+    def make(key: str) -> Any:
+        made.append(key)
+        return a_manager(key)
+
+    async def use() -> None:
+        rooms: Rooms[str] = Rooms(make, owner=lambda key: key[0], max_rooms=3)
+        async with rooms.run():
+            for key in ("b1", "a1", "a2", "a3", "a4", "b1", "a4", "c1", "b1", "c1", "a5", "b1", "c1"):
+                assert (await ask(rooms, key))[0]["status"] == 200
+            assert made == ["b1", "a1", "a2", "a3", "a4", "c1", "a5"]
+
+    anyio.run(use)
+
+
+@pytest.mark.promise("service-mcp-rooms")
+def test_who_keeps_its_rooms_in_use_gets_no_more_at_the_cost_of_others():
+    async def use() -> None:
+        rooms: Rooms[str] = Rooms(a_manager, owner=lambda key: key[0], max_rooms=2)
+        async with rooms.run(), anyio.create_task_group() as group:
+            await ask(rooms, "b1")
+            started = await ask(rooms, "a1")
+            session = dict(started[0]["headers"])[b"mcp-session-id"].decode()
+            group.start_soon(lambda: ask(rooms, "a1", "GET", **{"Mcp-Session-Id": session}))
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(Unavailable, match="callers are connected"):
+                await ask(rooms, "a2")
+            group.cancel_scope.cancel()
 
     anyio.run(use)
 

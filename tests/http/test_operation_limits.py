@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from operated import operated
+from real_server import Server
 
 from commonplace.server.http.service import Service
 
@@ -115,7 +117,7 @@ def test_an_open_stream_outlives_the_time_limit_and_takes_no_place_among_the_req
 def test_headers_above_the_limit_are_refused_whether_they_come_in_one_piece_or_in_many(service: Service) -> None:
     with operated(service) as (server, _):
         for pieces in (1, 60):
-            with socket.create_connection(("127.0.0.1", urlsplit(server.address).port), timeout=20) as line:
+            with connected(server) as line:
                 line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
                 for number in range(pieces):
                     line.sendall(b"X-%d: " % number + b"x" * (120_000 // pieces) + b"\r\n")
@@ -129,3 +131,39 @@ def test_headers_above_the_limit_are_refused_whether_they_come_in_one_piece_or_i
         connection.request("GET", "/healthz?" + "x" * 70_000)
         assert connection.getresponse().status == 431
         connection.close()
+
+
+@pytest.mark.promise("service.limit-headers")
+def test_a_body_that_comes_with_the_end_of_the_head_is_no_part_of_it(service: Service) -> None:
+    with operated(service) as (server, _), connected(server) as line:
+        line.sendall(b"POST /test/read HTTP/1.1\r\nHost: localhost\r\n")
+        assert select.select([line], [], [], 0.2)[0] == []
+        line.sendall(b"Content-Length: 200000\r\n\r\n" + b"x" * 200_000)
+        answer = http.client.HTTPResponse(line)
+        answer.begin()
+        assert (answer.status, answer.read()) == (200, b"200000")
+
+
+@pytest.mark.promise("service.limit-headers")
+@pytest.mark.parametrize("trailer", [b"X-1: " + b"x" * 1_000 + b"\r\n", b"x" * 1_000])
+def test_endless_trailers_end_the_connection(service: Service, trailer: bytes) -> None:
+    with operated(service) as (server, _), connected(server) as line:
+        line.sendall(CHUNKED + b"X-0: ")
+        with pytest.raises(ConnectionError):
+            line.sendall(trailer * 20_000)
+
+
+def test_a_few_trailers_are_read_over_and_the_connection_goes_on(service: Service) -> None:
+    with operated(service) as (server, _), connected(server) as line:
+        for _ in range(2):
+            line.sendall(CHUNKED + b"X-1: one\r\nX-2: two\r\n\r\n")
+            answer = http.client.HTTPResponse(line)
+            answer.begin()
+            assert (answer.status, answer.read()) == (200, b"5")
+
+
+CHUNKED = b"POST /test/read HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"
+
+
+def connected(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", urlsplit(server.address).port), timeout=20)

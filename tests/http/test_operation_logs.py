@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
+import socket
+import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -108,6 +112,27 @@ def test_an_unforeseen_error_is_logged_with_its_trace_and_told_by_its_id_alone(s
     assert [(line["request_id"], line["route"]) for line in failures] == [(form["request_id"], "/test/fail")]
     assert "RuntimeError: nobody foresaw" in failures[0]["error"]
     assert [(line["status"], line["level"]) for line in logged.requests()] == [(500, "warn")]
+
+
+@pytest.mark.promise("service.logs")
+@pytest.mark.parametrize(
+    ("line", "route"), [("PUT /v1/files/f", "/v1/files/{path}"), ("POST /v1/records", "/v1/records")]
+)
+def test_a_client_that_leaves_while_it_sends_is_no_failure(
+    service: Service, logged: Lines, line: str, route: str
+) -> None:
+    with operated(service) as (server, _), server.client() as client:
+        with socket.create_connection(("127.0.0.1", urlsplit(server.address).port), timeout=20) as leaving:
+            about = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
+            leaving.sendall(f"{line} HTTP/1.1\r\n{about}\r\nhalf of".encode())
+        deadline = time.monotonic() + 20
+        while not logged.requests() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        counted = client.get("/metrics").text
+    (told,) = logged.requests()
+    assert (told["level"], told["route"], told["status"]) == ("info", route, None)
+    assert "a request failed" not in logged.text
+    assert re.search(r'commonplace_requests_total\{.*status="0"\} 1\.0', counted)
 
 
 @pytest.mark.promise("service.unexpected-errors")

@@ -87,7 +87,11 @@ def test_refusals_and_mcp_tools_are_counted(service: Service, make_key: Any) -> 
             "/mcp", headers={**headers, **session}, json={"jsonrpc": "2.0", "method": "notifications/initialized"}
         )
         assert client.post("/mcp", headers={**headers, **session}, json=body).status_code == 200
-        after = samples(client.get("/metrics", headers=headers).text)
+        assert client.post("/mcp/files/", headers=headers, json={}).status_code == 400
+        text = client.get("/metrics", headers=headers).text
+        counted = requests_counted(text)
+        assert (counted["POST", "/mcp", "200"], counted["POST", "/mcp/{profile}", "400"]) == (2, 1)
+        after = samples(text)
         tool = ("commonplace_tool_calls_total", (("outcome", "ok"), ("profile", "records"), ("tool", "memory_list")))
         refused = ("commonplace_refused_requests_total", (("reason", "unauthorized"),))
         assert [after[name] - before.get(name, 0) for name in (tool, refused)] == [1, 1]

@@ -67,6 +67,18 @@ def test_a_file_is_written_only_where_none_is_or_only_where_one_is(http: httpx.C
     assert http.get(address).text == "three"
 
 
+@pytest.mark.promise("rest-conditional")
+def test_a_directory_is_deleted_only_while_it_has_its_tag(http: httpx.Client) -> None:
+    http.put("/v1/files/d/f", content="one")
+    etag = http.get("/v1/info/d").headers["etag"]
+    assert http.delete("/v1/files/d", headers={"If-Match": '"7"'}).status_code == 412
+    assert http.delete("/v1/files/d/", headers={"If-Match": etag}).json()["files"] == 1
+    for tag in (etag, "*"):
+        assert http.delete("/v1/files/d", headers={"If-Match": tag}).status_code == 412
+    http.put("/v1/directories/e")
+    assert http.delete("/v1/files/e", headers={"If-Match": "*"}).status_code == 200
+
+
 def test_the_condition_may_be_on_another_entry(http: httpx.Client) -> None:
     http.put("/v1/files/plan", content="x")
     here = {"If-Revision": "file %2Fplan 1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from real_server import Server
 
 import commonplace
+from commonplace.server.http.rest import transfer
 
 NAMESPACE = ("user", "default")
 
@@ -86,3 +88,26 @@ def test_an_import_stays_within_the_reach_of_its_key(server: Server, book: commo
         assert admin.get("/v1/export?namespace=user/u2").status_code == 403
         assert admin.get("/v1/export?everything=true").status_code == 403
         assert admin.get("/v1/export").content == exported(book, ("user", "u1"))
+
+
+@pytest.mark.promise("rest-export-import")
+def test_a_long_line_is_exported_in_small_pieces(book: commonplace.Book) -> None:
+    book.space(*NAMESPACE).files.write("/f", "x" * 1_000_000)
+    pieces = list(transfer._pieces(book, [NAMESPACE]))
+    assert max(map(len, pieces)) == transfer.PIECE_BYTES
+    assert b"".join(pieces) == exported(book, NAMESPACE)
+
+
+@pytest.mark.promise("rest-export-import")
+def test_an_export_whose_reader_stalls_ends_without_a_footer(book: commonplace.Book, monkeypatch: Any) -> None:
+    monkeypatch.setattr(transfer, "STALL_SECONDS", 0.2)
+    book.space(*NAMESPACE).files.write("/f", "x" * 4_000_000)
+    pieces = transfer._pieces(book, [NAMESPACE])
+    first = next(pieces)
+    (writer,) = [thread for thread in threading.enumerate() if thread.name == "commonplace-export"]
+    writer.join(20)
+    assert not writer.is_alive()
+    rest = []
+    with pytest.raises(commonplace.Unavailable, match="was not read"):
+        rest.extend(pieces)
+    assert len(first) + sum(map(len, rest)) < 4_000_000

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from commonplace.server.mcp.framing import MAX_DEPTH
+from commonplace.server.mcp.framing import MAX_DEPTH, PARSE_ERROR, parse_line
 
 from .conftest import NOTE, PROGRAM, SECONDS, Stdio, server_environment
 
@@ -249,3 +250,17 @@ def test_a_signal_ends_the_server_while_it_waits_for_input(opened, signal):
     opened.process.send_signal(signal)
     assert opened.process.wait(SECONDS) in (130, -signal)
     assert b"Traceback" not in b"".join(opened.errors)
+
+
+HOSTILE = {
+    "an unclosed string": b"[" * 200 + b'"' + b'\\"' * 100_000,
+    "an unclosed string that ends in a backslash": b"[" * 200 + b'"' + b'\\"' * 100_000 + b"\\",
+    "a key that stands twice after many others": b'{%s"z":0,"z":0}' % b"".join(b'"%d":0,' % n for n in range(30_000)),
+}
+
+
+@pytest.mark.parametrize("line", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_long_line_that_is_no_message_is_refused_at_once(line):
+    began = time.monotonic()
+    assert parse_line(line).code == PARSE_ERROR
+    assert time.monotonic() - began < 5

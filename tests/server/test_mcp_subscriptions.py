@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 
 import anyio
@@ -9,7 +10,9 @@ import pytest
 from mcp.client import Client
 
 import commonplace
+from commonplace.server.mcp import subscriptions
 from commonplace.server.mcp.app import build_server
+from commonplace.server.mcp.http import session_manager
 from commonplace.server.mcp.memory import Memory
 
 from .conftest import NOTE
@@ -75,6 +78,83 @@ def test_the_mcp_client_listens(space):
             assert event.uri == "mem://recent"
 
     anyio.run(session)
+
+
+@pytest.mark.promise("mcp-subscriptions")
+def test_a_purge_is_told_to_every_subscriber_and_later_changes_as_before(opened, tmp_path):
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        space = book.space("user", "default")
+        space.files.write("/notes/today", "watched")
+        opened.ask("resources/subscribe", {"uri": "mem://recent"})
+        opened.ask("resources/subscribe", {"uri": "mem://file/notes/today"})
+        space.purge()
+        assert [notification(opened), notification(opened)] == [
+            updated("mem://recent"),
+            updated("mem://file/notes/today"),
+        ]
+        space.files.write("/notes/today", "watched again")
+        assert notification(opened) == updated("mem://file/notes/today")
+
+
+@pytest.mark.promise("mcp-subscriptions")
+def test_a_subscriber_that_does_not_read_leaves_the_others_what_they_hear(space, monkeypatch):
+    monkeypatch.setattr(subscriptions, "SEND_SECONDS", 0.2)
+
+    async def session() -> None:
+        manager = session_manager(Memory(lambda: space), "records")
+        heard, hearing = anyio.create_memory_object_stream[str](100)
+
+        async def stuck(text: str) -> None:
+            await anyio.sleep_forever()
+
+        async with manager.run(), anyio.create_task_group() as group:
+            many = [f"mem://by-type/{number}" for number in range(100)]
+            for take, uris in ((stuck, many), (heard.send, ["mem://recent"])):
+                started = await over_http(manager, "POST", message("initialize", **HANDSHAKE))
+                id = dict(started[0]["headers"])[b"mcp-session-id"].decode()
+                group.start_soon(over_http, manager, "GET", None, id, take)
+                await anyio.wait_all_tasks_blocked()
+                for uri in uris:
+                    await over_http(manager, "POST", message("resources/subscribe", uri=uri), id)
+            for number in range(2):
+                space.records.create(**{**NOTE, "content": f"note {number}"})
+                with anyio.fail_after(20):
+                    while "mem://recent" not in await hearing.receive():
+                        continue
+            group.cancel_scope.cancel()
+
+    anyio.run(session)
+
+
+HANDSHAKE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+
+
+def message(method, **params):
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+
+
+async def over_http(manager, method, body=None, session=None, take=None):
+    """One request, as a server would pass it on; what was sent. `take` gets each text of the answer."""
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    if session is not None:
+        headers["mcp-session-id"] = session
+    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": method, "path": "/mcp", "headers": given, "query_string": b"", "state": {}}
+    messages = [{"type": "http.request", "body": body or b"", "more_body": False}]
+    sent = []
+
+    async def receive():
+        if messages:
+            return messages.pop()
+        return await anyio.sleep_forever()
+
+    async def send(message):
+        sent.append(message)
+        if take is not None and message.get("body"):
+            await take(message["body"].decode())
+
+    await manager.asgi_app(scope, receive, send)
+    return sent
 
 
 def test_what_has_no_address_cannot_be_watched(opened):

@@ -19,6 +19,8 @@ from commonplace.server.mcp.memory import ACTOR, CLIENT, Memory
 from commonplace.server.mcp.profiles import PROFILES, Profile
 from commonplace.space.space import Space
 
+PLAIN = "/mcp"
+WITH_PROFILE = "/mcp/{profile}"
 MAX_SESSIONS = 1_000
 """Of one caller with one profile."""
 
@@ -37,15 +39,19 @@ class McpMount:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self.rooms: Rooms[Caller] = Rooms(self._sessions)
+        self.rooms: Rooms[Caller] = Rooms(self._sessions, owner=lambda caller: caller.principal)
+
+        # Clients differ in whether they write the last slash; a redirect would lose their headers.
+        paths = (PLAIN, f"{PLAIN}/", WITH_PROFILE, f"{WITH_PROFILE}/")
+        self._routes = {path: Route(path, endpoint=self, include_in_schema=False) for path in paths}
 
     def routes(self) -> list[BaseRoute]:
-        # Clients differ in whether they write the last slash; a redirect would lose their headers.
-        paths = ("/mcp", "/mcp/", "/mcp/{profile}", "/mcp/{profile}/")
-        return [Route(path, endpoint=self, include_in_schema=False) for path in paths]
+        return [*self._routes.values()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        # The log and the metrics read it there, and only FastAPI's own routes put themselves in.
+        scope["route"] = self._routes[WITH_PROFILE if "profile" in request.path_params else PLAIN]
         principal: Principal = request.state.principal
         namespace = principal.resolve(request.query_params.get("namespace"))
         profile = _profile(request.path_params.get("profile", "records"))

@@ -1,15 +1,16 @@
 """Rooms: each caller's MCP sessions apart from everybody else's, so that another's session id does not exist for it.
 
-A room is made when its first request comes and ends when it was quiet for longer than a session lives. What is
-subscribed to lives in the room as well: its own watcher on its own namespace.
+A room is made when its first request comes and ends when it was quiet for longer than a session lives, or when there
+are too many: then one of whoever has the most makes way. What is subscribed to lives in the room as well: its own
+watcher on its own namespace.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -22,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from commonplace.errors import Unavailable
 from commonplace.server.mcp.http import IDLE_SECONDS
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
 
 MAX_ROOMS = 1_000
 LOOK_SECONDS = 60.0
@@ -39,17 +40,22 @@ class _Room:
 
 
 class Rooms(Generic[K]):
-    """`make` makes the session manager behind a key: whoever has an equal key shares its sessions."""
+    """`make` makes the session manager behind a key: whoever has an equal key shares its sessions.
+
+    `owner` tells whose a key is: nobody gets more rooms at the cost of an owner who has no more than it has.
+    """
 
     def __init__(
         self,
         make: Callable[[K], StreamableHTTPSessionManager],
         *,
+        owner: Callable[[K], Hashable] = lambda key: key,
         max_rooms: int = MAX_ROOMS,
         idle_seconds: float = IDLE_SECONDS + LOOK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make = make
+        self._owner = owner
         self._max_rooms = max_rooms
         self._idle_seconds = idle_seconds
         self._clock = clock
@@ -97,7 +103,7 @@ class Rooms(Generic[K]):
                 return room
 
     async def _open(self, group: TaskGroup, key: K) -> _Room:
-        self._make_way()
+        self._make_way(key)
         room = self._rooms[key] = _Room(self._make(key), self._clock())
         try:
             await group.start(self._keep, key, room)
@@ -108,13 +114,21 @@ class Rooms(Generic[K]):
             room.is_ready.set()
         return room
 
-    def _make_way(self) -> None:
+    def _make_way(self, key: K) -> None:
         if len(self._rooms) < self._max_rooms:
             return
-        quiet = next((key for key, room in self._rooms.items() if not room.requests), None)
-        if quiet is None:
+        held = Counter(map(self._owner, self._rooms))
+        owner = self._owner(key)
+
+        def may_go(other: K) -> bool:
+            whose = self._owner(other)
+            return not self._rooms[other].requests and (whose == owner or held[whose] > held[owner])
+
+        # Of equals the first, which was quiet longest.
+        going = max(filter(may_go, self._rooms), key=lambda other: held[self._owner(other)], default=None)
+        if going is None:
             raise Unavailable(f"{self._max_rooms:,} callers are connected over MCP already; try again later")
-        self._rooms.pop(quiet).is_over.set()
+        self._rooms.pop(going).is_over.set()
 
     async def _keep(self, key: K, room: _Room, *, task_status: TaskStatus[None]) -> None:
         # A session manager must be left by the task that entered it, so each has a task of its own.

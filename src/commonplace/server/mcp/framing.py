@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,7 +18,8 @@ MAX_LINE_BYTES = 64_000_000
 MAX_DEPTH = MAX_JSON_DEPTH + 10
 """A record's content may be as deep as the store takes it; the message around it adds a few levels."""
 
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# A string that is never closed reaches to the end: looked for anew from each of its quotes, it would cost the square.
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[\w.:-]{1,100}")\s*[,}]')
 
@@ -115,7 +117,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise _Unfit(f"the key {twice[:100]!r} stands twice in one object")
     return members

@@ -24,13 +24,16 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 
 from commonplace.entry import Change
-from commonplace.errors import CommonplaceError, InvalidInput, Unavailable
+from commonplace.errors import CommonplaceError, Conflict, InvalidInput, Unavailable
 from commonplace.server.mcp.memory import Memory
 from commonplace.server.mcp.resources import parse_uri
 from commonplace.space.keys import FILE, RECORD
 from commonplace.space.paths import normalise
 
 POLL_SECONDS = 0.5
+SEND_SECONDS = 5.0
+"""Long enough for a client that takes in a large answer first: whoever is dropped cannot be told."""
+
 MAX_SUBSCRIPTIONS = 1_000
 _PAGE = 1_000
 _log = logging.getLogger(__name__)
@@ -136,20 +139,35 @@ class Watcher:
             except CommonplaceError as error:
                 _log.debug("the feed cannot be read now: %s", error)
                 continue
-            for uri in [uri for uri, target in self._targets.items() if _is_touched(target, changes)]:
+            targets = self._targets.items()
+            for uri in [uri for uri, target in targets if changes is None or _is_touched(target, changes)]:
                 await self._tell(uri)
 
-    def _changes(self) -> list[Change]:
-        changes = self.memory.space.changes(self._seen or 0, _PAGE)
+    def _changes(self) -> list[Change] | None:
+        """What came since the last look; None where a purge has taken it from the feed, and anything may be gone."""
+        try:
+            changes = self.memory.space.changes(self._seen or 0, _PAGE)
+        except Conflict:
+            self._seen = self.memory.space.stats().commit
+            return None
         if changes:
             self._seen = changes[-1].commit
         return changes
 
     async def _tell(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri=uri))
-        for (_, watched), session in [*self._sessions.items()]:
-            if watched == uri:
-                await session.send_resource_updated(uri)
+        async with anyio.create_task_group() as group:
+            for (connection, watched), session in self._sessions.items():
+                if watched == uri:
+                    group.start_soon(self._send, connection, session, uri)
+
+    async def _send(self, connection: Connection, session: ServerSession, uri: str) -> None:
+        """Tell one client. One that does not read is told no more: the others would wait for it."""
+        with anyio.move_on_after(SEND_SECONDS) as limit:
+            await session.send_resource_updated(uri)
+        if limit.cancelled_caught:
+            _log.info("a client does not read what it is told; its subscriptions end")
+            self._drop(connection)
 
 
 def _connection(context: Context) -> Connection:

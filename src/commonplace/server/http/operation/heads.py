@@ -1,4 +1,7 @@
-"""A bound on a request's head: its bytes, and the time until it is whole. Without it a header could grow for ever."""
+"""A bound on a request's head and on the trailers behind its body. Without it a header could grow for ever.
+
+A head has a time as well, until it is whole.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,15 @@ LINGER_SECONDS = 2.0
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """For `uvicorn.Config(http=…)`. A head that is too long is answered; one that does not come is not."""
+    """For `uvicorn.Config(http=…)`. A head that is too long is answered; one that does not come is not.
+
+    Trailers that are too long end the connection: the answer may be out already.
+    """
 
     _head_bytes = 0
+    _piece_bytes = 0
+    _is_counting = False
+    _has_head = False
     _is_refused = False
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -32,36 +41,60 @@ class BoundedHeads(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # Counted from the second piece on: the first may hold a body as well, and is bounded by the socket's buffer.
         if self._is_refused:
             return
-        if self._head_bytes:
+        self._piece_bytes = len(data)
+        super().data_received(data)
+        if self._is_counting and not self.transport.is_closing():
             self._head_bytes += len(data)
             if self._head_bytes > MAX_BYTES:
-                self._refuse_head()
-                return
-        super().data_received(data)
+                self._refuse_length()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes = 1
+        self._has_head = False
+        self._begin_counting()
         self._await_head()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # After the head it is a trailer, which nobody reads: kept, they would add up.
+        if not self._has_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._head_bytes = 0
+        self._is_counting = False
+        self._has_head = True
         self._stop_head_timer()
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_BYTES:
             self._refuse_head()
             return
         super().on_headers_complete()
 
+    def on_chunk_header(self) -> None:
+        # Before every chunk, also before the last one: after that no body ends the counting, and trailers may come.
+        self._begin_counting()
+
     def on_body(self, body: bytes) -> None:
+        self._is_counting = False
         if not self._is_refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._is_counting = False
         if not self._is_refused:
             super().on_message_complete()
+
+    def _begin_counting(self) -> None:
+        # From the next piece on: this one may hold a body as well, and is bounded by the socket's buffer.
+        self._is_counting = True
+        self._head_bytes = -self._piece_bytes
+
+    def _refuse_length(self) -> None:
+        if self._has_head:
+            self._is_refused = True
+            self.transport.close()
+        else:
+            self._refuse_head()
 
     def _await_head(self) -> None:
         self._stop_head_timer()

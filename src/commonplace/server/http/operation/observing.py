@@ -10,6 +10,7 @@ import os
 import re
 import time
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace.server.http.operation.metrics import Metrics, Seen
@@ -44,11 +45,20 @@ class Observing:
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
         bytes_sent = 0
+        has_left = False
+
+        async def received() -> Message:
+            nonlocal has_left
+            message = await receive()
+            # Once the answer has begun, this is how a stream ends.
+            has_left = has_left or (message["type"] == "http.disconnect" and not status)
+            return message
 
         async def observed(message: Message) -> None:
             nonlocal status, bytes_sent
             if message["type"] == "http.response.start":
-                status = message["status"]
+                # An answer that nobody is there to hear was not given.
+                status = 0 if has_left else message["status"]
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
                 if self._work.is_stopping:
                     # The client ends the connection itself: one that we end could be carrying its next request.
@@ -59,7 +69,9 @@ class Observing:
             await send(message)
 
         try:
-            await self._app(scope, receive, observed)
+            await self._app(scope, received, observed)
+        except ClientDisconnect:
+            pass  # It left while it was sending: nobody waits for an answer, and nothing has failed.
         except Exception:
             _log.exception("a request failed", extra={"fields": {"request_id": request_id, "route": route_of(scope)}})
             if status:

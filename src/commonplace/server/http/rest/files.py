@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 
-from commonplace.errors import InvalidInput
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.http.rest.answers import (
     NOT_MODIFIED,
     WRITING,
@@ -162,8 +162,17 @@ def delete_path(space: Once, path: str, if_match: IfMatch = None) -> Response:
 
     What does not exist is no error: nothing was removed.
     """
-    space = under_conditions(space, FILE, "/" + path, if_match)
+    if if_match is not None:
+        space = under_conditions(space, _kind_at(space, "/" + path), "/" + path, if_match)
     return answer(form_of(space.files.delete("/" + path)))
+
+
+def _kind_at(space: Space, path: str) -> str:
+    """What a condition on a path is about: a file, unless a directory stands there."""
+    try:
+        return space.files.stat(path).kind
+    except NotFound:
+        return FILE
 
 
 @router.get(

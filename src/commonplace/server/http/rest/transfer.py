@@ -5,7 +5,9 @@ from __future__ import annotations
 import queue
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, BinaryIO, cast
 
 from anyio.to_thread import run_sync
@@ -14,7 +16,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from commonplace.book import Book
 from commonplace.checks import Namespace
-from commonplace.errors import Forbidden, NotFound
+from commonplace.errors import Forbidden, NotFound, Unavailable
 from commonplace.exchange import namespaces_of
 from commonplace.server.http.principal import Principal
 from commonplace.server.http.rest.answers import answer, documented, forms, part
@@ -25,6 +27,9 @@ from commonplace.wire.forms import form_of
 router = part("export and import")
 MEDIA_TYPE = "application/jsonl"
 PIECE_BYTES = 1 << 16
+STALL_SECONDS = 60.0
+"""An export that is not read for so long ends: its snapshot would keep the store from tidying up."""
+
 _PIECES = 16
 _MEMORY_BYTES = 1 << 20
 _LINES: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string"}}}
@@ -67,7 +72,7 @@ def _with_first(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class _Abandoned(Exception):
-    """The reader of an export has gone."""
+    """The reader of an export has gone, or reads no more."""
 
 
 def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Iterator[bytes]:
@@ -76,30 +81,36 @@ def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Iterator[byte
     abandoned = threading.Event()
 
     def give(piece: bytes | BaseException | None) -> None:
+        end = time.monotonic() + STALL_SECONDS
         while not abandoned.is_set():
             try:
                 return pieces.put(piece, timeout=1)
             except queue.Full:
-                continue
+                if time.monotonic() >= end:
+                    cut_off()
+                    break
         raise _Abandoned
 
+    def cut_off() -> None:
+        # What waits is of no use without the rest. The reader hears of it if it ever reads on.
+        with suppress(queue.Empty):
+            while True:
+                pieces.get_nowait()
+        pieces.put(Unavailable(f"the export was not read for {STALL_SECONDS:g} s; ask for it again"))
+
     def run() -> None:
-        held: list[bytes] = []
-        size = 0
+        held = bytearray()
 
         def write(line: bytes) -> None:
-            nonlocal size
-            held.append(line)
-            size += len(line)
-            if size >= PIECE_BYTES:
-                give(b"".join(held))
-                held.clear()
-                size = 0
+            held.extend(line)
+            while len(held) >= PIECE_BYTES:
+                give(bytes(held[:PIECE_BYTES]))
+                del held[:PIECE_BYTES]
 
         try:
             try:
                 book.export(write, namespaces=namespaces)
-                give(b"".join(held))
+                give(bytes(held))
                 give(None)
             except _Abandoned:
                 raise
