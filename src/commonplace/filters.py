@@ -27,6 +27,8 @@ MAX_VALUES = 200
 """In one condition; a database's parser has a limit of its own."""
 MAX_ALL_VALUES = 6_000
 """In all conditions. A value takes up to four parameters of a statement, and SQLite allows 32,766."""
+MAX_NESTED_VALUES = 1_000
+"""Of those, inside of lists and objects that are compared whole: each is a query of its own, 6,000 take seconds."""
 _MISSING = object()
 
 
@@ -102,6 +104,11 @@ def parse_conditions(where: Mapping[str, object] | None) -> tuple[Condition, ...
     values = sum(_check_operand(condition.operand) for condition in conditions)
     if values > MAX_ALL_VALUES:
         raise InvalidInput(f"filter compares with {values:,} values; at most {MAX_ALL_VALUES:,} are allowed")
+    nested = sum(map(_nested_values, conditions))
+    if nested > MAX_NESTED_VALUES:
+        raise InvalidInput(
+            f"filter compares with lists and objects of {nested:,} values; at most {MAX_NESTED_VALUES:,} are allowed"
+        )
     return conditions
 
 
@@ -140,6 +147,11 @@ def _check_operand(operand: JSON) -> int:
     if isinstance(operand, (list, tuple)):
         return 1 + sum(map(_check_operand, operand))
     return 1
+
+
+def _nested_values(condition: Condition) -> int:
+    alternatives = condition.operand if condition.operator == "$in" else [condition.operand]
+    return sum(_check_operand(one) - 1 for one in cast(Sequence[JSON], alternatives))
 
 
 def holds(condition: Condition, entry: Entry) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite.where import Where, add_filter
 from commonplace.entry import Draft, Entry
 from commonplace.errors import InvalidInput
-from commonplace.filters import MAX_ALL_VALUES, MAX_VALUES, OPERATORS, Filter, parse_conditions
+from commonplace.filters import MAX_ALL_VALUES, MAX_NESTED_VALUES, MAX_VALUES, OPERATORS, Filter, parse_conditions
 from commonplace.language.tokens import query_terms
 from commonplace.store import Scan, Store
 from postgres_server import empty, shared_book
@@ -245,7 +245,8 @@ def test_a_field_name_is_data_and_never_sql(store: Store) -> None:
      {"f": {"$gt": [1]}}, {"f": {"$lt": {}}}, {"f": 2**63}, {"f": {"$in": [-(2**64)]}}, {"f": float("nan")},
      {"f\x00": 1}, {"f": "\ud800"}, {1: 2}, {"f": {"$eq": b"x"}}, "f", [], {"f": {"$in": list(range(MAX_VALUES + 1))}},
      {str(number): 1 for number in range(51)}, {str(number): {"$in": list(range(165))} for number in range(50)},
-     {"f": {str(number): list(range(165)) for number in range(50)}}],
+     {"f": {str(number): list(range(165)) for number in range(50)}},
+     {str(number): list(range(21)) for number in range(50)}, {str(n): {"$in": [[1]] * 21} for n in range(50)}],
 )  # fmt: skip
 def test_a_filter_that_cannot_be_decided_is_refused(where: Any) -> None:
     with pytest.raises(InvalidInput):
@@ -253,10 +254,15 @@ def test_a_filter_that_cannot_be_decided_is_refused(where: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "many", [lambda count: list(range(count)), lambda count: {"$in": [[1] for _ in range(count // 2)]}]
+    "operand",
+    [
+        list(range(MAX_NESTED_VALUES // 50)),
+        {"$in": [[1]] * (MAX_NESTED_VALUES // 50)},
+        {"$in": list(range(MAX_ALL_VALUES // 50 - 1))},
+    ],
 )
-def test_the_largest_filter_that_is_allowed_fits_into_a_statement_of_sqlite(many: Callable[[int], Any]) -> None:
-    largest = {str(number): many(MAX_ALL_VALUES // 50 - 1) for number in range(50)}
+def test_the_largest_filter_that_is_allowed_fits_into_a_statement_of_sqlite(operand: Any) -> None:
+    largest: dict[str, Any] = {str(number): operand for number in range(50)}
     for _ in range(15):
         largest = {"f": largest}
     where = Where()
