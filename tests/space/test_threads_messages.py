@@ -277,6 +277,18 @@ class Silent:
         raise AssertionError("nothing here is to be embedded")
 
 
+def test_a_message_dated_to_the_moment_of_a_later_commit_is_not_overwritten(space, thread, clock):
+    later = START + timedelta(seconds=7)
+    space.threads.add(thread.id, [user(f"dated {number}", createdAt=later, id=f"d{number}") for number in range(2)])
+    space.threads.delete_messages(["d0"])
+    clock.advance(7)
+
+    space.threads.add(thread.id, [user("now"), user("now too")])
+
+    assert everything(space, thread) == ["dated 1", "now", "now too"]
+    assert space.threads.messages(thread.id).messages[1].created_at == later
+
+
 # Read
 
 
@@ -457,143 +469,3 @@ def test_a_clear_of_an_unknown_thread_or_of_another_resource_is_refused(space, t
     with pytest.raises(Forbidden):
         space.threads.clear(thread.id, resource="bob")
     assert everything(space, thread) == ["kept"]
-
-
-# Items of the Responses API
-
-
-ITEMS = [
-    ({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at":"zebra"}'}, "assistant", "zebra"),
-    ({"type": "function_call_output", "call_id": "c", "output": "a zebra"}, "tool", "zebra"),
-    ({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "zebra"}]}, "assistant", None),
-    ({"type": "web_search_call", "action": {"type": "search", "query": "zebra"}}, "assistant", "zebra"),
-    (
-        {"type": "computer_call_output", "call_id": "c", "output": {"image_url": "data:image/png;base64,AA"}},
-        "tool",
-        None,
-    ),
-    ({"type": "mcp_call", "name": "look", "arguments": "{}", "output": "zebra"}, "assistant", "zebra"),
-    ({"type": "mcp_approval_response", "approval_request_id": "r", "approve": True}, "user", None),
-    ({"type": "shell_call", "call_id": "c", "action": {"commands": ["cat zebra"]}}, "assistant", "zebra"),
-]
-
-
-@pytest.mark.promise("conversations-items-without-role")
-@pytest.mark.parametrize(("item", "role", "word"), ITEMS, ids=[item["type"] for item, _, _ in ITEMS])
-def test_an_item_without_a_role_is_kept_as_it_came_and_gets_one(space, thread, item, role, word):
-    [saved] = space.threads.add(thread.id, [{**item, "id": "i1"}])
-
-    assert (saved.id, saved.role, saved.content) == ("i1", role, item.get("content"))
-    assert saved.extra == {name: value for name, value in item.items() if name != "content"}
-    assert space.threads.add(thread.id, [{**item, "id": "i1"}]) == (saved,)
-    found = [hit.key for hit in space.search("zebra") if "zebra" in hit.entry.text]
-    assert found == (["i1"] if word else [])
-
-
-@pytest.mark.parametrize(
-    "message", [{"type": "message", "content": "x"}, {"type": "banana"}, {"type": 5}, {"type": "text", "text": "x"}]
-)
-def test_another_message_without_a_role_stays_an_error(space, thread, message):
-    with pytest.raises(InvalidInput, match="message 1: role is required"):
-        space.threads.add(thread.id, [message])
-
-
-@pytest.mark.promise("conversations-verbatim")
-def test_with_verbatim_anything_is_kept_to_the_letter_and_every_time_anew(space, thread):
-    objects = [
-        {"id": "same", "role": "user", "content": "<working_memory>kept</working_memory>"},
-        {"id": "same", "role": "system", "content": "be nice", "createdAt": "whenever", "threadId": "of someone"},
-        {"type": "of next year"},
-        {},
-    ]
-    first = space.threads.add(thread.id, objects, verbatim=True)
-    second = space.threads.add(thread.id, objects, verbatim=True)
-
-    assert [message.entry.value for message in (*first, *second)] == objects * 2
-    assert len({message.id for message in (*first, *second)}) == 8
-    assert [message.role for message in first] == ["user", "system", "assistant", "assistant"]
-    assert space.threads.messages(thread.id).messages == (*first, *second)
-
-
-@pytest.mark.parametrize("objects", ["x", [5], [{"n": float("nan")}], [{1: 2}], [{"text": "\x00"}]])
-def test_verbatim_still_refuses_what_json_cannot_hold(space, thread, objects):
-    with pytest.raises(InvalidInput):
-        space.threads.add(thread.id, objects, verbatim=True)
-    assert everything(space, thread) == []
-
-
-# By page number
-
-
-@pytest.mark.promise("conversations-numbered-pages")
-def test_messages_are_paged_by_number_with_a_total_in_either_order(space, thread, clock):
-    said = []
-    for number in range(5):
-        said += space.threads.add(thread.id, [user(str(number))])
-        clock.advance()
-    space.threads.update_message(said[0].id, content="0 again")
-
-    first = space.threads.page_of_messages(thread.id, 0, per_page=2)
-    last = space.threads.page_of_messages(thread.id, 2, per_page=2)
-    newest = space.threads.page_of_messages(thread.id, per_page=2, direction="DESC")
-    changed = space.threads.page_of_messages(thread.id, per_page=2, order_by="updatedAt", direction="DESC")
-    between = space.threads.page_of_messages(thread.id, after=said[1].created_at, before=said[3].created_at)
-
-    assert (contents(first.items), first.total, first.has_more) == (["0 again", "1"], 5, True)
-    assert (contents(last.items), last.total, last.has_more) == (["4"], 5, False)
-    assert contents(newest.items) == ["4", "3"]
-    assert contents(changed.items) == ["0 again", "4"]
-    assert (contents(between.items), between.total) == (["1", "2"], 2)
-    beyond = space.threads.page_of_messages(thread.id, 9, per_page=2)
-    assert (beyond.items, beyond.total, beyond.has_more) == ((), 5, False)
-
-
-def test_a_page_beyond_a_thousand_messages_is_exact(space, thread):
-    space.threads.add(thread.id, [user(str(number)) for number in range(2_105)])
-    page = space.threads.page_of_messages(thread.id, 30, per_page=70)
-    assert contents(page.items) == [str(number) for number in range(2_100, 2_105)]
-    across = space.threads.page_of_messages(thread.id, 1, per_page=600)
-    assert contents(across.items) == [str(number) for number in range(600, 1_200)]
-    assert (page.total, page.has_more, across.has_more) == (2_105, False, True)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"page": -1}, {"page": True}, {"per_page": 0}, {"per_page": 1_001}, {"order_by": "id"}, {"direction": "up"}],
-)
-def test_a_page_that_cannot_be_is_refused(space, thread, options):
-    with pytest.raises(InvalidInput):
-        space.threads.page_of_messages(thread.id, **options)
-    with pytest.raises(InvalidInput):
-        space.threads.page_of_threads(**options)
-
-
-@pytest.mark.promise("conversations-numbered-pages")
-def test_threads_are_paged_by_number_of_a_resource_and_by_metadata(space, clock):
-    for number in range(6):
-        space.threads.create(id=f"t{number}", resource="ann" if number % 2 else "bob", metadata={"n": number // 2})
-        clock.advance()
-    space.threads.add("t1", [user("hello")])
-
-    def ids(**options):
-        return [thread.id for thread in space.threads.page_of_threads(**options).items]
-
-    assert ids(per_page=3) == ["t1", "t5", "t4"]
-    assert ids(page=1, per_page=3) == ["t3", "t2", "t0"]
-    assert ids(resource="ann", order_by="createdAt", direction="ASC") == ["t1", "t3", "t5"]
-    assert ids(metadata={"n": 1}) == ["t3", "t2"]
-    assert len(ids(metadata={})) == 6
-    page = space.threads.page_of_threads(resource="bob", per_page=2)
-    assert (page.total, page.page, page.per_page, page.has_more) == (3, 0, 2, True)
-
-
-def test_a_message_dated_to_the_moment_of_a_later_commit_is_not_overwritten(space, thread, clock):
-    later = START + timedelta(seconds=7)
-    space.threads.add(thread.id, [user(f"dated {number}", createdAt=later, id=f"d{number}") for number in range(2)])
-    space.threads.delete_messages(["d0"])
-    clock.advance(7)
-
-    space.threads.add(thread.id, [user("now"), user("now too")])
-
-    assert everything(space, thread) == ["dated 1", "now", "now too"]
-    assert space.threads.messages(thread.id).messages[1].created_at == later
