@@ -6,7 +6,6 @@ and following references is bounded. Patterns are run by Python's `re`, so a sch
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -17,6 +16,7 @@ from commonplace.checks import JSON
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import equal
 from commonplace.space.conversation import check_object
+from commonplace.space.records import canonical
 
 MAX_SCHEMA_BYTES = 100_000
 MAX_REFERENCES = 10_000
@@ -234,18 +234,9 @@ def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator
 
     if wanted and validator.is_type(instance, "array"):
         # As texts: whoever writes the data can choose numbers that all have one hash.
-        different = {json.dumps(_canonical(item), sort_keys=True) for item in instance}
+        different = {canonical(item) for item in instance}
         if len(different) < len(instance):
             yield ValidationError(f"{instance!r} has non-unique elements")
-
-
-def _canonical(value: JSON) -> JSON:
-    """Data such that what JSON Schema takes for equal is written alike: 1.0 is 1."""
-    if isinstance(value, Mapping):
-        return {name: _canonical(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_canonical(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _worded(problem: Any) -> str:
