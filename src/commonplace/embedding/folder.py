@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from commonplace.embedding.models import Model, ModelFile, model_named
@@ -34,12 +35,14 @@ def installed(model: Model | str, folder: Path) -> bool:
 
 def file_is_right(file: ModelFile, path: Path) -> bool:
     """Hash the whole file and compare: 23 ms for the default model."""
-    size = _size(path)
-    candidates = {digest.sha256 for digest in file.digests if digest.size == size}
-    if not candidates:
+    try:
+        # Opened before it is looked at: another pull may be putting a whole folder in its place.
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            candidates = {digest.sha256 for digest in file.digests if digest.size == size}
+            return bool(candidates) and hashlib.file_digest(stream, "sha256").hexdigest() in candidates
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() in candidates
 
 
 def _size(path: Path) -> int:
