@@ -6,6 +6,7 @@ interrupted one leaves nothing that counts as installed and two at once agree.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -130,8 +131,9 @@ def _publish(model: Model, made: Path, target: Path, work: Path) -> None:
     for attempt in range(10):
         try:
             os.rename(made, target)
-        except OSError:
-            if not target.exists():
+        except OSError as error:
+            # A folder stood there; by now another pull may have moved it aside.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not target.exists():
                 raise
         else:
             return
