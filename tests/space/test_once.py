@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
+import commonplace
 from commonplace import Space
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.space.once import KEPT_SECONDS
@@ -81,11 +83,24 @@ def test_of_eight_who_ask_at_once_all_get_the_same_record(space: Space) -> None:
     assert space.stats().entries == {"record": 1}
 
 
-def test_erased_creations_and_bad_keys_are_told(space: Space) -> None:
+def test_erased_creations_are_told(space: Space) -> None:
     thread = space.once("k", "f").threads.create()
     space.purge("thread", thread.id)
     with pytest.raises(NotFound, match="erased since"):
         space.once("k", "f").threads.create()
+
+
+def test_a_purge_leaves_no_name_of_what_was_made_under_a_key(tmp_path: Path) -> None:
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        space = book.space("user", "u1")
+        space.once("k", "f").threads.create(id="chat-with-ada")
+        space.purge("thread", "chat-with-ada")
+        assert not [file for file in tmp_path.iterdir() if b"chat-with-ada" in file.read_bytes()]
+        with pytest.raises(NotFound, match="erased since"):
+            space.once("k", "f").threads.create(id="chat-with-ada")
+
+
+def test_bad_keys_and_calls_that_make_nothing_are_told(space: Space) -> None:
     for bad in ("", " ", "a\nb", "x" * 300):
         with pytest.raises(InvalidInput, match="idempotency key"):
             space.once(bad, "f")

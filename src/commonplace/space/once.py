@@ -46,7 +46,8 @@ class Once:
             value: dict[str, JSON] = {
                 "fingerprint": self.fingerprint,
                 "is_many": isinstance(result, tuple),
-                "states": [[entry.kind, entry.key, entry.revision] for entry in cast(tuple[Entry, ...], entries)],
+                # By number, not by name: a purge erases a name, and this is kept.
+                "states": [[entry.commit, entry.id, entry.revision] for entry in cast(tuple[Entry, ...], entries)],
             }
             transaction.record_operation(self.key, value, expires_at=transaction.time + KEPT_SECONDS * 1_000_000)
             return result
@@ -54,11 +55,13 @@ class Once:
         return once
 
     def _former_answer(self, transaction: Transaction, known: JSON) -> Entry | tuple[Entry, ...]:
-        value = cast("dict[str, list[tuple[str, str, int]]]", known)
+        value = cast("dict[str, list[tuple[int, int, int]]]", known)
         if value["fingerprint"] != self.fingerprint:  # type: ignore[comparison-overlap]
             raise Conflict(f"the idempotency key {self.key} was used for another request; send a new one")
-        states = [transaction.state(kind, key, revision) for kind, key, revision in value["states"]]
-        found = tuple(state for state in states if state is not None)
-        if len(found) < len(states):
-            raise NotFound(f"what was made under the idempotency key {self.key} has been erased since")
+        commits = {commit: transaction.begun(commit) for commit in {commit for commit, _, _ in value["states"]}}
+        states = {(commit, state.id, state.revision): state for commit, begun in commits.items() for state in begun}
+        try:
+            found = tuple(states[commit, id, revision] for commit, id, revision in value["states"])
+        except KeyError:
+            raise NotFound(f"what was made under the idempotency key {self.key} has been erased since") from None
         return found if value["is_many"] else found[0]
