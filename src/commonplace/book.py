@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from commonplace.checks import Namespace, check_line, check_namespace, check_text
+from commonplace.checks import Namespace, check_line, check_namespace, local_path
 from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.indexing import Indexer
 from commonplace.engine.models import Models
@@ -91,10 +91,10 @@ def _open_store(
     if url is None:
         Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     elif str(path) != MEMORY:
-        text = check_text("the book's path", str(path)).removeprefix("sqlite:///")
+        text = str(path).removeprefix("sqlite:///")
         if "://" in text:
             raise ConfigurationError(f"{text.partition('://')[0]}:// is no known kind of book; give a file or :memory:")
-        path = Path(text).expanduser().absolute()
+        path = local_path("the book's path", text)
     return SQLiteStore(path, durability=durability, busy_seconds=busy_seconds, clock=clock or system_time)
 
 
@@ -192,7 +192,7 @@ class Book:
 
     def backup(self, target: str | Path, *, progress: Progress | None = None) -> None:
         """Copy the whole book to a new file while it is in use."""
-        self.store.backup(Path(target).expanduser().absolute(), progress)
+        self.store.backup(local_path("the backup's path", target), progress)
 
     def verify(self, *, progress: Progress | None = None) -> list[str]:
         """Look for damage; an empty list means none was found."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 from commonplace.errors import InvalidInput, TooLarge
@@ -47,6 +48,15 @@ def check_line(name: str, text: object, *, max_bytes: int) -> str:
     if found := _CONTROL.search(line):
         raise InvalidInput(f"{name} contains the control character {found[0]!r}; remove it")
     return line
+
+
+def local_path(name: str, path: object) -> Path:
+    """The absolute path of a file or folder of this machine, with `~` as the home folder that it stands for."""
+    text = check_text(name, str(path))
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise InvalidInput(f"{name} is {text!r}; there is no such home folder") from error
 
 
 def check_key(key: object) -> str:

@@ -340,7 +340,10 @@ class _Reader:
 
 
 def _absolute(name: str, path: str) -> Path:
+    from commonplace.checks import local_path
+    from commonplace.errors import InvalidInput
+
     try:
-        return Path(path).expanduser().absolute()
-    except RuntimeError as error:
-        raise ConfigurationError(f"{name} is {path!r}; there is no such home folder") from error
+        return local_path(name, path)
+    except InvalidInput as error:
+        raise ConfigurationError(str(error)) from error

@@ -86,6 +86,24 @@ def test_a_home_folder_that_does_not_exist_is_told_and_no_traceback(
     assert "is '~no-such-user/x'; there is no such home folder" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("--db {} stats", 6),
+        ("export {}", 2),
+        ("import {}", 2),
+        ("import-mastra {}", 2),
+        ("backup {}", 2),
+        ("model pull --from {}", 2),
+    ],
+)
+def test_so_is_one_in_an_argument(run: Run, command: str, code: int) -> None:
+    run("add", "tea")
+    ran = run(*command.format("~no-such-user/x").split())
+    assert (ran.code, ran.out) == (code, "")
+    assert "is '~no-such-user/x'; there is no such home folder" in ran.err
+
+
 def test_version_is_printed(run: Run) -> None:
     from commonplace import __version__
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
 from commonplace.agents.background import Background
@@ -19,7 +19,7 @@ from commonplace.agents.config import MemoryConfig
 from commonplace.agents.folders import AgentFolders, check_agent_id, new_agent, not_found
 from commonplace.agents.memory import AgentMemory
 from commonplace.book import Book, open_book
-from commonplace.checks import check_text
+from commonplace.checks import local_path
 from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.models import Models
 from commonplace.errors import CommonplaceError, InvalidInput
@@ -87,7 +87,7 @@ class AgentMemories:
         if book is not None:
             self._place = _SharedBook(book)
         else:
-            folder = _base_folder(cast("str | Path", base_folder))
+            folder = local_path("the agents' folder", base_folder)
             self._place = _Folders(folder, options or BookOptions(), max_open)
 
     def create_agent(self, name: str) -> str:
@@ -248,14 +248,6 @@ class _SharedBook:
 
     def close(self) -> None:
         """The book is its opener's to close."""
-
-
-def _base_folder(given: str | Path) -> Path:
-    path = Path(check_text("the agents' folder", str(given)))
-    try:
-        return path.expanduser().absolute()
-    except RuntimeError as error:
-        raise InvalidInput(f"the agents' folder is {str(given)!r}; there is no such home folder") from error
 
 
 def _embed(agent_id: str, book: Book) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commonplace.cli.context import Context
@@ -26,7 +25,7 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("action", choices=("pull", "list"), help="what to do")
     parser.add_argument("name", nargs="?", help="the model to pull (default: $EMBEDDINGS_MODEL, then the default one)")
-    parser.add_argument("--from", dest="source", metavar="FOLDER", type=Path, help="take its files from this folder")
+    parser.add_argument("--from", dest="source", metavar="FOLDER", help="take its files from this folder")
 
 
 def run(context: Context) -> int:
@@ -34,6 +33,7 @@ def run(context: Context) -> int:
 
 
 def pull_model(context: Context) -> int:
+    from commonplace.checks import local_path
     from commonplace.embedding.folder import default_models_folder
     from commonplace.embedding.models import DEFAULT_MODEL, model_named
     from commonplace.embedding.pull import installed, pull
@@ -42,12 +42,13 @@ def pull_model(context: Context) -> int:
     name = context.arguments.name or context.settings.embeddings_model
     model = model_named(name) if name else DEFAULT_MODEL
     folder = context.settings.models_folder or default_models_folder()
-    source = context.arguments.source
-    if source is not None and not source.expanduser().is_dir():
+    given = context.arguments.source
+    source = None if given is None else local_path("the folder to take the model from", given)
+    if source is not None and not source.is_dir():
         raise NotFound(f"there is no folder {source} to take the model from")
     was_there = installed(model, folder)
     with context.progress(in_bytes=True) as progress:
-        path = pull(model, folder=folder, source_folder=source and source.expanduser(), progress=progress)
+        path = pull(model, folder=folder, source_folder=source, progress=progress)
     if context.out.is_json:
         context.out.document({"model": model.id, "path": str(path), "was_installed": was_there})
     else:

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
+from commonplace.checks import local_path
 from commonplace.cli.context import ACTOR, Context
 from commonplace.cli.output import counted, shown_bytes
 from commonplace.errors import AlreadyExists, NotFound
@@ -103,7 +103,7 @@ def _target(name: str, is_forced: bool, stdout: TextIO) -> Iterator[Callable[[by
         yield stdout.buffer.write
         stdout.buffer.flush()
         return
-    target = Path(name).expanduser().absolute()
+    target = local_path("the file to write", name)
     if target.exists() and not is_forced:
         raise AlreadyExists(f"{target} exists already; choose another name, or replace it with --force")
     unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")
@@ -147,7 +147,7 @@ def _source(name: str) -> Iterator[BinaryIO]:
             yield copy
         return
     try:
-        stream = Path(name).expanduser().open("rb")
+        stream = local_path("the file to import", name).open("rb")
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {name} to import") from error
     with stream:
@@ -178,7 +178,7 @@ def _sentence(outcome: Imported) -> str:
 def import_mastra_file(context: Context) -> int:
     from commonplace.exchange.mastra import check_mastra, import_mastra
 
-    source = Path(context.arguments.file).expanduser().absolute()
+    source = local_path("the file to import", context.arguments.file)
     check_mastra(source)  # before the book is opened: a file that is refused must not leave a new book behind
     with context.book(create=True) as book, context.progress() as progress:
         found = import_mastra(
@@ -217,7 +217,7 @@ def _mastra_sentence(found: MastraImport) -> str:
 
 
 def backup_book(context: Context) -> int:
-    target = Path(context.arguments.target).expanduser().absolute()
+    target = local_path("the backup's path", context.arguments.target)
     with context.book() as book, context.progress() as progress:
         book.backup(target, progress=progress)
     size = target.stat().st_size

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from commonplace.checks import local_path
 from commonplace.errors import NotFound
 from commonplace.space.space import Space
 from commonplace.tools.folder_store import FolderMemoryStore
@@ -28,7 +29,7 @@ def import_folder(folder: str | Path, space: Space, *, overwrite: bool = False) 
     A file that the space has with another text is skipped, unless `overwrite`. Links, files that are not text and
     names that no path can have are skipped as well.
     """
-    if not Path(folder).expanduser().is_dir():
+    if not local_path("the memory's folder", folder).is_dir():
         raise NotFound(f"{folder} is no folder; name one that holds a memory")
     source = FolderMemoryStore(folder, "/", max_file_size=_limit_of(space))
     return _copy(source, SpaceMemoryStore(space, "/"), overwrite)

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from commonplace.checks import local_path
 from commonplace.errors import ConfigurationError, Unavailable
 from commonplace.tools.folder_files import (
     entry_status,
@@ -43,7 +44,7 @@ class FolderMemoryStore(EditsByReading):
             raise ConfigurationError("a folder as memory needs a POSIX system; use a space instead")
         self._root = MemoryRoot(root)
         self._max_bytes = max_file_size
-        self._folder = Path(folder).expanduser().absolute()
+        self._folder = local_path("the memory's folder", folder)
         _make_folder(self._folder)
 
     @property

@@ -14,12 +14,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
-from commonplace.errors import ConfigurationError, Unavailable
+from commonplace.checks import local_path
+from commonplace.errors import ConfigurationError, InvalidInput, Unavailable
 from commonplace.server.http.access.hosts import is_loopback
 
 TIMEOUT_SECONDS = 5.0
@@ -108,7 +108,9 @@ def _check_address(url: str) -> None:
 
 def _file(path: str) -> bytes:
     try:
-        return Path(path).expanduser().read_bytes()
+        return local_path("the file of keys for tokens", path).read_bytes()
+    except InvalidInput as error:
+        raise ConfigurationError(str(error)) from error
     except OSError as error:
         raise ConfigurationError(f"the keys for tokens cannot be read from {path}: {error.strerror}") from error
 
