@@ -125,6 +125,15 @@ def test_flags_of_every_command_stand_before_or_after_it(run: Run, monkeypatch: 
     assert run("namespaces").out == "user/ana\n"
 
 
+def test_flags_stand_between_arguments_and_end_where_two_dashes_say_so(run: Run) -> None:
+    assert run("keys", "create", "--db", "x.db", "ada").code == 0
+    assert run("keys", "list", "--db", "x.db", "--json").json[0]["name"] == "ada"
+    run("add", "green", "--db", "y.db", "tea", "--file", "/a")
+    run("add", "--db", "y.db", "--file", "/b", "--", "--json")
+    assert run("--db", "y.db", "cat", "/a").out == "green tea"
+    assert run("--db", "y.db", "cat", "/b").out == "--json"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

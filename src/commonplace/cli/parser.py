@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from commonplace import __version__
 from commonplace.cli.context import Context
@@ -34,6 +34,21 @@ class Parser(argparse.ArgumentParser):
             message = _no_such_command(unknown[1], re.findall(r"[a-z-]+", unknown[2]))
         sys.stderr.write(f"commonplace: {message}\nTry `{self.prog} --help`.\n")
         sys.exit(2)
+
+
+class CommandParser(Parser):
+    """Takes options between the arguments, too: `keys create --db book.db ada`."""
+
+    _is_mixing = False
+
+    def parse_known_args(self, args: Any, namespace: Any = None) -> Any:  # type: ignore[override]
+        if self._is_mixing or "--" in args:  # argparse loses what comes after it in the midst
+            return super().parse_known_args(args, namespace)
+        self._is_mixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_mixing = False
 
 
 def _no_such_command(typed: str, known: list[str]) -> str:
@@ -141,7 +156,12 @@ def build() -> tuple[Parser, list[Command]]:
     parser.add_argument("--version", action="version", version=f"commonplace {__version__}", help="show the version")
     commands = Commands(
         parser.add_subparsers(
-            prog="commonplace", metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS
+            prog="commonplace",
+            metavar="COMMAND",
+            dest="command",
+            required=True,
+            help=argparse.SUPPRESS,
+            parser_class=CommandParser,
         )
     )
     for module in (
