@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import apsw
 import httpx
 import pytest
+from real_server import start_server
 
 import commonplace
+from commonplace.server.http.access.gate import Gate
+from commonplace.server.http.access.keys import Keys
+from commonplace.server.http.principal import Principal
+from commonplace.server.http.service import Service
+from commonplace.settings import Settings
+from doubles import OpenBook
 
 
 def problem(answer: httpx.Response) -> tuple[int, str, str]:
@@ -51,6 +61,30 @@ def test_what_an_error_knows_besides_its_message_comes_along(http: httpx.Client)
     assert answer.json()["lines"] == [1, 3]
     refused = http.get("/v1/files/a%2F%252e%252e%2Fb").json()
     assert (refused["segment"], refused["is_traversal"]) == ("%2e%2e", True)
+
+
+def test_a_book_that_cannot_be_used_is_told_without_its_place(open_book: OpenBook, tmp_path: Path) -> None:
+    path = tmp_path / "private.db"
+    book = open_book(path, busy_seconds=0.05)
+    gate = Gate(Keys(book.store), Principal("local", ("user", "default"), "all"))
+    server = start_server(Service(book, gate, Settings()))
+    other = apsw.Connection(str(path))
+    try:
+        with server.client() as http:
+            other.execute("BEGIN IMMEDIATE")
+            locked = http.put("/v1/files/f", content="text")
+            other.execute("ROLLBACK")
+            book.close()
+            closed = http.get("/v1/files/f")
+    finally:
+        other.close()
+        server.stop()
+    assert problem(locked) == (
+        503,
+        "unavailable",
+        "the book is locked by another program; nothing was changed, try again",
+    )
+    assert problem(closed) == (503, "unavailable", "the book is closed; open it again")
 
 
 @pytest.mark.promise("rest-strict-bodies")

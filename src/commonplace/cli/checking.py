@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commonplace.cli.context import Context
-from commonplace.cli.failures import NEGATIVE, OK
+from commonplace.cli.failures import NEGATIVE, OK, message
 from commonplace.cli.output import counted, shown_bytes
 from commonplace.errors import CommonplaceError, ConfigurationError
 from commonplace.settings import open_from_settings
@@ -85,7 +85,7 @@ def _book_findings(context: Context) -> Iterator[Finding]:
             book = open_things.enter_context(open_from_settings(context.settings, background=False))
             stats = book.stats()
         except CommonplaceError as error:
-            yield Finding("book", False, str(error))
+            yield Finding("book", False, message(error))
             return
         place = context.settings.place
         entries = counted(sum(stats.entries.values()), "entry", "entries")
@@ -105,7 +105,7 @@ def _writable(context: Context, book: Book) -> Finding:
     try:
         book.store.write(context.settings.namespace_labels, lambda transaction: None)
     except CommonplaceError as error:
-        return Finding("writable", False, str(error))
+        return Finding("writable", False, message(error))
     return Finding("writable", True, "a write gets its turn")
 
 
@@ -114,7 +114,7 @@ def _integrity(context: Context, book: Book) -> Iterator[Finding]:
         with context.progress() as progress:
             problems = book.verify(progress=progress)
     except CommonplaceError as error:
-        problems = [str(error)]
+        problems = [message(error)]
     if not problems:
         yield Finding("integrity", True, "the file is sound, and the indexes agree with the texts")
     for problem in problems:

@@ -53,4 +53,5 @@ def message(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, CommonplaceError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason
-    return str(error)
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    return f"{error} ({notes})" if notes else str(error)

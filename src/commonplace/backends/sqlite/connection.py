@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import apsw
 
@@ -31,12 +31,14 @@ class Connection(Protocol):
 
 APPLICATION_ID = 0x434D4E50  # "CMNP", so that no other program's database is taken for a book
 MEMORY = ":memory:"
+BOOK = "the book"
+E = TypeVar("E", bound=CommonplaceError)
 Durability = Literal["full", "normal"]
 
 
-def connect(path: str, *, busy_seconds: float, durability: Durability) -> Connection:
+def connect(path: str, *, busy_seconds: float, durability: Durability, in_use: bool = False) -> Connection:
     """A connection that waits for locks, and whose commits survive a power cut when durability is full."""
-    with translated(path):
+    with translated(path, in_use=in_use):
         connection = apsw.Connection(path)
         try:
             connection.set_busy_timeout(int(busy_seconds * 1000))
@@ -56,39 +58,53 @@ def connect(path: str, *, busy_seconds: float, durability: Durability) -> Connec
 
 
 @contextmanager
-def translated(path: str) -> Iterator[None]:
+def translated(path: str, *, in_use: bool = False) -> Iterator[None]:
     """Turn SQLite's errors into ours, with what to do next."""
     try:
         yield
     except apsw.Error as error:
-        raise translate(error, path) from error
+        raise translate(error, path, in_use=in_use) from error
 
 
-def translate(error: apsw.Error, path: str) -> CommonplaceError:
+def translate(error: apsw.Error, path: str, *, in_use: bool = False) -> CommonplaceError:
+    """An error in our words. For a book in use they do not name its file: a service passes them on to its callers."""
+    return _noted(_meaning(error, BOOK, path), path) if in_use else _meaning(error, path, path)
+
+
+def _meaning(error: apsw.Error, name: str, path: str) -> CommonplaceError:
     """The one place where a SQLite error gets its meaning."""
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
         return Corrupt(
-            f"{path} is damaged or not a database ({error}); restore a backup, "
+            f"{name} is damaged or not a database ({error}); restore a backup, "
             "or run `commonplace doctor` to see what can still be read"
         )
     if isinstance(error, apsw.ConnectionClosedError):
-        return closed(path)
+        return Unavailable(f"{name} is closed; open it again")
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
-        return Unavailable(f"{path} is locked by another program; nothing was changed, try again")
+        return Unavailable(f"{name} is locked by another program; nothing was changed, try again")
     if isinstance(error, apsw.FullError):
-        return Unavailable(f"no space left for {path}; nothing was changed, free disk space and try again")
+        return Unavailable(f"no space left for {name}; nothing was changed, free disk space and try again")
     if isinstance(error, apsw.ReadOnlyError):
-        return ConfigurationError(f"{path} is read-only; nothing was changed, make it and its folder writable")
+        return ConfigurationError(f"{name} is read-only; nothing was changed, make it and its folder writable")
     if isinstance(error, apsw.CantOpenError):
         folder = Path(path).parent
         reason = "its folder does not exist" if not folder.is_dir() else "it cannot be opened or created"
-        return ConfigurationError(f"cannot open {path}: {reason}; check the path and its permissions")
+        return ConfigurationError(f"cannot open {name}: {reason}; check the path and its permissions")
     if isinstance(error, (apsw.PermissionsError, apsw.AuthError)):
-        return ConfigurationError(f"access to {path} was denied; check its permissions")
+        return ConfigurationError(f"access to {name} was denied; check its permissions")
     if isinstance(error, apsw.TooBigError):
-        return Unavailable(f"a value is too large for {path}; nothing was changed")
-    return Unavailable(f"the database {path} failed: {error}; nothing was changed")
+        return Unavailable(f"a value is too large for {name}; nothing was changed")
+    return Unavailable(f"{name} failed: {error}; nothing was changed")
+
+
+def unavailable(message: str, path: str) -> Unavailable:
+    return _noted(Unavailable(message), path)
 
 
 def closed(path: str) -> Unavailable:
-    return Unavailable(f"the book {path} is closed; open it again")
+    return unavailable(f"{BOOK} is closed; open it again", path)
+
+
+def _noted(error: E, path: str) -> E:
+    error.add_note(f"{BOOK} is {path}")
+    return error

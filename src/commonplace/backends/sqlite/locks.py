@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from commonplace.errors import ConfigurationError, Unavailable
+from commonplace.backends.sqlite.connection import unavailable
+from commonplace.errors import ConfigurationError
 
 if os.name == "nt":
     import msvcrt
@@ -76,9 +77,10 @@ class WriterQueue:
         pause = 0.0002
         while not _try_lock(handle):
             if time.monotonic() > deadline:
-                raise Unavailable(
-                    f"another process has been writing to {self._path} for more than "
-                    f"{self._timeout_seconds:g} s; nothing was changed, try again"
+                raise unavailable(
+                    f"another process has been writing to the book for more than {self._timeout_seconds:g} s; "
+                    "nothing was changed, try again",
+                    self._path,
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, 0.005)

@@ -14,14 +14,21 @@ from weakref import WeakSet
 
 import apsw
 
-from commonplace.backends.sqlite.connection import MEMORY, Connection, Durability, closed, connect, translated
+from commonplace.backends.sqlite.connection import (
+    MEMORY,
+    Connection,
+    Durability,
+    closed,
+    connect,
+    translated,
+    unavailable,
+)
 from commonplace.backends.sqlite.group import Group, begin_group, flush_group
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, migrate
 from commonplace.backends.sqlite.searching import VectorCache
 from commonplace.backends.sqlite.writer import Writer
 from commonplace.checks import Namespace
-from commonplace.errors import Unavailable
 from commonplace.store import Store
 
 CHECKPOINT_PAGES = 4_000
@@ -58,7 +65,7 @@ class OpenStore(Store):
         self._queue: WriterQueue | None = None
         self._memory_lock = threading.RLock()
         if self.path == MEMORY:
-            self._writing = self._connect()
+            self._writing = self._connect(in_use=False)
             migrate(self._writing, self.path)
             exclusive: Callable[[], Any] = lambda: self._memory_lock  # noqa: E731
         else:
@@ -76,7 +83,7 @@ class OpenStore(Store):
     def _open_file(self) -> Connection:
         """Open, and create or migrate where that is due, one process at a time."""
         self._create_private()
-        connection = self._connect()
+        connection = self._connect(in_use=False)
         with translated(self.path):
             self._queue = WriterQueue(self.path, self._busy_seconds)
             try:
@@ -102,8 +109,8 @@ class OpenStore(Store):
     def _journal_mode(connection: Connection) -> str:
         return str(connection.execute("PRAGMA journal_mode").fetchall()[0][0])
 
-    def _connect(self) -> Connection:
-        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
+    def _connect(self, *, in_use: bool = True) -> Connection:
+        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability, in_use=in_use)
         with self._connections_mutex:
             self._connections.add(connection)
         return connection
@@ -114,21 +121,21 @@ class OpenStore(Store):
         if self._is_closed:
             raise closed(self.path)
         if os.getpid() != self._process:
-            raise Unavailable(f"the book {self.path} was opened before a fork; open it again in this process")
+            raise unavailable("the book was opened before a fork; open it again in this process", self.path)
 
     @contextmanager
     def _reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
         """This thread's reading connection; with `snapshot`, all statements see one state of the file."""
         self._check_usable()
         if self.path == MEMORY:
-            with self._memory_lock, translated(self.path):
+            with self._memory_lock, translated(self.path, in_use=True):
                 yield self._writing
             return
         connection: Connection | None = getattr(self._readers, "connection", None)
         if connection is None:
             connection = self._readers.connection = self._connect()
         try:
-            with translated(self.path):
+            with translated(self.path, in_use=True):
                 if not snapshot:
                     yield connection
                     return

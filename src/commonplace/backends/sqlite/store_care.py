@@ -7,13 +7,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 
 from commonplace.backends.sqlite import maintenance
-from commonplace.backends.sqlite.connection import MEMORY, connect, translated
+from commonplace.backends.sqlite.connection import MEMORY, connect, translated, unavailable
 from commonplace.backends.sqlite.group import Group
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.store_base import OpenStore
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
 from commonplace.checks import Namespace
-from commonplace.errors import Unavailable
 from commonplace.store import NamespaceHead, Progress, State
 
 
@@ -45,14 +44,15 @@ class CareStore(OpenStore):
         deadline = time.monotonic() + self._busy_seconds
         # A place in the queue and a connection of its own: those of this store are its writer's, who may be at work.
         queue = WriterQueue(self.path, self._busy_seconds)
-        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
+        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability, in_use=True)
         try:
-            with queue.held(), translated(self.path):
+            with queue.held(), translated(self.path, in_use=True):
                 while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
                     if time.monotonic() > deadline:
-                        raise Unavailable(
-                            f"the purge is done, but a long read keeps old pages in {self.path}-wal; "
-                            "close other programs on this book and purge again"
+                        raise unavailable(
+                            "the purge is done, but a long read keeps old pages in the book's log; "
+                            "close other programs on this book and purge again",
+                            self.path,
                         )
         finally:
             connection.close()
@@ -78,13 +78,13 @@ class CareStore(OpenStore):
 
         self._check_usable()
         if self.path == MEMORY:
-            with self._memory_lock, translated(self.path):
+            with self._memory_lock, translated(self.path, in_use=True):
                 yield from exchange.export(self._writing, namespaces)
             return
         # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
-        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability)
+        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability, in_use=True)
         try:
-            with translated(self.path):
+            with translated(self.path, in_use=True):
                 connection.execute("BEGIN")
                 yield from exchange.export(connection, namespaces)
         finally:

@@ -137,7 +137,7 @@ class EntryStore(OpenStore):
         self._check_usable()
         if self.path == MEMORY:
             return system.MemoryWaker(self._changes_in_memory)
-        with translated(self.path):
+        with translated(self.path, in_use=True):
             return system.FileWaker(self._connect())
 
     def _changes_in_memory(self) -> int:

@@ -142,7 +142,7 @@ class Writer(Generic[G]):
         except Exception as error:
             if not self._connection.in_transaction:  # a full disk or a failing one ended it for all
                 raise
-            job.error = translate(error, self._path) if isinstance(error, apsw.Error) else error
+            job.error = translate(error, self._path, in_use=True) if isinstance(error, apsw.Error) else error
             if job.error is not error:
                 job.error.__cause__ = error
             return self._connection.total_changes() == before
@@ -163,7 +163,7 @@ class Writer(Generic[G]):
             group.append(job)
         for job in group:
             if isinstance(error, apsw.Error):
-                job.error = translate(error, self._path)
+                job.error = translate(error, self._path, in_use=True)
             elif isinstance(error, Exception):
                 job.error = error
             else:
