@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -14,9 +15,11 @@ import mcp
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from commonplace.adapters.mcp_memory import enable_memory
+import commonplace
+from commonplace.adapters.mcp_memory import enable_memory, enable_unified_memory
 from commonplace.errors import AlreadyExists, ConfigurationError
-from commonplace.tools import FolderMemoryStore, InMemoryMemoryStore, memory_protocol
+from commonplace.graph import MemoryNode
+from commonplace.tools import FolderMemoryStore, InMemoryMemoryStore, UnifiedMemoryTool, memory_protocol
 
 Ask = Callable[..., Awaitable[tuple[str, bool]]]
 
@@ -168,6 +171,38 @@ def test_many_calls_at_once_do_not_wait_for_each_other_or_lose_anything(server):
     assert sorted(tool.store.read("/memories/log").split("\n")) == sorted(f"line {number}" for number in range(20))
 
 
+@pytest.mark.promise("graph-thread-id")
+def test_a_call_of_the_unified_tool_names_its_thread_in_its_meta(server: Any, book: commonplace.Book) -> None:
+    node = MemoryNode(book, "notes", ("user", "u1"), scope="perThread")
+    enable_unified_memory(server, UnifiedMemoryTool(node, name="notes"))
+    is_fastmcp = isinstance(server, fastmcp.FastMCP)
+    options = {"raise_on_error": False} if is_fastmcp else {}
+
+    async def run() -> None:
+        async with fastmcp.Client(server) if is_fastmcp else mcp.Client(server) as client:
+
+            async def ask(meta: dict[str, Any] | None, **arguments: object) -> tuple[Any, bool]:
+                result = await client.call_tool("notes", arguments, meta=meta, **options)
+                return json.loads(result.content[0].text), result.is_error
+
+            made, is_error = await ask({"threadId": "t-1"}, command="append", path="/plan", content="Call Ana.")
+            assert (made["ok"], is_error) == (True, False)
+            found, _ = await ask({"threadId": "t-1"}, command="read", path="/plan")
+            assert found["result"]["content"] == "Call Ana."
+            missing, is_error = await ask({"threadId": "t-2"}, command="read", path="/plan")
+            assert (missing["error"]["code"], is_error) == ("ENOENT", True)
+            for meta in (None, {"threadId": 1}):
+                refused, _ = await ask(meta, command="read", path="/plan")
+                assert refused["error"] == {
+                    "message": "threadId is required for perThread scope",
+                    "code": "ENOTMEM",
+                }
+            told = await client.get_prompt("notes_protocol")
+            assert told.messages[0].content.text == memory_protocol(tool_name="notes")
+
+    asyncio.run(run())
+
+
 def test_a_name_that_a_server_has_already_is_refused():
     server = MCPServer("MyServer")
     enable_memory(server)
@@ -177,7 +212,7 @@ def test_a_name_that_a_server_has_already_is_refused():
 
 @pytest.mark.promise("claude-missing-package")
 def test_what_is_no_known_server_is_told_which_packages_there_are():
-    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace\[mcp\]'.*not a dict"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace\[mcp\]'.*not on a dict"):
         enable_memory({})  # type: ignore[arg-type]
 
 

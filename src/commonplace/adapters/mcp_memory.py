@@ -1,4 +1,5 @@
-"""Claude's memory tool on a user's own MCP server, in one line: `enable_memory(server)`.
+"""A memory tool on a user's own MCP server, in one line: `enable_memory(server)` for Claude's, or
+`enable_unified_memory(server, tool)` for the unified one, whose thread id is the `_meta.threadId` of a call.
 
 The server is an `MCPServer` of the package `mcp` or a `FastMCP` of the package `fastmcp`, whose package is then there;
 for the first, `pip install 'commonplace[mcp]'`.
@@ -6,20 +7,33 @@ for the first, `pip install 'commonplace[mcp]'`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from commonplace.errors import AlreadyExists, ConfigurationError
 from commonplace.space.space import Space
-from commonplace.tools.claude import ClaudeMemoryTool
+from commonplace.tools.claude import ClaudeMemoryTool, ToolAnswer
 from commonplace.tools.claude_wording import WordingName
 from commonplace.tools.memory_store import InMemoryMemoryStore, MemoryStore
 from commonplace.tools.protocol import memory_protocol
+from commonplace.tools.unified import UnifiedMemoryTool
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp.server.mcpserver import Context, MCPServer
 
-__all__ = ["enable_memory"]
+__all__ = ["enable_memory", "enable_unified_memory"]
+
+
+@dataclass(frozen=True)
+class _Served:
+    """A tool as a server needs it; `call` takes the arguments and the call's thread."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    call: Callable[[dict[str, Any], str | None], ToolAnswer]
 
 
 def enable_memory(
@@ -29,33 +43,49 @@ def enable_memory(
     wording: WordingName = "seed",
     name: str = ClaudeMemoryTool.name,
 ) -> ClaudeMemoryTool:
-    """Give a server the memory tool, over a space, a memory store, or one that ends with the program; the tool."""
-    add = next((_ADD[key] for cls in type(server).__mro__ if (key := _place_of(cls)) in _ADD), None)
-    if add is None:
-        raise ConfigurationError(
-            f"enable_memory takes an MCPServer (pip install 'commonplace[mcp]') or a FastMCP (pip install fastmcp), "
-            f"not a {type(server).__name__}"
-        )
+    """Give a server Claude's tool, over a space, a memory store, or one that ends with the program; the tool."""
     tool = ClaudeMemoryTool(InMemoryMemoryStore() if store is None else store, wording)
-    add(server, tool, name)
-    _add_protocol(server, name)
+    served = _Served(name, tool.description, tool.input_schema, lambda arguments, _: tool.call(arguments))
+    _serve(server, served, "claude")
     return tool
 
 
-def _add_protocol(server: MCPServer | FastMCP[Any], name: str) -> None:
-    """A prompt that tells a model how to use the memory well."""
+def enable_unified_memory(server: MCPServer | FastMCP[Any], tool: UnifiedMemoryTool) -> None:
+    """Give a server the unified tool, over a space or a memory node; with perThread scope, a call names its thread."""
+
+    def call(arguments: dict[str, Any], thread_id: str | None) -> ToolAnswer:
+        answer = tool.answer(arguments, thread_id=thread_id)
+        return ToolAnswer(answer.text, is_error=not answer.ok)
+
+    _serve(server, _Served(tool.name, tool.description, tool.parameters(), call), "unified")
+
+
+def _serve(server: MCPServer | FastMCP[Any], tool: _Served, dialect: str) -> None:
+    """Add the tool, and a prompt that tells a model how to use it well."""
+    add = next((_ADD[key] for cls in type(server).__mro__ if (key := _place_of(cls)) in _ADD), None)
+    if add is None:
+        raise ConfigurationError(
+            f"a memory can be enabled on an MCPServer (pip install 'commonplace[mcp]') or a FastMCP "
+            f"(pip install fastmcp), not on a {type(server).__name__}"
+        )
+    add(server, tool)
 
     def protocol() -> str:
-        return memory_protocol("claude", tool_name=name)
+        return memory_protocol(dialect, tool_name=tool.name)
 
-    server.prompt(name=f"{name}_protocol", description="How to use the memory well.")(protocol)
+    server.prompt(name=f"{tool.name}_protocol", description="How to use the memory well.")(protocol)
 
 
 def _place_of(cls: type) -> tuple[str, str]:
     return cls.__module__.partition(".")[0], cls.__name__
 
 
-def _add_to_mcp(server: MCPServer, tool: ClaudeMemoryTool, name: str) -> None:
+def _thread_of(meta: Mapping[str, Any] | None) -> str | None:
+    thread = (meta or {}).get("threadId")
+    return thread if isinstance(thread, str) else None
+
+
+def _add_to_mcp(server: MCPServer, tool: _Served) -> None:
     from anyio.to_thread import run_sync
     from mcp.server.mcpserver.tools import Tool
     from mcp_types import CallToolResult, TextContent
@@ -66,7 +96,7 @@ def _add_to_mcp(server: MCPServer, tool: ClaudeMemoryTool, name: str) -> None:
         async def run(
             self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
         ) -> CallToolResult:
-            answer = await run_sync(tool.call, arguments)
+            answer = await run_sync(tool.call, arguments, _thread_of(context.request_context.meta))
             return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.is_error)
 
     def memory() -> None:
@@ -74,23 +104,25 @@ def _add_to_mcp(server: MCPServer, tool: ClaudeMemoryTool, name: str) -> None:
 
     # The server takes a tool of its own making only; its registry takes ours.
     registry = server._tool_manager._tools
-    _refuse_taken(name, registry)
-    registry[name] = MemoryTool.from_function(
-        memory, name, description=tool.description, structured_output=False
+    _refuse_taken(tool.name, registry)
+    registry[tool.name] = MemoryTool.from_function(
+        memory, tool.name, description=tool.description, structured_output=False
     ).model_copy(update={"parameters": tool.input_schema})
 
 
-def _add_to_fastmcp(server: FastMCP[Any], tool: ClaudeMemoryTool, name: str) -> None:
+def _add_to_fastmcp(server: FastMCP[Any], tool: _Served) -> None:
     from anyio.to_thread import run_sync
+    from fastmcp.server.dependencies import get_context
     from fastmcp.tools import Tool
     from fastmcp.tools.base import ToolResult
 
     class MemoryTool(Tool):
         async def run(self, arguments: dict[str, Any]) -> ToolResult:
-            answer = await run_sync(tool.call, arguments)
+            request = get_context().request_context
+            answer = await run_sync(tool.call, arguments, _thread_of(request.meta if request else None))
             return ToolResult(content=answer.text, is_error=answer.is_error)
 
-    server.add_tool(MemoryTool(name=name, description=tool.description, parameters=tool.input_schema))
+    server.add_tool(MemoryTool(name=tool.name, description=tool.description, parameters=tool.input_schema))
 
 
 def _refuse_taken(name: str, names: Any) -> None:
