@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import commonplace
-from commonplace import ConfigurationError, InvalidInput, Space
+from commonplace import ConfigurationError, InvalidInput, Limits, Space
 from commonplace.entry import Draft
-from commonplace.redaction import Redactor
+from commonplace.redaction import Redactor, Rule
 from commonplace.settings import Settings, open_from_settings
 from commonplace.space.rules import Rules
+from commonplace.tools import ClaudeMemoryTool, ToolAnswer
 
 TOKEN = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5"
 MASK = "[redacted:github_token]"
@@ -197,6 +198,40 @@ def test_a_files_size_and_lines_are_those_of_what_is_kept(masking: Space) -> Non
     assert masking.files.list("/") == [info]
 
 
+@pytest.mark.parametrize(
+    ("wording", "shown"),
+    [
+        ("seed", f"token: {MASK}"),
+        (
+            "anthropic",
+            "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
+            f"     1\ttoken: {MASK}",
+        ),
+    ],
+)
+def test_claudes_tool_answers_with_what_is_kept(masking: Space, wording: Any, shown: str) -> None:
+    masking.files.write("/a", "token: X")
+    edit = {"command": "str_replace", "path": "/memories/a", "old_str": "X", "new_str": TOKEN}
+    assert ClaudeMemoryTool(masking, wording).call(edit) == ToolAnswer(shown)
+    assert masking.files.read("/a") == f"token: {MASK}"
+
+
+def test_claudes_tool_refuses_an_edit_that_a_mask_makes_too_long(open_book: OpenBook) -> None:
+    book = open_book(redaction=Redactor("mask", kinds=["email"]), limits=Limits(file_bytes=20))
+    space = book.space("user", "u1")
+    space.files.write("/a", "mail: X")
+    for edit in (
+        {"command": "str_replace", "path": "/memories/a", "old_str": "X", "new_str": "a@b.io"},
+        {"command": "insert", "path": "/memories/a", "insert_line": 1, "insert_text": "a@b.io"},
+        {"command": "create", "path": "/memories/b", "content": "mail: a@b.io"},
+    ):
+        answer = ClaudeMemoryTool(space).call(edit)
+        assert answer.is_error
+        assert answer.text.endswith("bytes; at most 20 are allowed")
+    assert [info.path for info in space.files.walk()] == ["/a"]
+    assert space.files.read("/a") == "mail: X"
+
+
 def test_what_is_restored_or_undone_is_screened_too(open_book: OpenBook) -> None:
     before = open_book().space("user", "u1")
     before.files.write("/a", TOKEN)
@@ -240,6 +275,25 @@ def test_ids_that_programs_give_out_are_never_taken_for_somebodys_numbers() -> N
     redactor = Redactor("reject", kinds=["all"])
     for id in ("4111111111111111", "12345678-4111-4111-8111-111111111111", "a1b2c3d4-e5f6-4111-8111-11111111a1b2"):
         redactor.screen(Draft("record", id, "x", attributes={"resourceId": id}, identity=id))
+
+
+def test_a_rule_for_numbers_takes_no_hash_and_no_size_for_one_but_refuses_ids_that_a_caller_chose(
+    open_book: OpenBook,
+) -> None:
+    rules = [Rule("digits", r"\d{2}"), Rule("code", "[0-9a-f]{6}")]
+    space = open_book(redaction=Redactor("reject", rules=rules)).space("user", "u1")
+    for word in ("tea", "milk", "bread"):
+        space.records.create(**NOTE, content=word)
+    space.files.write("/a", "text of thirty letters or more")
+    assert space.files.stat("/a").size == 30
+    space.threads.create(id="t")
+    space.threads.add("t", [{"role": "user", "content": "tea"}])
+    for call in (
+        lambda: space.records.create(**NOTE, content="jam", id="r-12"),
+        lambda: space.threads.add("t", [{"id": "m-12", "role": "user", "content": "jam"}]),
+    ):
+        with pytest.raises(InvalidInput, match=r"the id contains what looks like a secret \(digits\)"):
+            call()
 
 
 @pytest.mark.promise("redaction-settings")

@@ -19,6 +19,7 @@ from commonplace import (
     Space,
     TooLarge,
 )
+from commonplace.redaction import Redactor
 
 
 def tree(space: Space) -> list[str]:
@@ -254,6 +255,24 @@ def test_every_edit_that_would_pass_the_limit_is_refused(open_book: Any) -> None
     assert not space.files.exists("/g")
     assert commonplace.Limits().file_bytes == 10_000_000
     assert commonplace.Limits().file_lines == 999_999
+
+
+@pytest.mark.promise("files-size-limit")
+def test_the_limit_holds_for_what_a_mask_makes_of_a_text(open_book: Any) -> None:
+    mail, mask = "a@b.io", "[redacted:email]"
+    book = open_book(redaction=Redactor("mask", kinds=["email"]), limits=Limits(file_bytes=26))
+    space = book.space("user", "u1")
+    space.files.write("/f", f"{mail} x")
+    for call in (
+        lambda: space.files.write("/g/h", f"{mail} {mail}"),
+        lambda: space.files.append("/f", mail),
+        lambda: space.files.insert("/f", 0, mail),
+        lambda: space.files.replace("/f", "x", mail),
+    ):
+        with pytest.raises(TooLarge, match="at most 26 are allowed"):
+            call()
+    assert space.files.read("/f") == f"{mask} x"
+    assert tree(space) == ["/f"]
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "\ud800", b"bytes", None, 5])

@@ -137,6 +137,45 @@ def test_deleting_a_directory_does_not_follow_the_links_in_it(store, folder, tmp
 
 
 @pytest.mark.promise("claude-folder-symlinks")
+def test_clearing_removes_what_no_path_can_name_as_well_and_follows_no_link(store, folder, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    store.create("/memories/d/x", "")
+    for name in ("cafe\u0301", "back\\slash", ".commonplace-unfinished-0", "d/line\nbreak"):
+        (folder / name).write_text("mine")
+    (folder / "nfd\u0301").mkdir()
+    (folder / "nfd\u0301" / "link").symlink_to(tmp_path)
+    (folder / "link").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+
+    store.clear()
+
+    assert os.listdir(folder) == []
+    assert (tmp_path / "secret").read_text() == "secret"
+
+
+@pytest.mark.promise("claude-folder-symlinks", "claude-folder-special")
+def test_a_rename_that_is_refused_names_the_path_at_fault(store, folder):
+    store.create("/memories/mine", "mine")
+    (folder / "link").symlink_to("/etc")
+    os.mkfifo(folder / "pipe")
+    tool = ClaudeMemoryTool(store)
+
+    for name, text in (
+        ("link", "Error: Path /memories/link would escape /memories directory via symlink"),
+        ("link/x", "Error: Path /memories/link/x would escape /memories directory via symlink"),
+        ("pipe", "Error: The path /memories/pipe is no text file"),
+        (
+            ".commonplace-unfinished-x",
+            "Error: Invalid path /memories/.commonplace-unfinished-x: "
+            "a name must not begin with .commonplace-unfinished-",
+        ),
+    ):
+        path = f"/memories/{name}"
+        for old, new in (("/memories/mine", path), ("/memories/gone", path), (path, "/memories/new")):
+            assert tool.call({"command": "rename", "old_path": old, "new_path": new}).text == text
+
+
+@pytest.mark.promise("claude-folder-symlinks")
 def test_a_directory_that_is_swapped_for_a_link_meanwhile_leads_nowhere(store, folder, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -208,6 +247,25 @@ def test_names_that_no_path_can_have_are_left_out(store, folder):
     assert len(store.left_out("/memories")) == 4
     with pytest.raises(MemoryException, match="must not begin"):
         store.create("/memories/.commonplace-unfinished-x", "")
+
+
+@pytest.mark.promise("claude-folder-special", "claude-folder-exchange")
+def test_what_lies_too_deep_for_a_path_is_left_out_and_the_rest_is_taken(store, folder, space):
+    deepest = "/".join("d" * 20)
+    (folder / deepest / "too" / "deep").mkdir(parents=True)
+    (folder / deepest / "too" / "deep" / "f").write_text("x")
+    (folder / deepest / "f").write_text("x")
+    (folder / "z").write_text("z")
+
+    path = f"/memories/{deepest}"
+    assert ClaudeMemoryTool(store).call({"command": "view", "path": path}).text == (
+        f"Here're the files and directories up to 2 levels deep in {path}:\n4.0K\t{path}"
+    )
+    taken = import_folder(folder, space)
+
+    assert (taken.files, taken.directories) == (1, 20)
+    assert taken.skipped == tuple(f"/{deepest}/{name}: it is no text file with a usable name" for name in ("f", "too"))
+    assert space.files.read("/z") == "z"
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path):

@@ -85,9 +85,11 @@ def test_a_refusal_has_a_reason(store):
     assert refusal(store.read, "/memories") == ("is_directory", None)
     assert refusal(store.list, "/memories/gone") == ("not_found", None)
     assert refusal(store.list, "/memories/f") == ("not_a_directory", None)
+    assert refusal(store.list, "/memories/f/below") == ("not_found", None)
     assert refusal(store.metadata, "/memories/gone") == ("not_found", None)
     assert refusal(store.create, "/memories/f", "") == ("already_exists", None)
-    assert refusal(store.create, "/memories", "") == ("already_exists", None)
+    assert refusal(store.create, "/memories/d", "") == ("is_directory", None)
+    assert refusal(store.create, "/memories", "x" * 10_000_001) == ("already_exists", None)
     assert refusal(store.create, "/memories/f/x", "") == ("not_a_directory", None)
     assert refusal(store.create, "/memories/n", "x" * 10_000_001) == ("too_large", 10_000_000)
     assert refusal(store.create, "/memories/n", "\n" * 1_000_000) == ("too_many_lines", 999_999)
@@ -115,6 +117,27 @@ def test_a_refusal_has_a_reason(store):
     assert refusal(store.read, "/memoriesX") == ("outside", None)
     assert refusal(store.read, "/memories/\n") == ("invalid_path", None)
     assert [entry.name for entry in store.list("/memories")] == ["d", "f"]
+
+
+@pytest.mark.promise("claude-memory-store")
+@pytest.mark.parametrize(
+    ("paths", "target", "message"),
+    [
+        (("b/note", "b.c/d/note"), "/".join("n" * 19), "path has 21 segments; at most 20 are allowed"),
+        (("b/c/note",), "/".join("n" * 19), "path has 22 segments; at most 20 are allowed"),
+        (("/".join(["b" * 200] * 4),), "n" * 240, "path has 1,045 bytes; at most 1,024 are allowed"),
+    ],
+)
+def test_a_move_that_takes_something_past_the_limits_of_a_path_is_refused(store, paths, target, message):
+    for path in paths:
+        store.create(f"/memories/a/{path}", "keep me")
+
+    with pytest.raises(MemoryException) as caught:
+        store.rename("/memories/a", f"/memories/{target}")
+
+    assert (caught.value.reason, str(caught.value)) == ("other", message)
+    assert [entry.name for entry in store.list("/memories")] == ["a"]
+    assert [store.read(f"/memories/a/{path}") for path in paths] == ["keep me"] * len(paths)
 
 
 @pytest.mark.promise("claude-memory-store")
@@ -161,6 +184,16 @@ def test_what_claude_deletes_in_a_space_can_be_brought_back(space):
     assert tool.call({"command": "view", "path": "/memories/plans"}).text == (
         "Here're the files and directories up to 2 levels deep in /memories/plans:\n"
         "4.0K\t/memories/plans\n3B\t/memories/plans/one\n3B\t/memories/plans/two"
+    )
+
+
+@pytest.mark.promise("claude-delete")
+def test_a_file_that_has_expired_is_not_there_to_be_deleted(space, clock):
+    space.files.write("/x", "x", ttl_seconds=1)
+    clock.advance(2)
+
+    assert ClaudeMemoryTool(space).call({"command": "delete", "path": "/memories/x"}) == ToolAnswer(
+        "Error: The path /memories/x does not exist", is_error=True
     )
 
 
@@ -260,6 +293,22 @@ def test_a_model_reads_the_refusals_of_a_store_of_the_users_own():
         ),
     ):
         assert tool.call(arguments) == ToolAnswer(text, is_error=True)
+
+
+@pytest.mark.promise("claude-custom-store")
+def test_a_store_of_the_users_own_is_not_asked_to_put_something_in_the_roots_place():
+    store = DictionaryStore()
+    tool = ClaudeMemoryTool(store)
+    store.create("/memories/x", "x")
+    for arguments, text in (
+        ({"command": "create", "path": "/memories/", "content": "x"}, "Error: File /memories already exists"),
+        (
+            {"command": "rename", "old_path": "/memories/x", "new_path": "/memories"},
+            "Error: The destination /memories already exists",
+        ),
+    ):
+        assert tool.call(arguments) == ToolAnswer(text, is_error=True)
+    assert store.texts == {"/memories/x": "x"}
 
 
 @pytest.mark.promise("claude-custom-store")

@@ -312,7 +312,6 @@ class Files:
             raise TooLarge(f"{path} would pass {self._limits.file_lines:,} lines; split it")
 
     def _put(self, transaction: Transaction, path: str, text: str, *, expires_at: int | None) -> Entry:
-        self._check_size(path, text)
         if transaction.get(DIRECTORY, key_of(path)) is not None:
             raise IsADirectory(f"{path} is a directory; name a file in it")
         self._make_directories(transaction, parents(path))
@@ -324,6 +323,8 @@ class Files:
             attributes=file_measures(text),
             expires_at=expires_at,
         )
+        draft = self._handle.rules.screened(draft)  # a mask may be longer than what it hides
+        self._check_size(path, cast(str, draft.value))
         return transaction.put(draft)
 
     def _heading(self, kind: str, path: str) -> str | None:

@@ -85,9 +85,24 @@ class ClaudeMemoryTool:
         try:
             return ToolAnswer(self._commands[call.command](call))
         except MemoryException as error:
-            return self._refusal(call, _path_at_fault(call, error), error)
+            return self._refusal(call, self._path_at_fault(call, error), error)
         except CommonplaceError as error:
             return ToolAnswer(self._wording.say("other", message=str(error)), is_error=True)
+
+    def _path_at_fault(self, call: Call, error: MemoryException) -> str:
+        if call.command != "rename":
+            return call.path
+        if error.reason in ("invalid_path", "not_text", "symlink"):  # of either path
+            return call.new_path if self._is_usable(call.old_path) else call.old_path
+        return call.new_path if error.reason in ("already_exists", "not_a_directory") else call.old_path
+
+    def _is_usable(self, path: str) -> bool:
+        """Whether the store takes a path at all; something need not be there."""
+        try:
+            self.store.exists(path)
+        except MemoryException:
+            return False
+        return True
 
     def _refusal(self, call: Call, path: str, error: MemoryException) -> ToolAnswer:
         words = {field.name: getattr(call, field.name) for field in fields(call)}
@@ -127,6 +142,8 @@ class ClaudeMemoryTool:
                 yield from self._rows(entry.path, level + 1)
 
     def _create(self, call: Call) -> str:
+        if call.path == self.root:
+            raise MemoryException("the root exists already", "already_exists")
         self.store.create(call.path, call.file_text)
         return self._wording.say("create", path=call.path)
 
@@ -150,11 +167,7 @@ class ClaudeMemoryTool:
     def _rename(self, call: Call) -> str:
         if call.old_path == self.root:
             raise MemoryException("the root cannot be renamed", "root")
+        if call.new_path == self.root:
+            raise MemoryException("the root exists already", "already_exists")
         self.store.rename(call.old_path, call.new_path)
         return self._wording.say("rename", old_path=call.old_path, new_path=call.new_path)
-
-
-def _path_at_fault(call: Call, error: MemoryException) -> str:
-    if call.command != "rename":
-        return call.path
-    return call.new_path if error.reason in ("already_exists", "not_a_directory") else call.old_path

@@ -26,8 +26,8 @@ class FolderCopy:
 def import_folder(folder: str | Path, space: Space, *, overwrite: bool = False) -> FolderCopy:
     """Copy a folder of text files into a space; `/memories/x` of Claude's tool is `x` in the folder.
 
-    A file that the space has with another text is skipped, unless `overwrite`. Links, files that are not text and
-    names that no path can have are skipped as well.
+    A file that the space has with another text is skipped, unless `overwrite`. Links, files that are not text and what
+    no path can name, such as a folder 21 levels deep, are skipped as well.
     """
     if not local_path("the memory's folder", folder).is_dir():
         raise NotFound(f"{folder} is no folder; name one that holds a memory")

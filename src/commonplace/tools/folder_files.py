@@ -11,9 +11,10 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from uuid import uuid4
 
-from commonplace.errors import InvalidInput
+from commonplace.errors import InvalidInput, TooLarge
 from commonplace.limits import Limits
 from commonplace.space.paths import normalise
 from commonplace.tools.memory_error import MemoryException
@@ -62,10 +63,10 @@ def entry_status(directory: int, name: str) -> os.stat_result | None:
     return status
 
 
-def list_directory(directory: int) -> Iterator[tuple[str, os.stat_result]]:
-    """The files and directories that a memory can name, by name; links and special files are left out."""
+def list_directory(directory: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """What a memory can name in the directory with a path, by name; links and special files are left out."""
     for name in sorted(os.listdir(directory)):
-        if name.startswith(_UNFINISHED) or not _is_nameable(name):
+        if name.startswith(_UNFINISHED) or not _is_nameable(path, name):
             continue
         try:
             status = entry_status(directory, name)
@@ -75,10 +76,20 @@ def list_directory(directory: int) -> Iterator[tuple[str, os.stat_result]]:
             yield name, status
 
 
-def unnameable(directory: int) -> list[str]:
+def unnameable(directory: int, path: str) -> list[str]:
     """The names in a directory that `list_directory` leaves out."""
-    kept = {name for name, _ in list_directory(directory)}
+    kept = {name for name, _ in list_directory(directory, path)}
     return sorted(name for name in os.listdir(directory) if name not in kept and not name.startswith(_UNFINISHED))
+
+
+def check_move(directory: int, path: str, new_path: str) -> None:
+    """Refuse to move a directory where something in it would get a path past the limits."""
+    # Files first, as a space moves them: both then refuse in the same words.
+    for _, old in sorted(_below(directory, path), key=itemgetter(0)):
+        try:
+            normalise(new_path + old.removeprefix(path), Limits())
+        except TooLarge as error:
+            raise MemoryException(str(error)) from error
 
 
 def read_text(directory: int, name: str, max_bytes: int) -> str:
@@ -137,6 +148,16 @@ def _link(directory: int, unfinished: str, name: str) -> None:
         os.rename(unfinished, name, src_dir_fd=directory, dst_dir_fd=directory)
 
 
+def _below(directory: int, path: str) -> Iterator[tuple[bool, str]]:
+    """All that a memory can name below a directory: whether it is one as well, and its path."""
+    for name, status in list_directory(directory, path):
+        is_directory = stat.S_ISDIR(status.st_mode)
+        yield is_directory, f"{path}/{name}"
+        if is_directory:
+            with open_directory(directory, (name,)) as opened:
+                yield from _below(opened, f"{path}/{name}")
+
+
 def _is_there(directory: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -177,8 +198,9 @@ def _refuse_special(name: str, status: os.stat_result) -> None:
         raise MemoryException(f"{name} is neither a file nor a directory", "not_text")
 
 
-def _is_nameable(name: str) -> bool:
+def _is_nameable(path: str, name: str) -> bool:
+    whole = f"{path.rstrip('/')}/{name}"
     try:
-        return "\\" not in name and normalise(name, Limits()) == "/" + name
+        return "\\" not in name and normalise(whole, Limits()) == whole
     except InvalidInput:
         return False

@@ -13,6 +13,7 @@ from pathlib import Path
 from commonplace.checks import local_path
 from commonplace.errors import ConfigurationError, Unavailable
 from commonplace.tools.folder_files import (
+    check_move,
     entry_status,
     list_directory,
     open_directory,
@@ -56,14 +57,16 @@ class FolderMemoryStore(EditsByReading):
         return self._folder
 
     def list(self, path: str) -> list[MemoryEntry]:
-        prefix = self._root.check(path).rstrip("/")
+        self.metadata(path)  # below a file nothing exists, in a listing too
+        inner = self._root.inner(path)
+        prefix = self._root.outer(inner).rstrip("/")
         with self._opened() as top, open_directory(top, self._segments(path)) as directory:
-            return [_entry(f"{prefix}/{name}", status) for name, status in list_directory(directory)]
+            return [_entry(f"{prefix}/{name}", status) for name, status in list_directory(directory, inner)]
 
     def left_out(self, path: str) -> Sequence[str]:
-        """The names in a directory that are no part of the memory: links, special files, names that no path has."""
+        """The names in a directory that are no part of the memory: links, special files, what no path can name."""
         with self._opened() as top, open_directory(top, self._segments(path)) as directory:
-            return unnameable(directory)
+            return unnameable(directory, self._root.inner(path))
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; one that exists is fine."""
@@ -75,20 +78,24 @@ class FolderMemoryStore(EditsByReading):
             return select_lines(read_text(directory, name, self._max_bytes), view_range)
 
     def create(self, path: str, content: str) -> None:
+        self._below_root(path, "already_exists")
         check_size(path, content, self._max_bytes)
         with (
             self._opened(to_write=True) as top,
             self._parent(top, path, "already_exists", make=True) as (directory, name),
         ):
-            if entry_status(directory, name) is not None:
-                raise MemoryException(f"{path} exists already", "already_exists")
+            status = entry_status(directory, name)
+            if status is not None:
+                reason: Reason = "is_directory" if stat.S_ISDIR(status.st_mode) else "already_exists"
+                raise MemoryException(f"{path} exists already", reason)
             write_text(directory, name, content, is_new=True)
 
-    def edit(self, path: str, change: Callable[[str], str]) -> None:
+    def _edit_and_read(self, path: str, change: Callable[[str], str]) -> str:
         with self._opened(to_write=True) as top, self._parent(top, path, "is_directory") as (directory, name):
             new = change(read_text(directory, name, self._max_bytes))
             check_size(path, new, self._max_bytes)
             write_text(directory, name, new, is_new=False)
+            return new
 
     def delete(self, path: str) -> None:
         with self._opened(to_write=True) as top, self._parent(top, path, "root") as (directory, name):
@@ -98,17 +105,19 @@ class FolderMemoryStore(EditsByReading):
             _remove(directory, name, status)
 
     def rename(self, old_path: str, new_path: str) -> None:
-        old, new = self._segments(old_path), self._segments(new_path)
-        if not old:
-            raise MemoryException(f"{old_path} is the root", "root")
+        old, new = self._below_root(old_path, "root"), self._below_root(new_path, "already_exists")
         with self._opened(to_write=True) as top:
             if _is_taken(top, new):
                 raise MemoryException(f"{new_path} exists already", "already_exists")
             with self._parent(top, old_path, "root") as (source, name):
-                if entry_status(source, name) is None:
+                status = entry_status(source, name)
+                if status is None:
                     raise MemoryException(f"{old_path} does not exist", "not_found")
                 if new[: len(old)] == old:
                     raise MemoryException(f"{old_path} cannot be moved into itself", "into_itself")
+                if stat.S_ISDIR(status.st_mode):
+                    with open_directory(source, (name,)) as moved:
+                        check_move(moved, self._root.inner(old_path), self._root.inner(new_path))
                 with self._parent(top, new_path, "already_exists", make=True) as (target, new_name):
                     os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
                     os.fsync(target)
@@ -134,11 +143,17 @@ class FolderMemoryStore(EditsByReading):
 
     def clear(self) -> None:
         with self._opened(to_write=True) as top:
-            for name, status in list_directory(top):
-                _remove(top, name, status)
+            for name in os.listdir(top):
+                _remove(top, name, os.stat(name, dir_fd=top, follow_symlinks=False))
 
     def _segments(self, path: str) -> tuple[str, ...]:
         return segments_of(self._root.inner(path))
+
+    def _below_root(self, path: str, reason: Reason) -> tuple[str, ...]:
+        segments = self._segments(path)
+        if not segments:
+            raise MemoryException(f"{path} is the root", reason)
+        return segments
 
     @contextmanager
     def _opened(self, *, to_write: bool = False) -> Iterator[int]:
@@ -161,9 +176,7 @@ class FolderMemoryStore(EditsByReading):
     @contextmanager
     def _parent(self, top: int, path: str, root_reason: Reason, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """The directory that a path lies in, opened, and the name that it has there."""
-        segments = self._segments(path)
-        if not segments:
-            raise MemoryException(f"{path} is the root", root_reason)
+        segments = self._below_root(path, root_reason)
         with ExitStack() as opened:
             try:
                 directory = opened.enter_context(open_directory(top, segments[:-1], make=make))
@@ -175,8 +188,6 @@ class FolderMemoryStore(EditsByReading):
 
 
 def _is_taken(top: int, segments: Sequence[str]) -> bool:
-    if not segments:
-        return True
     try:
         with open_directory(top, segments[:-1]) as directory:
             return entry_status(directory, segments[-1]) is not None

@@ -116,7 +116,11 @@ class EditsByReading(ABC):
     """The edits of a store that can read and write a file as one step."""
 
     @abstractmethod
-    def edit(self, path: str, change: Callable[[str], str]) -> None: ...
+    def _edit_and_read(self, path: str, change: Callable[[str], str]) -> str:
+        """Put what `change` makes of a file's text in its place; the text that is kept, which may be a masked one."""
+
+    def edit(self, path: str, change: Callable[[str], str]) -> None:
+        self._edit_and_read(path, change)
 
     def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
         edits: list[MemoryEdit] = []
@@ -125,8 +129,8 @@ class EditsByReading(ABC):
             edits.append(replace_once(text, old_str, new_str))
             return edits[-1].content
 
-        self.edit(path, change)
-        return edits[-1]
+        kept = self._edit_and_read(path, change)
+        return MemoryEdit(kept, edits[-1].line)
 
     def insert(self, path: str, line: int, text: str) -> None:
         self.edit(path, lambda old: insert_lines(old, line, text))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from commonplace.errors import (
     AlreadyExists,
@@ -19,6 +19,7 @@ from commonplace.errors import (
 )
 from commonplace.limits import Limits
 from commonplace.space.files import FileInfo
+from commonplace.space.keys import FILE
 from commonplace.space.paths import ROOT
 from commonplace.space.space import Space
 from commonplace.tools.memory_edits import (
@@ -76,7 +77,7 @@ class MemoryStore(Protocol):
         """Make a file, and the directories above it; an existing one is refused."""
 
     def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
-        """Replace a text that stands in exactly one place; `replace_once` does it."""
+        """Replace a text that stands in exactly one place; `replace_once` does it. Gives the text that is kept."""
 
     def insert(self, path: str, line: int, text: str) -> None:
         """Insert after a line, 0 being the top; `insert_lines` does it."""
@@ -109,6 +110,7 @@ class SpaceMemoryStore(EditsByReading):
     """The files of a space as a memory: durable, searched, with history and undo. Closing the book is the caller's."""
 
     def __init__(self, space: Space, root: str = DEFAULT_ROOT) -> None:
+        self._space = space
         self._files = space.files
         self._limits = space.limits
         self._root = MemoryRoot(root, self._limits)
@@ -132,6 +134,14 @@ class SpaceMemoryStore(EditsByReading):
             self._files.write(inner, content, overwrite=False)
 
     def edit(self, path: str, change: Callable[[str], str]) -> None:
+        self._edit(path, change)
+
+    def _edit_and_read(self, path: str, change: Callable[[str], str]) -> str:
+        edited = self._edit(path, change)
+        with _refusals():
+            return cast(str, self._space.state(FILE, edited.path, edited.revision).value)
+
+    def _edit(self, path: str, change: Callable[[str], str]) -> FileInfo:
         inner = self._below_root(path, "is_directory")
 
         def checked(old: str) -> str:
@@ -140,7 +150,7 @@ class SpaceMemoryStore(EditsByReading):
             return new
 
         with _refusals():
-            self._files.edit(inner, checked)
+            return self._files.edit(inner, checked)
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; one that exists is fine."""
@@ -153,7 +163,7 @@ class SpaceMemoryStore(EditsByReading):
         inner = self._below_root(path, "root")
         with _refusals():
             removed = self._files.delete(inner)
-        if removed.commit is None:
+        if not removed.files and not removed.directories:
             raise MemoryException(f"{path} does not exist", "not_found")
 
     def rename(self, old_path: str, new_path: str) -> None:
