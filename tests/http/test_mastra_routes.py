@@ -134,6 +134,10 @@ def test_a_thread_without_a_title_gets_one_from_its_first_message(http: httpx.Cl
     assert "title" not in make_thread(http, threadId="t")
     save(http, {"content": "How do I deploy on Tuesdays? It is urgent."})
     assert http.get(f"{PREFIX}/threads/t", params=AGENT).json()["title"] == "How do I deploy on Tuesdays?"
+    assert make_thread(http, threadId="t")["title"] == "How do I deploy on Tuesdays?"
+    for other in ({"title": "Other"}, {"metadata": {"a": 1}}):
+        again = {"resourceId": "u-1", "threadId": "t", **other}
+        assert http.post(f"{PREFIX}/threads", params=AGENT, json=again).status_code == 409
 
 
 @pytest.mark.promise("mastra-message-shapes")
@@ -208,6 +212,17 @@ def test_pages_count_from_the_newest_unless_an_order_is_given(http: httpx.Client
     assert ids(perPage=2, page=1, filter=users) == (["m0"], 3, False)
     assert ids(perPage=2, page=1, filter=users, orderBy=ascending) == (["m4"], 3, False)
     assert ids(perPage=1, page=1, filter=users, orderBy=descending) == (["m2"], 3, True)
+
+
+@pytest.mark.promise("mastra-pages")
+def test_included_messages_of_one_time_come_in_the_order_they_were_saved(http: httpx.Client) -> None:
+    make_thread(http, threadId="t")
+    save(http, *({"id": f"m{number}", "content": f"{number}"} for number in range(6)))
+    include = json.dumps([{"id": "m1", "withPreviousMessages": 1, "withNextMessages": 1}])
+    expected = ["m0", "m1", "m2", "m4", "m5"]
+    assert [one["id"] for one in listed(http, perPage=2, include=include)["messages"]] == expected
+    newest_first = listed(http, perPage=2, include=include, orderBy='{"field":"createdAt","direction":"DESC"}')
+    assert [one["id"] for one in newest_first["messages"]] == expected[::-1]
 
 
 def test_threads_are_ordered_in_each_of_the_three_spellings(http: httpx.Client, clock: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import fastmcp
 import httpx
 import httpx2
@@ -81,6 +83,68 @@ def test_without_keys_the_local_namespace_is_served_at_every_profile(server, ser
                 assert read[0].text == "local"
 
     anyio.run(session)
+
+
+@pytest.mark.promise("mcp-initialize-lenient")
+@pytest.mark.parametrize(
+    ("left", "version"),
+    [
+        ({}, "2024-11-05"),
+        ({"params": None}, "2024-11-05"),
+        ({"params": {}}, "2024-11-05"),
+        ({"params": {"protocolVersion": "2025-06-18"}}, "2025-06-18"),
+        ({"params": {"protocolVersion": "2025-06-18", "clientInfo": {"name": "claude"}}}, "2025-06-18"),
+    ],
+)
+def test_initialize_takes_what_clients_leave_out_as_on_stdio(http, left, version):
+    began = http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", **left}, headers=ACCEPT)
+    assert result(began)["result"]["protocolVersion"] == version
+    assert result(send(http, "tools/list", session=began.headers["mcp-session-id"]))["result"]["tools"]
+
+
+@pytest.mark.promise("mcp-errors")
+def test_an_address_that_is_no_text_is_refused_in_words(http):
+    answer = result(send(http, "resources/read", session=begin(http), uri="mem://by-tags/caf%E9"))
+    assert answer["error"] == {"code": -32000, "message": 'invalid tag: "caf\N{REPLACEMENT CHARACTER}"'}
+
+
+@pytest.mark.promise("mcp-answers-every-request")
+def test_an_id_that_is_under_way_is_refused_and_free_again_with_its_answer(space):
+    has_come, go_on = threading.Event(), threading.Event()
+
+    def open_space() -> Any:
+        has_come.set()
+        assert go_on.wait(20)
+        return space
+
+    manager = session_manager(Memory(open_space), "records")
+    answers: list[httpx.Response] = []
+
+    async def use() -> None:
+        transport = httpx.ASGITransport(manager.asgi_app)
+        async with manager.run(), httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            body = {"jsonrpc": "2.0", "id": 7, "method": "initialize"}
+            session = (await client.post("/mcp", json=body, headers=ACCEPT)).headers["mcp-session-id"]
+
+            async def ask(id: object, method: str) -> None:
+                body = {"jsonrpc": "2.0", "id": id, "method": method, "params": {"name": "memory_list"}}
+                headers = {**ACCEPT, "Mcp-Session-Id": session}
+                answers.append(await client.post("/mcp", json=body, headers=headers))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(ask, 7, "tools/call")
+                assert await anyio.to_thread.run_sync(has_come.wait, 20)
+                await ask(7, "ping")
+                await ask("7", "ping")
+                await ask(8, "ping")
+                go_on.set()
+            await ask(7, "ping")
+
+    anyio.run(use)
+    assert [answer.status_code for answer in answers] == [409, 409, 200, 200, 200]
+    assert answers[0].json()["id"] is None
+    assert "is under way" in answers[0].json()["error"]["message"]
+    assert [result(answer)["id"] for answer in answers[2:]] == [8, 7, 7]
 
 
 @pytest.mark.promise("service-mcp-sessions")

@@ -55,6 +55,21 @@ def test_a_change_of_what_was_changed_since_is_refused(http: httpx.Client, make:
 
 
 @pytest.mark.promise("rest-conditional")
+def test_a_tag_that_a_proxy_made_weak_is_still_known(http: httpx.Client) -> None:
+    address, _ = record(http)
+    for held, status in (('W/"1"', 304), ('"7", W/"1"', 304), ('W/"7"', 200), ("", 200), ("*", 304)):
+        assert http.get(address, headers={"If-None-Match": held}).status_code == status
+    assert http.patch(address, headers={"If-Match": 'W/"1"'}, json={"confidence": 0.5}).status_code == 412
+
+
+def test_a_record_that_was_deleted_and_comes_again_is_a_new_one(http: httpx.Client) -> None:
+    for content in ("first", "second"):
+        new = {**RECORD, "id": "r", "content": content}
+        assert [http.post("/v1/records", json=new).status_code for _ in range(2)] == [201, 200]
+        http.delete("/v1/records/r")
+
+
+@pytest.mark.promise("rest-conditional")
 def test_a_file_is_written_only_where_none_is_or_only_where_one_is(http: httpx.Client) -> None:
     address = "/v1/files/f"
     assert http.put(address, content="x", headers={"If-Match": "*"}).status_code == 412

@@ -78,6 +78,21 @@ def test_the_mcp_client_saves_finds_and_reads(tmp_path, address, transport, mode
 
 
 @pytest.mark.promise("mcp-clients")
+def test_the_mcp_client_takes_a_message_that_only_calls_a_tool(book, address):
+    space = book.space("user", "u1")
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}
+    [said] = space.threads.add(space.threads.create().id, [call])
+
+    async def session() -> None:
+        async with Client(f"{address}/mcp") as client:
+            await client.list_tools()
+            [item] = (await client.call_tool("memory_get", {"id": said.id})).structured_content["items"]
+            assert (item["content"], item["tool_calls"]) == (None, call["tool_calls"])
+
+    anyio.run(session)
+
+
+@pytest.mark.promise("mcp-clients")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_fastmcp_client_saves_finds_and_reads(tmp_path, address, transport):
     async def session() -> None:

@@ -8,10 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from io import BytesIO
 
+import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
 
+from commonplace.server.mcp.app import build_server
 from commonplace.server.mcp.framing import MAX_DEPTH, PARSE_ERROR, parse_line
+from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.stdio import serve
 
 from .conftest import NOTE, PROGRAM, SECONDS, Stdio, server_environment
 
@@ -90,6 +96,13 @@ def test_calls_of_one_client_take_effect_in_the_order_sent(opened):
         ('{"jsonrpc":"2.0","id":7,"method":"ping","params":' + '{"a":' * 10_000 + "1" + "}" * 10_000 + "}", -32700, 7),
         ('{"jsonrpc":"2.0","id":"d","method":"ping","params":{"a":' + "[" * 10_000 + "]" * 10_000 + "}}", -32700, "d"),
         ("[" * 10_000, -32700, None),
+        ('{"method":"ping","params":{"x":NaN},"jsonrpc":"2.0","id":7}', -32700, 7),
+        ('{"method":"ping","params":{"a":{"b":1,"b":2}},"jsonrpc":"2.0","id":"last"}', -32700, "last"),
+        ('{"method":"ping","params":{"a":"\\ud800"},"jsonrpc":"2.0","id":7}', -32700, 7),
+        ('{"method":"ping","params":{"a":' + "9" * 10_000 + '},"jsonrpc":"2.0","id":7}', -32700, 7),
+        ('{"method":"ping","params":{"a":' + "[" * 10_000 + "]" * 10_000 + '},"jsonrpc":"2.0","id":7}', -32700, 7),
+        ('{"method":"ping","params":' + "[" * 200 + "]" * 200 + ',"id": "d" , "jsonrpc": "2.0"} ', -32700, "d"),
+        (b'{"method":"ping","params":{"a":"caf\xe9"},"jsonrpc":"2.0","id":7}', -32700, 7),
         ('{"jsonrpc":"1.0","id":7,"method":"ping"}', -32600, 7),
         ('{"id":7,"method":"ping"}', -32600, 7),
         ('{"jsonrpc":"2.0","id":7}', -32600, 7),
@@ -107,6 +120,12 @@ def test_calls_of_one_client_take_effect_in_the_order_sent(opened):
         ('{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"no_such_tool"}}', -32601, 7),
         ('{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"mem://item/none"}}', -32000, 7),
         ('{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"http://x/"}}', -32000, 7),
+        ('{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"mem://by-tags/caf%E9"}}', -32000, 7),
+        (
+            '{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"mem://by-tags/' + "a" * 9_000 + '"}}',
+            -32000,
+            7,
+        ),
         ('{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"none"}}', -32000, 7),
     ],
     ids=lambda value: value[:60] if isinstance(value, str) else None,
@@ -115,8 +134,45 @@ def test_a_bad_line_gets_a_clear_error_and_the_server_goes_on(shared, line, code
     shared.send(line)
     answer = shared.next()
     assert (answer["error"]["code"], answer["id"]) == (code, id)
-    assert len(answer["error"]["message"]) > 10
+    assert 10 < len(answer["error"]["message"]) <= 1_000
     assert shared.ask("ping")["result"] == {}
+
+
+@pytest.mark.promise("mcp-errors")
+@pytest.mark.parametrize(
+    ("line", "id"),
+    [
+        ('{"method":"ping","params":{"a":DEEP,"id":9}}', None),
+        ('{"method":"ping","params":{"a":DEEP,"b":",\\"id\\":9}"}}', None),
+        ('{"method":"ping","params":DEEP,"a":",\\"id\\":\\"9"}', None),
+        ('[DEEP,{"a":1,"id":9}]', None),
+        ('{"a":",\\"id\\":9,","params":DEEP,"id":7}', 7),
+        ('{"method":"ping","id":7,"params":{"a":NaN,"id":9}}', 7),
+        ('{"method":"ping","params":{"a":NaN,"id":9}}', None),
+        ('{"method":"ping","params":{"a":NaN},"id":"\\ud800"}', None),
+        ('{"method":"ping","params":{"a":NaN},"id":true}', None),
+        ('[{"a":NaN,"id":9}]', None),
+        ('{"a":NaN,"id":9', None),
+    ],
+)
+def test_an_unfit_line_is_refused_with_its_own_id_and_no_other(line, id):
+    refusal = parse_line(line.replace("DEEP", "[" * 200 + "]" * 200).encode())
+    assert (refusal.code, refusal.id) == (PARSE_ERROR, id)
+
+
+def test_an_answer_that_cannot_be_written_is_an_error_with_its_id_and_the_server_goes_on():
+    async def unfit(context, call_next):
+        if context.request_id == 1:
+            raise MCPError(-32000, "\udce9")
+        return await call_next(context)
+
+    server = build_server(Memory(lambda: pytest.fail("not needed")), is_stdio=True)
+    server.middleware = [unfit]
+    lines, written = b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}\n' % id for id in (1, 2)), BytesIO()
+    anyio.run(lambda: serve(server, BytesIO(lines), written))
+    first, second = map(json.loads, written.getvalue().splitlines())
+    assert (first["id"], first["error"]["code"]) == (1, -32603)
+    assert second == {"jsonrpc": "2.0", "id": 2, "result": {}}
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +193,16 @@ def test_a_line_of_5_mb_is_answered_with_what_to_correct(opened):
 
 
 @pytest.mark.promise("mcp-large-line")
-def test_a_line_above_the_bound_is_refused_with_its_id(monkeypatch):
-    from io import BytesIO
-
+@pytest.mark.parametrize("length", [500, 5_000])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b'{"jsonrpc":"2.0","id":4,', b"}"), (b"{", b',"jsonrpc":"2.0","id":4}')],
+)
+def test_a_line_above_the_bound_is_refused_with_its_id(monkeypatch, before, after, length):
     from commonplace.server.mcp import framing, stdio
 
     monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 100)
-    long = b'{"jsonrpc":"2.0","id":4,"method":"ping","params":{"a":"' + b"x" * 500 + b'"}}\n'
+    long = before + b'"method":"ping","params":{"a":"' + b"x" * length + b'"}' + after + b"\n"
     lines = stdio._Input(BytesIO(long + b'{"jsonrpc":"2.0","id":5,"method":"ping"}\n'), None)
     refused = lines.next()
     assert isinstance(refused, framing.Refusal)
@@ -255,6 +314,7 @@ def test_a_signal_ends_the_server_while_it_waits_for_input(opened, signal):
 HOSTILE = {
     "an unclosed string": b"[" * 200 + b'"' + b'\\"' * 100_000,
     "an unclosed string that ends in a backslash": b"[" * 200 + b'"' + b'\\"' * 100_000 + b"\\",
+    "an id that never comes": b"[" * 200 + b',"id":' * 1_000_000 + b" " * 1_000_000,
     "a key that stands twice after many others": b'{%s"z":0,"z":0}' % b"".join(b'"%d":0,' % n for n in range(30_000)),
 }
 

@@ -140,6 +140,14 @@ def test_every_resource_reads_what_it_names(memory, space, clock):
 
 
 @pytest.mark.promise("mcp-resources")
+def test_a_message_is_read_with_all_that_it_came_with(memory, space):
+    thread = space.threads.create()
+    [said] = space.threads.add(thread.id, [{"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}])
+    full = read(memory, f"mem://message/{said.id}")
+    assert (full["role"], full["content"], full["tool_calls"]) == ("assistant", None, [{"id": "c"}])
+
+
+@pytest.mark.promise("mcp-resources")
 @pytest.mark.parametrize(
     "uri",
     [

@@ -339,6 +339,28 @@ def test_collections_are_newest_first_and_their_limit_is_clamped(tools: RecordTo
         tools.recent("many")
 
 
+@pytest.mark.promise("record-tools-specs")
+def test_a_message_is_read_with_its_other_fields_which_do_not_hide_ours(tools: RecordTools, space: Space) -> None:
+    thread = space.threads.create()
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}], "type": "x", "tags": ["x"]}
+    [said] = space.threads.add(thread.id, [call])
+    answer = tools.get({"id": said.id})
+    assert answer.structured["items"] == [
+        {
+            "id": said.id,
+            "type": "message",
+            "content": None,
+            "role": "assistant",
+            "threadId": thread.id,
+            "tags": [],
+            "createdAt": said.created_at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "tool_calls": [{"id": "c"}],
+        }
+    ]
+    [get] = [tool for tool in TOOLS if tool.name == "memory_get"]
+    Draft202012Validator(get.output_schema).validate(json.loads(json.dumps(answer.structured, default=dict)))
+
+
 @pytest.mark.promise("record-tools-resources")
 def test_a_missing_item_is_an_error_and_not_null(tools: RecordTools) -> None:
     for read in (tools.item, tools.message):
@@ -356,6 +378,17 @@ def test_a_deleted_memory_is_gone_everywhere_and_cannot_be_deleted_twice(tools: 
 
 
 # What a model is told
+
+
+def test_a_book_that_takes_more_tags_has_a_schema_that_takes_them() -> None:
+    [create] = [tool for tool in TOOLS if tool.name == "memory_create"]
+    arguments = {**NOTE, "tags": [f"t{number}" for number in range(30)]}
+    Draft202012Validator(create.input_schema).validate(arguments)
+    with commonplace.open(":memory:", limits=commonplace.Limits(tags=30)) as book:
+        tools = RecordTools(book.space("user", "u1"))
+        assert not tools.create(arguments).is_error
+        refused = tools.create({**arguments, "tags": [*arguments["tags"], "t30"]})
+        assert refused.text == "tags array cannot have more than 30 items"
 
 
 @pytest.mark.promise("record-tools-specs")

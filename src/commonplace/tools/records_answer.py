@@ -50,9 +50,13 @@ class Answer:
 
 
 def refusal(reason: str) -> Answer:
-    """A refused call; the reason may quote what was sent, so it is made short and fit for the wire."""
+    return Answer(wire_text(reason), is_error=True)
+
+
+def wire_text(reason: str) -> str:
+    """Why something was refused; it may quote what was sent, so it is made short and fit for the wire."""
     text = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", reason)
-    return Answer(text if len(text) <= LONGEST_REFUSAL else text[: LONGEST_REFUSAL - 1] + "…", is_error=True)
+    return text if len(text) <= LONGEST_REFUSAL else text[: LONGEST_REFUSAL - 1] + "…"
 
 
 # Items
@@ -125,6 +129,7 @@ def full_file(info: FileInfo, text: str) -> dict[str, Any]:
 
 def full_message(message: Message) -> dict[str, Any]:
     return {
+        **message.extra,
         "id": message.id,
         "type": MESSAGE,
         "content": message.content,

@@ -62,7 +62,6 @@ CREATE = ToolSpec(
         },
         tags={
             **_TAGS,
-            "maxItems": 20,
             "description": "Lower case, of a-z 0-9 : _ -; always one project:<name>, then topic:, env:, status:.",
         },
         id={"type": "string", "description": "Edit this memory in place; without tags it keeps its own."},
@@ -139,7 +138,7 @@ GET = ToolSpec(
         ["id", "type", "content", "tags", "createdAt"],
         id=_STRING,
         type=_STRING,
-        content=_CONTENT,
+        content={"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},  # of a message that only calls tools
         tags=_TAGS,
         createdAt=_STRING,
     ),

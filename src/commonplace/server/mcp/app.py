@@ -30,6 +30,7 @@ from commonplace.server.mcp.profiles import Answer, Profile, Toolbox
 from commonplace.server.mcp.prompts import PROMPTS, render
 from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, read
 from commonplace.server.mcp.subscriptions import Watcher
+from commonplace.tools.records_answer import wire_text
 
 FAILED = -32000
 NOT_INITIALIZED = -32002
@@ -95,9 +96,9 @@ async def _worded_errors(ctx: Context, call_next: CallNext) -> HandlerResult:
             raise MCPError(types.METHOD_NOT_FOUND, f"Method not found: {ctx.method[:100]}") from error
         raise
     except ValidationError as error:
-        raise MCPError(types.INVALID_PARAMS, f"Invalid params: {_first_fault(error)}") from error
+        raise MCPError(types.INVALID_PARAMS, wire_text(f"Invalid params: {_first_fault(error)}")) from error
     except CommonplaceError as error:
-        raise MCPError(FAILED, str(error)) from error
+        raise MCPError(FAILED, wire_text(str(error))) from error
     except Exception as error:
         _log.exception("%s failed", ctx.method)
         raise MCPError(types.INTERNAL_ERROR, f"{ctx.method} failed; the server's log says why") from error

@@ -15,13 +15,19 @@ INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
 
 MAX_LINE_BYTES = 64_000_000
+END_BYTES = 1_000
+"""How much of either end of a line is looked at for its id."""
+
 MAX_DEPTH = MAX_JSON_DEPTH + 10
 """A record's content may be as deep as the store takes it; the message around it adds a few levels."""
 
 # A string that is never closed reaches to the end: looked for anew from each of its quotes, it would cost the square.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_LEADING_ID = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[\w.:-]{1,100}")\s*[,}]')
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"'
+_ID = rb'"id"\s*:\s*(-?\d{1,18}|"[\w.:-]{1,100}")'
+_FIRST_ID = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb"\s*,\s*)?" + _ID + rb"\s*[,}]")
+_LAST_ID = re.compile(rb",\s*" + _ID + rb"\s*(?:,\s*" + _VERSION + rb"\s*)?\}\s*\Z")
 
 Id = str | int | None
 
@@ -45,28 +51,29 @@ def parse_line(line: bytes) -> dict[str, Any] | Refusal:
         return too_long(line)
     if _depth(line) > MAX_DEPTH:
         return Refusal(
-            _leading_id(line), PARSE_ERROR, f"Parse error: nested more than {MAX_DEPTH} levels deep; flatten it"
+            _outer_id(line), PARSE_ERROR, f"Parse error: nested more than {MAX_DEPTH} levels deep; flatten it"
         )
     try:
         message = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
         if _SURROGATE.search(line):
             json.dumps(message, ensure_ascii=False).encode()
     except _Unfit as unfit:
-        return Refusal(_leading_id(line), PARSE_ERROR, f"Parse error: {unfit}")
+        return Refusal(_id_within(line), PARSE_ERROR, f"Parse error: {unfit}")
     except UnicodeDecodeError:
-        return Refusal(None, PARSE_ERROR, "Parse error: the line is not UTF-8")
+        return Refusal(_outer_id(line), PARSE_ERROR, "Parse error: the line is not UTF-8")
     except UnicodeEncodeError:
-        return Refusal(_leading_id(line), PARSE_ERROR, "Parse error: half of a surrogate pair is no text")
+        return Refusal(_id_within(line), PARSE_ERROR, "Parse error: half of a surrogate pair is no text")
     except json.JSONDecodeError as error:
         return Refusal(None, PARSE_ERROR, f"Parse error: {error.msg} at character {error.pos + 1}")
     except ValueError:
-        return Refusal(_leading_id(line), PARSE_ERROR, "Parse error: a number is too long; send it as a string")
+        return Refusal(_id_within(line), PARSE_ERROR, "Parse error: a number is too long; send it as a string")
     return _check_envelope(message)
 
 
 def too_long(line: bytes) -> Refusal:
+    """The refusal of a line, of which both ends are enough."""
     text = f"Invalid Request: the line is longer than {MAX_LINE_BYTES:,} bytes; send it in parts"
-    return Refusal(_leading_id(line), INVALID_REQUEST, text)
+    return Refusal(_outer_id(line), INVALID_REQUEST, text)
 
 
 def _check_envelope(message: Any) -> dict[str, Any] | Refusal:
@@ -104,10 +111,30 @@ def _depth(line: bytes) -> int:
     return deepest
 
 
-def _leading_id(line: bytes) -> Id:
-    """The id of a message that cannot be read whole, where it stands first, as every known client writes it."""
-    found = _LEADING_ID.match(line[:1_000])
+def _outer_id(line: bytes) -> Id:
+    """The id of a message that is not parsed, where it stands first or last, as every known client writes it.
+
+    The first brace of a message and its last are its own, and a text inside it has its quotes escaped: what stands
+    next to those braces like this is the message's member, whatever else is in it.
+    """
+    found = _FIRST_ID.match(line[:END_BYTES]) or _LAST_ID.search(line[-END_BYTES:])
     return json.loads(found[1]) if found else None
+
+
+def _id_within(line: bytes) -> Id:
+    """The id of a message that is JSON, if not as we take it: read again, without being strict."""
+    try:
+        message = json.loads(line.decode(), parse_int=_short_number)
+    except ValueError:
+        return None
+    id = message.get("id") if isinstance(message, dict) else None
+    is_number = isinstance(id, int) and not isinstance(id, bool)
+    # Half of a surrogate pair is not printable; an answer cannot carry it.
+    return id if is_number or (isinstance(id, str) and id.isprintable()) else None
+
+
+def _short_number(digits: str) -> int | None:
+    return int(digits) if len(digits) <= 18 else None
 
 
 def _refuse_constant(name: str) -> NoReturn:

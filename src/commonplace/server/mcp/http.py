@@ -13,6 +13,7 @@ from starlette.routing import Route
 from commonplace.book import Book
 from commonplace.server.mcp.app import build_server
 from commonplace.server.mcp.memory import ACTOR, Memory
+from commonplace.server.mcp.posts import Posts
 from commonplace.server.mcp.profiles import PROFILES, Profile
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -52,7 +53,7 @@ def session_manager(
     max_sessions: int = MAX_SESSIONS,
 ) -> StreamableHTTPSessionManager:
     """The sessions of one memory and one profile, and nobody else's. `run` it before the first request."""
-    return StreamableHTTPSessionManager(
+    manager = StreamableHTTPSessionManager(
         build_server(memory, profile),
         stateless=is_stateless,
         security_settings=security,
@@ -60,6 +61,8 @@ def session_manager(
         max_request_body_size=MAX_BODY_BYTES,
         max_sessions=max_sessions,
     )
+    manager.asgi_app.app = Posts(manager.asgi_app.app)  # within its limit on bodies
+    return manager
 
 
 def _own_pages_only() -> TransportSecuritySettings:

@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import anyio
 from anyio.to_thread import run_sync
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 
 from commonplace.server.mcp.eras import mended_initialize
-from commonplace.server.mcp.framing import INVALID_REQUEST, MAX_LINE_BYTES, Refusal, parse_line, too_long
+from commonplace.server.mcp.framing import END_BYTES, INVALID_REQUEST, MAX_LINE_BYTES, Refusal, parse_line, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,10 +109,11 @@ class _Input:
         """The next one, waited for; None at the end."""
         while line := self._stdin.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
-                start = line[:1_000]
+                start, end = line[:END_BYTES], line[-END_BYTES:]
                 while line and not line.endswith(b"\n"):
                     line = self._stdin.readline(MAX_LINE_BYTES)
-                return too_long(start)
+                    end = (end + line[-END_BYTES:])[-END_BYTES:]
+                return too_long(start + end)
             if line.strip():
                 message = parse_line(line)
                 if isinstance(message, dict) and message.get("method") == "initialize":
@@ -162,6 +170,17 @@ def _refused(refusal: Refusal) -> SessionMessage:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=refusal.id, error=error))
 
 
+def _line_of(message: JSONRPCMessage) -> bytes:
+    """A message as JSON, or the error that takes the place of one that cannot be written."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except ValueError:
+        _log.exception("a message cannot be written")
+        error = ErrorData(code=INTERNAL_ERROR, message="The answer cannot be written; the server's log says why")
+        instead = JSONRPCError(jsonrpc="2.0", id=getattr(message, "id", None), error=error)
+        return instead.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
 async def _write(
     stdout: BinaryIO, from_server: MemoryObjectReceiveStream[SessionMessage], due: _Due, scope: anyio.CancelScope
 ) -> None:
@@ -171,9 +190,8 @@ async def _write(
 
     async with from_server:
         async for answer in from_server:
-            line = answer.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             try:
-                await run_sync(put, line)
+                await run_sync(put, _line_of(answer.message) + b"\n")
             except BrokenPipeError:
                 _log.info("the client has gone")
                 scope.cancel()

@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from commonplace.checks import JSON
+from commonplace.entry import Entry
 from commonplace.errors import InvalidInput
 from commonplace.filters import equal
 from commonplace.server.http.mastra.requests import MILLISECOND, later, time_of
-from commonplace.space.messages import Message
+from commonplace.space.messages import Message, in_time_order
 from commonplace.space.numbered import Direction, NumberedPage
 from commonplace.space.threads import Threads
 from commonplace.space.timeline import MAX_PAGE
@@ -136,4 +137,6 @@ def with_included(
         before, after = one.get("withPreviousMessages", 0), one.get("withNextMessages", 0)
         for message in threads.around(one["id"], before=before, after=after, resource=asked.resource):
             both[message.id] = message
-    return tuple(sorted(both.values(), key=lambda one: one.created_at, reverse=asked.direction == "DESC"))
+    return tuple(
+        sorted(both.values(), key=lambda one: in_time_order(cast(Entry, one.entry)), reverse=asked.direction == "DESC")
+    )

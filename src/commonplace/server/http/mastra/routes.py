@@ -118,7 +118,8 @@ def create_thread(space: NamedAgentSpace, new: NewThread) -> Response:
     except AlreadyExists:
         assert new.thread is not None
         thread = space.threads.get(new.thread, resource=new.resource)
-        if (thread.title, thread.metadata) != (new.title, new.metadata or {}):
+        # A title that was not sent may have been made here since.
+        if new.title not in (None, thread.title) or thread.metadata != (new.metadata or {}):
             raise
     return _answer(forms.thread_form(thread))
 

@@ -97,9 +97,9 @@ def etag_of(revision: int, updated_at: int | None = None) -> str:
 
 
 def is_known(request: Request, etag: str) -> bool:
-    """Whether the caller has this state already, as its `If-None-Match` tells."""
-    held = request.headers.get("if-none-match")
-    return held is not None and (held.strip() == "*" or etag in (part.strip() for part in held.split(",")))
+    """Whether the caller has this state already, as its `If-None-Match` tells, whether weak or not."""
+    held = request.headers.get("if-none-match", "")
+    return held.strip() == "*" or etag in (part.strip().removeprefix("W/") for part in held.split(","))
 
 
 def not_modified(etag: str) -> Response:

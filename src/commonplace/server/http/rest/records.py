@@ -65,7 +65,9 @@ def create_record(request: Request, space: Once, record: NewRecord) -> Response:
     """Save a record. The same type, source and content again is the same record: they are merged."""
     made = space.records.create(**record.given())
     location = f"{request.url.path}/{quote(made.id, safe='')}"
-    return answer(form_of(made), 201 if made.revision == 1 else 200, etag=etag_of(made.revision), location=location)
+    # Not by its revision: that goes on where a record with this id was deleted before.
+    status = 201 if made.created_at == made.updated_at else 200
+    return answer(form_of(made), status, etag=etag_of(made.revision), location=location)
 
 
 @router.get("/records", summary="List records", responses=documented(RecordsPage))
