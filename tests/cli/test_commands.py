@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,13 @@ def test_add_refuses_input_that_is_no_text(
     assert complaint in refused.err
 
 
+@pytest.mark.parametrize("words", [[""], ["   "], ["", " "], ["--file", "/a", ""]])
+def test_add_refuses_a_blank_argument_like_blank_input(run: Run, book_file: Path, words: list[str]) -> None:
+    refused = run("add", *words)
+    assert (refused.code, "nothing to remember" in refused.err) == (2, True)
+    assert not book_file.exists()
+
+
 def test_add_appends_to_a_file(run: Run) -> None:
     run("add", "--file", "/notes/today", "one")
     assert run("add", "--file", "/notes/today", "two").out == "appended to /notes/today (revision 2, 2 lines)\n"
@@ -64,6 +72,14 @@ def test_add_appends_to_a_file(run: Run) -> None:
 def test_add_keeps_json_as_the_content(run: Run) -> None:
     assert run("add", "--as-json", '{"a": [1, null]}', "--json").json["content"] == {"a": [1, None]}
     assert run("add", "--as-json", "{").code == 2
+
+
+def test_json_that_is_nested_too_deeply_is_refused(run: Run) -> None:
+    run("add", "tea")
+    deep = "[" * 50_000
+    added, found = run("add", "--as-json", deep), run("search", "tea", "--filter", deep)
+    assert (added.code, "is no JSON" in added.err) == (2, True)
+    assert (found.code, "is no JSON" in found.err) == (2, True)
 
 
 def test_add_with_a_time_to_live_expires(run: Run) -> None:
@@ -123,6 +139,12 @@ def test_search_narrows_by_kind_type_tags_filter_and_time(run: Run) -> None:
     assert len(kinds("--offset", "2")) == 1
 
 
+@pytest.mark.parametrize("choice", ["all", "any"])
+def test_search_takes_one_word_on_how_tags_match(run: Run, choice: str) -> None:
+    refused = run("search", "tea", "--tag", "a", "--match", choice, "--any-tag")
+    assert (refused.code, "--any-tag: not allowed with argument --match" in refused.err) == (2, True)
+
+
 def test_search_below_looks_into_the_namespaces_under_it(run: Run) -> None:
     run("add", "tea", "--namespace", "org/acme/a")
     run("add", "tea", "--namespace", "org/acme")
@@ -166,6 +188,33 @@ def test_ls_lists_records_and_threads(run: Run, book_file: Path) -> None:
     assert run("cat", thread.id).code == 3
     run("undo", str(deleted["commit"]))
     assert run("cat", thread.id).out.splitlines()[1].endswith("user: how much?")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--type note", "add --records"),
+        ("--tag x", "add --records"),
+        ("--threads --tag x", "add --records"),
+        ("--limit 1", "add --records or --threads"),
+        ("--records /notes", "leave out the path"),
+        ("--records -R", "leave out the path and -R"),
+        ("--threads /", "leave out the path"),
+    ],
+)
+def test_ls_refuses_what_would_do_nothing(run: Run, words: str, told: str) -> None:
+    run("add", "tea")
+    refused = run("ls", *words.split())
+    assert (refused.code, refused.out, told in refused.err) == (2, "", True)
+
+
+def test_ls_takes_a_limit_for_records_and_threads(run: Run) -> None:
+    run("add", "one")
+    run("add", "two")
+    limited = run("ls", "--records", "--limit", "1")
+    assert len(limited.out.splitlines()) == 2
+    assert limited.err == "commonplace: there are more than 1; --limit shows more of them\n"
+    assert (run("ls", "--threads", "--limit", "1").code, run("ls", "--threads", "--limit", "0").code) == (0, 2)
 
 
 def test_cat_reads_former_revisions_and_times(run: Run) -> None:
@@ -310,8 +359,40 @@ def test_export_replaces_no_file_unless_told(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "old.jsonl").read_text() == "old"
     assert run("export", "old.jsonl", "--force").code == 0
     assert run("export", "--namespace", "user/nobody").code == 3
-    assert run("export", "no/such/folder/x.jsonl").code == 1
+    missing = run("export", "no/such/folder/x.jsonl")
+    folder = tmp_path / "no" / "such" / "folder"
+    assert (missing.code, missing.err) == (2, f"commonplace: the folder {folder} does not exist; create it first\n")
+    assert run("export", ".", "--force").err == f"commonplace: {tmp_path} is a directory; name a file in it\n"
     assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
+
+
+def test_an_export_is_for_its_owner_alone(run: Run, tmp_path: Path) -> None:
+    run("add", "one")
+    (tmp_path / "old.jsonl").touch(0o644)
+    assert (run("export", "new.jsonl").code, run("export", "old.jsonl", "--force").code) == (0, 0)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("new.jsonl", "old.jsonl")] == [0o600, 0o600]
+
+
+def test_export_writes_where_a_link_leads(run: Run, tmp_path: Path) -> None:
+    run("add", "one")
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    assert (run("export", "link").code, (tmp_path / "real").read_text()) == (4, "old")
+    assert run("export", "link", "--force").code == 0
+    assert (tmp_path / "link").readlink() == Path("real")
+    assert (tmp_path / "real").read_text() == run("export").out
+
+
+@pytest.mark.parametrize("words", [[], ["--force"]])
+def test_export_writes_into_a_fifo_and_leaves_it_one(run: Run, tmp_path: Path, words: list[str]) -> None:
+    run("add", "one")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    ran = run("export", "pipe", *words)
+    read = os.read(reader, 65_536)
+    os.close(reader)
+    assert (ran.code, read.decode()) == (0, run("export").out)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_import_says_what_is_wrong_with_a_file(run: Run, tmp_path: Path) -> None:
@@ -337,7 +418,7 @@ def test_backup_is_a_book(run: Run) -> None:
     run("add", "--file", "/a", "one")
     assert run("backup", "copy.db").code == 0
     assert run("--db", "copy.db", "cat", "/a").out == "one"
-    assert run("backup", "copy.db").code == 2
+    assert run("backup", "copy.db").code == 4
 
 
 def test_stats_and_namespaces_count(run: Run) -> None:

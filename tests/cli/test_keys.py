@@ -81,7 +81,11 @@ def test_a_forgotten_key_leaves_the_list(run, book_file):
     [
         ("keys create", 2, "name the key"),
         ("keys revoke", 2, "name the key"),
-        ("keys create x --namespace user/{user_id}", 6, "user_id"),
+        ("keys create x --namespace user/{user_id}", 2, "--claim user_id=VALUE"),
+        ("keys create x --namespace {org}/{user}", 2, "--claim org=VALUE --claim user=VALUE"),
+        ("keys create x --claim org=acme", 2, "user/x has no {org} to fill"),
+        ("keys create x --namespace org/{org} --claim org=acme --claim user=u", 2, "has no {user} to fill"),
+        ("keys create x --forget", 2, "leave out --forget: that is for `keys revoke`"),
         ("keys create x --namespace user/{user_id} --claim user_id=a/b", 6, 'must not contain "/"'),
         ("keys create x --namespace user/u-{id} --claim id=1", 6, "a placeholder is a whole label"),
         ("keys create x --claim nonsense", 2, "is no claim"),
@@ -100,6 +104,22 @@ def test_a_wrong_word_is_told_and_makes_no_key(run, book_file, words, code, told
     assert (done.code, done.out) == (code, "")
     assert told in done.err
     assert not book_file.exists() or kept(book_file) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("keys list extra", "takes no name"),
+        ("keys list --below --rate 5/m", "leave out --below, --rate: that is for `keys create`"),
+        ("keys list --forget", "leave out --forget: that is for `keys revoke`"),
+        ("keys revoke laptop --max-bytes 5", "leave out --max-bytes: that is for `keys create`"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(run, book_file, words, told):
+    run("keys", "create", "laptop")
+    refused = run(*words.split())
+    assert (refused.code, refused.out, told in refused.err) == (2, "", True)
+    assert [key.revoked_at for key in kept(book_file)] == [None]
 
 
 def test_a_name_is_used_once(run):

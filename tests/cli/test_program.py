@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import signal
@@ -162,6 +163,28 @@ def test_a_wrong_call_is_told_in_a_line_and_exits_with_two(run: Run, words: list
     assert (refused.code, refused.out, refused.err) == (2, "", said)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--public-url memory.example", "'memory.example' is no web address; write it like https://memory.example\n"),
+        ("--public-url ftp://memory.example", "'ftp://memory.example' is no web address"),
+        ("--cors-origin app.example", "'app.example' is no origin; write scheme, host and port alone, like https://"),
+        ("--cors-origin https://app.example/", "'https://app.example/' is no origin"),
+    ],
+)
+def test_serve_refuses_what_is_no_address(capsys: pytest.CaptureFixture[str], words: str, said: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        build()[0].parse_args(["serve", *words.split()])
+    assert said in capsys.readouterr().err
+
+
+def test_serve_takes_the_origins_that_pages_have() -> None:
+    origins = ["https://app.example", "http://127.0.0.1:3000", "app://obsidian.md", "*"]
+    words = [word for origin in origins for word in ("--cors-origin", origin)]
+    given = build()[0].parse_args(["serve", "--public-url", "https://memory.example/commonplace", *words])
+    assert (given.public_url, given.cors_origins) == ("https://memory.example/commonplace", origins)
+
+
 def test_a_book_that_does_not_exist_is_not_made_by_reading(run: Run, book_file: Path) -> None:
     missing = run("ls")
     assert missing.code == 3
@@ -192,6 +215,41 @@ def test_a_bad_setting_names_its_variable(run: Run, monkeypatch: pytest.MonkeyPa
 
 
 # Pipes, signals, terminals
+
+
+@pytest.mark.parametrize(
+    ("command", "closed", "code", "said"),
+    [
+        ("add", "<&-", 2, "commonplace: there is nothing to remember: the text is empty\n"),
+        ("import -", "<&-", 2, "the file is empty or no export"),
+        ("purge --all", "<&-", 2, "add --yes to do it without being asked"),
+        ("search tea", ">&-", 0, "keywords only"),
+        ("export", ">&-", 0, ""),
+        ("--help", ">&-", 0, ""),
+        ("mcp", "<&- >&-", 0, ""),
+        ("nonsense", "2>&-", 2, ""),
+        ("stats", "<&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_a_closed_stream_is_an_empty_one(run: Run, command: str, closed: str, code: int, said: str) -> None:
+    run("add", "tea")
+    before = run("export").out
+    words = [*PROGRAM, *command.split()]
+    ran = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *words], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert run("export").out == before
+
+
+def test_what_the_encoding_lacks_is_escaped(run: Run) -> None:
+    run("add", "caf\xe9 \u2603 \U0001f600")
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    shown = subprocess.run([*PROGRAM, "ls", "--records"], capture_output=True, env=latin, check=True).stdout
+    assert shown.endswith(b"caf\xe9 \\u2603 \\U0001f600\n")
+    for words in (["ls", "--records", "--json"], ["changes", "--json"]):
+        printed = subprocess.run([*PROGRAM, *words], capture_output=True, env=latin, check=True).stdout
+        assert json.loads(printed) == run(*words).json
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

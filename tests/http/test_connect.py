@@ -29,6 +29,7 @@ from commonplace.errors import (
     Unauthorized,
     Unavailable,
 )
+from commonplace.redaction import Redactor
 from commonplace.remote import RemoteBook
 from commonplace.remote.connection import Connections, Request
 from commonplace.remote.files import RemoteFiles
@@ -41,6 +42,7 @@ from commonplace.space.records import Records
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads
 from commonplace.space.working import WorkingMemories
+from commonplace.tools import ClaudeMemoryTool, ToolAnswer
 
 ROOT = Path(__file__).parents[2]
 FACES = [
@@ -225,6 +227,15 @@ def test_edits_of_many_callers_are_all_kept(remote: RemoteBook) -> None:
     for thread in threads:
         thread.join()
     assert files.read("/f") == "20"
+
+
+def test_claudes_tool_answers_with_what_a_masking_service_keeps(remote: RemoteBook, book: Book) -> None:
+    book.redaction = Redactor("mask", kinds=["email"])
+    space = remote.space()
+    space.files.write("/f", "mail: X")
+    edit = {"command": "str_replace", "path": "/memories/f", "old_str": "X", "new_str": "ana@example.org"}
+    assert ClaudeMemoryTool(space).call(edit) == ToolAnswer("mail: [redacted:email]")
+    assert space.files.read("/f") == "mail: [redacted:email]"
 
 
 def test_an_edit_keeps_the_time_to_live(remote: RemoteBook, clock: Any) -> None:

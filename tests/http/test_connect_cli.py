@@ -74,6 +74,7 @@ def test_a_key_and_its_namespace_come_from_the_environment(
     key = make_key("ana", "team/ana")
     refused = run("ls")
     assert (refused.code, "needs a key" in refused.err) == (8, True)
+    assert "set COMMONPLACE_KEY to a key of the service" in refused.err
     monkeypatch.setenv("COMMONPLACE_REMOTE", server.address)
     monkeypatch.setenv("COMMONPLACE_KEY", key)
     assert run("add", "--file", "/f", "hello", remote=None).code == 0
@@ -82,11 +83,39 @@ def test_a_key_and_its_namespace_come_from_the_environment(
 
 
 @pytest.mark.promise("cli-remote")
-@pytest.mark.parametrize("words", [("backup", "copy.db"), ("reindex",), ("keys", "list"), ("doctor",)])
+@pytest.mark.parametrize("words", [("backup", "copy.db"), ("reindex",), ("keys", "list"), ("doctor",), ("migrate",)])
 def test_what_needs_the_file_says_so(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words)
     assert ran.code in (1, 6)
     assert "needs the book itself and not a service" in ran.err + ran.out
+
+
+def test_no_hint_names_a_command_that_a_service_refuses(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "lines.jsonl"
+    with commonplace.open(":memory:") as other, file.open("wb") as lines:
+        other.space("user", "default").files.write("/f", "zebra")
+        other.export(lines.write)
+    imported = run("import", str(file))
+    assert (imported.out, imported.err) == ("user/default: imported 1 state, with history\n", "")
+    monkeypatch.setattr("commonplace.engine.search.LAG_SECONDS", 0)
+    assert run("search", "zebra").err == (
+        "commonplace: 1 passages wait for their vectors and are found by keywords only\n"
+    )
+    assert "reindex" not in run("stats").out
+
+
+def test_stats_with_a_key_for_one_namespace_count_that_one(
+    run: Run, make_key: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMMONPLACE_KEY", make_key("ana", "team/ana"))
+    run("add", "--file", "/f", "hello")
+    counted = run("stats")
+    assert (counted.code, counted.out.splitlines()[:2]) == (0, ["namespace      team/ana", "entries        1 file"])
+    document = json.loads(run("stats", "--json").out)
+    assert list(document) == ["namespace"]
+    assert document["namespace"]["entries"] == {"file": 1}
 
 
 def test_a_book_on_the_line_comes_before_a_service_in_the_environment(

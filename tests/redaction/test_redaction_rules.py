@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from commonplace import ConfigurationError
+from commonplace.entry import Draft
 from commonplace.redaction import Redactor, Rule, load_rules
 
 TOML = """
@@ -37,6 +38,16 @@ def test_own_rules_are_read_from_toml_and_json(tmp_path: Path) -> None:
     redactor = Redactor(kinds=["email"], rules=RULES)
     text = "EMP-123456 leads Project Orion: ann@example.org"
     assert redactor.text(text) == "[redacted:employee] leads [redacted:project]: [redacted:email]"
+
+
+@pytest.mark.promise("redaction-own-rules")
+def test_own_rules_find_texts_and_fields_of_any_length() -> None:
+    redactor = Redactor(kinds=["all"], rules=[Rule("pin", r"\b\d{4}\b")])
+    draft = Draft("record", "r", {"pin": 1234, "1234": ["1234", "12345"]}, text="1234")
+    screened = redactor.screen(draft)
+    assert screened.value == {"pin": "[redacted:pin]", "[redacted:pin]": ["[redacted:pin]", "12345"]}
+    assert screened.text == "[redacted:pin]"
+    assert redactor.text("a 1234") == "a [redacted:pin]"
 
 
 @pytest.mark.parametrize(

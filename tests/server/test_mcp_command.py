@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import commonplace
 from commonplace.cli import main
 from commonplace.errors import ConfigurationError
 from commonplace.server import mcp as server
 
-from .conftest import SECONDS, server_environment
+from .conftest import NOTE, PROGRAM, SECONDS, SETTINGS, server_environment
 
 
 @pytest.mark.promise("mcp-print-config")
@@ -43,8 +45,88 @@ def test_the_printed_settings_start_a_server(client, tmp_path, capsys):
     assert book.exists()
 
 
+@pytest.fixture
+def shell(monkeypatch):
+    """The environment, without our variables."""
+    for name in os.environ:
+        if name.startswith(SETTINGS):
+            monkeypatch.delenv(name)
+    return monkeypatch
+
+
 @pytest.mark.promise("mcp-print-config")
-def test_the_printed_settings_have_no_more_than_was_given(capsys):
+@pytest.mark.parametrize(
+    ("variables", "words", "env"),
+    [
+        ({"DATABASE_URL": "/b.db", "COMMONPLACE_NAMESPACE": "user/ana"}, "--db /b.db --namespace user/ana", None),
+        ({"COMMONPLACE_REMOTE": "http://h:1", "DATABASE_URL": "/b.db"}, "--remote http://h:1", None),
+        (
+            {"COMMONPLACE_REMOTE": "http://h:1", "COMMONPLACE_KEY": "cp_secret", "COMMONPLACE_WRAP_RESULTS": "true"},
+            "--remote http://h:1 --wrap-results",
+            {"COMMONPLACE_KEY": "YOUR_KEY"},
+        ),
+        (
+            {"DATABASE_URL": "postgresql://ana:secret@h:5/db?sslmode=require"},
+            "",
+            {"DATABASE_URL": "postgresql://ana:YOUR_PASSWORD@h:5/db?sslmode=require"},
+        ),
+        (
+            {"DATABASE_URL": "postgresql://h:5/db?user=ana&password=secret&sslmode=require"},
+            "",
+            {"DATABASE_URL": "postgresql://h:5/db?user=ana&password=YOUR_PASSWORD&sslmode=require"},
+        ),
+    ],
+)
+def test_the_printed_settings_have_what_the_shell_says_but_its_secrets(shell, capsys, variables, words, env):
+    for name, value in variables.items():
+        shell.setenv(name, value)
+    assert main(["mcp", "--print-config", "cursor"]) == 0
+    printed = capsys.readouterr()
+    started = json.loads(printed.out)["mcpServers"]["memory"]
+    assert started["args"][started["args"].index("mcp") + 1 :] == words.split()
+    assert started.get("env") == env
+    assert "secret" not in printed.out
+    assert ("put yours in place of what begins with YOUR_" in printed.err) == (env is not None)
+
+
+@pytest.mark.promise("mcp-print-config")
+def test_the_printed_settings_name_the_service_that_was_given(shell, capsys):
+    shell.setenv("DATABASE_URL", "/b.db")
+    assert main(["mcp", "--print-config", "vscode", "--remote", "http://h:1", "--namespace", "user/default"]) == 0
+    started = json.loads(capsys.readouterr().out)["servers"]["memory"]
+    assert started["args"][-5:] == ["mcp", "--remote", "http://h:1", "--namespace", "user/default"]
+
+
+@pytest.mark.promise("cli-remote")
+def test_a_service_is_used_in_the_namespace_of_its_key(start, tmp_path):
+    program, environment = [*PROGRAM[:-1], "--json"], server_environment(tmp_path)
+    created = subprocess.run(
+        [*program, "keys", "create", "ana", "--namespace", "user/u-123"],
+        capture_output=True,
+        env=environment,
+        timeout=SECONDS,
+        check=True,
+    )
+    key = json.loads(created.stdout)["key"]
+    with subprocess.Popen([*program, "serve", "--port", "0"], stdout=subprocess.PIPE, env=environment) as service:
+        try:
+            address = json.loads(service.stdout.readline())["address"]
+            client = start("--remote", address, COMMONPLACE_KEY=key)
+            client.initialize()
+            saved = client.call("memory_create", **NOTE)
+            other = start("--remote", address, "--namespace", "user/other", COMMONPLACE_KEY=key)
+            other.initialize()
+            refused = other.call("memory_create", **NOTE)
+        finally:
+            service.terminate()
+    assert not saved.get("isError"), saved
+    assert "does not reach the namespace user/other" in str(refused)
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        assert len(book.space("user", "u-123").records.list().records) == 1
+
+
+@pytest.mark.promise("mcp-print-config")
+def test_the_printed_settings_have_no_more_than_was_given(shell, capsys):
     assert main(["mcp", "--print-config", "cursor"]) == 0
     assert json.loads(capsys.readouterr().out)["mcpServers"]["memory"]["args"][-1] == "mcp"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Our own errors become one line on stderr, never a traceback."""
     from commonplace.cli.parser import build_parser
 
+    _mend_streams()
     try:
         try:
             arguments = build_parser().parse_args(argv)
@@ -25,6 +27,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_output()
         return PIPE_CLOSED
+
+
+def _mend_streams() -> None:
+    """A closed stream becomes an empty one; what the output's encoding lacks is written as an escape."""
+    # In this order each gets its own number, the lowest free one: a book opened later must not be standard output.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: object) -> int:

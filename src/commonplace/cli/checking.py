@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from commonplace.cli.context import Context
 from commonplace.cli.failures import NEGATIVE, OK, message
 from commonplace.cli.output import counted, shown_bytes
-from commonplace.errors import CommonplaceError, ConfigurationError
+from commonplace.errors import CommonplaceError
 from commonplace.settings import open_from_settings
 
 if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.cli.parser import Commands
+    from commonplace.store import StoreStats
 
 LEAST_FREE_BYTES = 200_000_000
 
@@ -45,11 +46,7 @@ def register(commands: Commands) -> None:
 
 
 def run(context: Context) -> int:
-    if context.settings.remote is not None:
-        raise ConfigurationError(
-            f"doctor needs the book itself and not a service ({context.settings.remote}); "
-            "run it where the book is, with --db"
-        )
+    context.refuse_a_service("doctor")
     findings = []
     for finding in _findings(context):
         findings.append(finding)
@@ -93,12 +90,7 @@ def _book_findings(context: Context) -> Iterator[Finding]:
         yield Finding("schema", True, f"version {stats.schema}")
         yield _writable(context, book)
         yield from _integrity(context, book)
-        if stats.pending:
-            waiting = counted(stats.pending, "passage")
-            text = f"{waiting} wait for vectors and are found by words only; `{context.command('reindex')}` embeds them"
-        else:
-            text = f"{counted(stats.vectors, 'vector')} of {stats.model or 'no model yet'}"
-        yield Finding("vectors", True, text)
+        yield _vectors(context, book, stats)
 
 
 def _writable(context: Context, book: Book) -> Finding:
@@ -126,6 +118,23 @@ def _integrity(context: Context, book: Book) -> Iterator[Finding]:
                 else f"; run `{context.command('reindex', '--keywords')}`"
             )
         yield Finding("integrity", False, problem + step)
+
+
+def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:
+    try:
+        if stats.model is not None:
+            book.indexer.try_model(of_writes=True)
+    except CommonplaceError as error:
+        other = context.command("reindex", "--model", "NAME")
+        return Finding(
+            "vectors", False, f"{message(error)}; until then new texts are found by words only; `{other}` takes another"
+        )
+    if stats.pending:
+        waiting = counted(stats.pending, "passage")
+        text = f"{waiting} wait for vectors and are found by words only; `{context.command('reindex')}` embeds them"
+    else:
+        text = f"{counted(stats.vectors, 'vector')} of {stats.model or 'no model yet'}"
+    return Finding("vectors", True, text)
 
 
 def _disk(file: Path) -> Finding:

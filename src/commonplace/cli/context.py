@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.output import Output
 from commonplace.cli.progress import ProgressBar
-from commonplace.errors import InvalidInput, NotFound
+from commonplace.errors import ConfigurationError, InvalidInput, NotFound
 from commonplace.settings import DEFAULT_NAMESPACE, Settings, open_from_settings
 
 if TYPE_CHECKING:
@@ -71,6 +71,13 @@ class Context:
             own: Namespace = book.space().namespace
             return own
         return self.settings.namespace_labels
+
+    def refuse_a_service(self, command: str) -> None:
+        if self.settings.remote is not None:
+            raise ConfigurationError(
+                f"{command} needs the book itself and not a service ({self.settings.remote}); "
+                "run it where the book is, with --db"
+            )
 
     def progress(self, *, in_bytes: bool = False) -> ProgressBar:
         return ProgressBar(self.out.stderr, is_shown=not self.out.is_json, in_bytes=in_bytes)

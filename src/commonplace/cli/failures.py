@@ -53,5 +53,6 @@ def message(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, CommonplaceError):
         reason = error.strerror or str(error)
         return f"{error.filename}: {reason}" if error.filename else reason
+    text = f"{error}; set COMMONPLACE_KEY to a key of the service" if isinstance(error, Unauthorized) else str(error)
     notes = "; ".join(getattr(error, "__notes__", ()))
-    return f"{error} ({notes})" if notes else str(error)
+    return f"{text} ({notes})" if notes else text

@@ -37,8 +37,9 @@ def register(commands: Commands) -> None:
     parser.add_argument("--kind", metavar="KIND", action="append", help="only file, record, message …; may be repeated")
     parser.add_argument("--type", metavar="TYPE", help="only records of this type")
     parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="only with this tag; may be repeated")
-    parser.add_argument("--match", choices=("all", "any"), default="all", help="all of the tags (default), or any")
-    parser.add_argument("--any-tag", dest="match", action="store_const", const="any", help="the same as --match any")
+    match = parser.add_mutually_exclusive_group()
+    match.add_argument("--match", choices=("all", "any"), help="all of the tags (default), or any")
+    match.add_argument("--any-tag", dest="match", action="store_const", const="any", help="the same as --match any")
     parser.add_argument("--filter", metavar="JSON", help='only with these fields, such as \'{"size": {"$gt": 3}}\'')
     parser.add_argument("--after", metavar="TIME", type=time, help="only what was updated at this time or later")
     parser.add_argument("--before", metavar="TIME", type=time, help="only what was updated before this time")
@@ -60,7 +61,7 @@ def search(context: Context) -> int:
             kinds=arguments.kind,
             type=arguments.type,
             tags=arguments.tag,
-            match=arguments.match,
+            match=arguments.match or "all",
             filter=_filter(arguments.filter),
             after=arguments.after,
             before=arguments.before,
@@ -76,14 +77,14 @@ def _filter(text: str | None) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f'--filter is no JSON: {error}; write it like \'{{"size": {{"$gt": 3}}}}\'') from error
 
 
 def _show(context: Context, found: SearchResult) -> None:
     for notice in found.notices:
-        hint = f"; `{context.command('reindex')}` embeds them now" if "wait for their vectors" in notice else ""
-        context.out.note(notice + hint)
+        is_lagging = "wait for their vectors" in notice and context.settings.remote is None
+        context.out.note(notice + (f"; `{context.command('reindex')}` embeds them now" if is_lagging else ""))
     if context.out.is_json:
         context.out.document({"hits": [_fields(hit) for hit in found], "notices": list(found.notices)})
         return

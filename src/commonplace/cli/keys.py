@@ -56,13 +56,30 @@ def register(commands: Commands) -> None:
     parser.add_argument("--forget", action="store_true", help="with revoke: remove the key from the list as well")
 
 
+_FLAGS = {
+    "create": ("claim", "below", "everything", "actions", "expires", "rate", "max_entries", "max_bytes"),
+    "revoke": ("forget",),
+}
+"""The flags that only one action takes."""
+
+
 def run(context: Context) -> int:
     arguments = context.arguments
+    _refuse_what_does_nothing(arguments)
     if arguments.action == "list":
         return _list(context)
     if arguments.name is None:
         raise InvalidInput(f"name the key: {context.command('keys', arguments.action, 'NAME')}")
     return _create(context) if arguments.action == "create" else _revoke(context)
+
+
+def _refuse_what_does_nothing(given: argparse.Namespace) -> None:
+    if given.action == "list" and given.name is not None:
+        raise InvalidInput("`keys list` takes no name; it lists all keys")
+    for action, names in _FLAGS.items():
+        wrong = [f"--{name.replace('_', '-')}" for name in names if getattr(given, name)]
+        if wrong and given.action != action:
+            raise InvalidInput(f"leave out {', '.join(wrong)}: that is for `keys {action}`")
 
 
 def _create(context: Context) -> int:
@@ -101,7 +118,16 @@ def _namespace(context: Context) -> tuple[str, ...]:
         if not separator or not name:
             raise InvalidInput(f"{claim!r} is no claim; write --claim user_id=u-123")
         claims[name] = value
-    return NamespaceTemplate(tuple(written.split("/"))).resolve({"configurable": claims})
+    labels = tuple(written.split("/"))
+    template = NamespaceTemplate(labels)
+    wanted = {label[1:-1] for label in labels if label.startswith("{")}
+    if missing := sorted(wanted - claims.keys()):
+        flags = " ".join(f"--claim {name}=VALUE" for name in missing)
+        raise InvalidInput(f"the namespace {written} is a template; fill it with {flags}")
+    if unknown := sorted(claims.keys() - wanted):
+        places = "/".join(f"{{{name}}}" for name in unknown)
+        raise InvalidInput(f"the namespace {written} has no {places} to fill; name one with --namespace that has")
+    return template.resolve({"configurable": claims})
 
 
 def _list(context: Context) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from commonplace.space.records import Record
 
 SHOWN_CHARACTERS = 60
+LIMIT = 100
 PAGE = 1_000
 
 
@@ -32,7 +33,7 @@ def register(commands: Commands) -> None:
   commonplace ls -l /notes
   commonplace ls --records --tag project:x""",
     )
-    ls.add_argument("path", nargs="?", default="/", help="a directory (default: /)")
+    ls.add_argument("path", nargs="?", help="a directory (default: /)")
     ls.add_argument("-l", "--long", action="store_true", help="with sizes, revisions and times")
     ls.add_argument("-R", "--recursive", action="store_true", help="everything below the directory")
     chosen = ls.add_mutually_exclusive_group()
@@ -40,21 +41,24 @@ def register(commands: Commands) -> None:
     chosen.add_argument("--threads", action="store_true", help="list threads, the last used first")
     ls.add_argument("--type", metavar="TYPE", help="with --records: only this type")
     ls.add_argument("--tag", metavar="TAG", action="append", default=[], help="with --records: only with this tag")
-    ls.add_argument("--limit", metavar="N", type=int, default=100, help="at most so many records or threads (100)")
+    ls.add_argument("--limit", metavar="N", type=int, help="at most so many records or threads (100)")
 
 
 def list_entries(context: Context) -> int:
     arguments = context.arguments
+    _refuse_what_does_nothing(arguments)
     if arguments.records or arguments.threads:
-        if not 1 <= arguments.limit <= 10_000:
-            raise InvalidInput(f"--limit must be between 1 and 10,000, not {arguments.limit}")
-        (_list_records if arguments.records else _list_threads)(context)
+        limit = LIMIT if arguments.limit is None else arguments.limit
+        if not 1 <= limit <= 10_000:
+            raise InvalidInput(f"--limit must be between 1 and 10,000, not {limit}")
+        (_list_records if arguments.records else _list_threads)(context, limit)
         return 0
+    path = "/" if arguments.path is None else arguments.path
     with context.space() as space:
         found = (
-            sorted(space.files.walk(arguments.path), key=lambda info: info.path.split("/"))
+            sorted(space.files.walk(path), key=lambda info: info.path.split("/"))
             if arguments.recursive
-            else space.files.list(arguments.path)
+            else space.files.list(path)
         )
     if context.out.is_json:
         context.out.document([_file_fields(info) for info in found])
@@ -76,6 +80,16 @@ def list_entries(context: Context) -> int:
     return 0
 
 
+def _refuse_what_does_nothing(arguments: Any) -> None:
+    if arguments.records or arguments.threads:
+        if arguments.path is not None or arguments.recursive:
+            raise InvalidInput("records and threads stand in no directory; leave out the path and -R")
+    elif arguments.limit is not None:
+        raise InvalidInput("--limit is for records and threads, and files are listed whole; add --records or --threads")
+    if not arguments.records and (arguments.type is not None or arguments.tag):
+        raise InvalidInput("only records have a type and tags; add --records, or leave out --type and --tag")
+
+
 def _file_name(context: Context, info: FileInfo) -> str:
     return (info.path if context.arguments.recursive else info.name) + ("/" if info.kind == "directory" else "")
 
@@ -92,10 +106,10 @@ def _file_fields(info: FileInfo) -> dict[str, Any]:
     }
 
 
-def _list_records(context: Context) -> None:
+def _list_records(context: Context, limit: int) -> None:
     arguments = context.arguments
     with context.space() as space:
-        page = space.records.list(type=arguments.type, tags=arguments.tag, limit=arguments.limit)
+        page = space.records.list(type=arguments.type, tags=arguments.tag, limit=limit)
     if context.out.is_json:
         context.out.document([record_fields(record) for record in page.records])
         return
@@ -106,7 +120,7 @@ def _list_records(context: Context) -> None:
     if rows:
         context.out.table(("id", "type", "tags", *(("updated",) if arguments.long else ()), "content"), rows)
     if page.cursor is not None:
-        context.out.note(f"there are more than {arguments.limit:,}; --limit shows more of them")
+        context.out.note(f"there are more than {limit:,}; --limit shows more of them")
 
 
 def _shown_at(context: Context, at: datetime) -> list[str]:
@@ -122,8 +136,7 @@ def _content(record: Record) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
-def _list_threads(context: Context) -> None:
-    limit = context.arguments.limit
+def _list_threads(context: Context, limit: int) -> None:
     threads: list[Thread] = []
     cursor: str | None = None
     with context.space() as space:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commonplace.cli.context import Context
+from commonplace.settings import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 # Written out: the parser must not load the server for other commands. A test compares them with the server's.
 PROFILES = ("records", "files", "claude", "facts", "conversations", "all")
 CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
+_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/@]*:)[^/]*(?=@)|(?<=password=)[^&]*")
 
 
 def register(commands: Commands) -> None:
@@ -56,18 +60,38 @@ def run(context: Context) -> int:
 
 
 def print_config(context: Context) -> int:
-    from commonplace.server.mcp.client_config import client_config
+    """Print what this command would work on: a client with windows does not have the variables of this shell."""
+    from commonplace.server.mcp.client_config import NAME, client_config
 
-    given = context.arguments
-    words: list[str] = []
-    if given.db is not None:
-        file = context.settings.book_file
-        words += ["--db", given.db if file is None else str(file)]
-    if given.namespace is not None:
-        words += ["--namespace", given.namespace]
+    given, settings = context.arguments, context.settings
+    words, variables = _place(context)
+    if given.namespace is not None or settings.namespace != DEFAULT_NAMESPACE:
+        words += ["--namespace", settings.namespace]
     if given.profile != "records":
         words += ["--profile", given.profile]
-    if given.wrap_results:
+    if given.wrap_results or settings.wrap_results:
         words += ["--wrap-results"]
-    context.out.line(client_config(given.print_config, words))
+    config = json.loads(client_config(given.print_config, words))
+    if variables:
+        (servers,) = config.values()
+        servers[NAME]["env"] = variables
+    context.out.document(config)
+    if any("YOUR_" in value for value in variables.values()):
+        context.out.note("no secret is printed; put yours in place of what begins with YOUR_")
     return 0
+
+
+def _place(context: Context) -> tuple[list[str], dict[str, str]]:
+    """The words that name the book or the service, and the variables; a secret of the shell's is left to fill in."""
+    settings = context.settings
+    if settings.remote is not None:
+        # A service without keys refuses one: where none is set, none is needed.
+        variables = {} if settings.remote_key is None else {"COMMONPLACE_KEY": "YOUR_KEY"}
+        return ["--remote", settings.remote], variables
+    if settings.database_url is None:
+        return [], {}
+    if settings.book_file is not None:
+        return ["--db", str(settings.book_file)], {}
+    if context.arguments.db is not None:
+        return ["--db", settings.database_url], {}
+    return [], {"DATABASE_URL": _PASSWORD.sub(r"\g<user>YOUR_PASSWORD", settings.database_url)}

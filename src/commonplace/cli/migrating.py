@@ -86,6 +86,7 @@ def move_book(context: Context) -> int:
 
 
 def migrate(context: Context) -> int:
+    context.refuse_a_service("migrate")
     with context.book():  # opening is what does it
         place = context.settings.place
     if context.out.is_json:

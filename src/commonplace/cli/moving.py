@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from commonplace.checks import local_path
 from commonplace.cli.context import ACTOR, Context
 from commonplace.cli.output import counted, shown_bytes
-from commonplace.errors import AlreadyExists, NotFound
+from commonplace.errors import AlreadyExists, InvalidInput, IsADirectory, NotFound
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from commonplace.exchange.mastra import MastraImport
 
 GROUP = "Move and keep"
+STDOUT = ("-", "/dev/stdout")
 
 
 def register(commands: Commands) -> None:
@@ -86,7 +88,7 @@ def export_lines(context: Context) -> int:
             raise NotFound(f"there is no namespace {arguments.namespace}; `namespaces` lists those there are")
         with context.progress() as progress, _target(arguments.file, arguments.force, context.out.stdout) as write:
             exported = book.export(write, namespaces=chosen, progress=progress)
-    if arguments.file == "-":
+    if arguments.file in STDOUT:
         return 0
     if context.out.is_json:
         context.out.document({"file": arguments.file, "namespaces": exported.namespaces, "states": exported.states})
@@ -98,17 +100,27 @@ def export_lines(context: Context) -> int:
 
 @contextmanager
 def _target(name: str, is_forced: bool, stdout: TextIO) -> Iterator[Callable[[bytes], object]]:
-    """Where the lines go; a file appears under its name only when it is complete and on disk."""
-    if name == "-":
+    """Where the lines go; a file appears under its name only when it is complete and on disk, for its owner alone."""
+    if name in STDOUT:
         yield stdout.buffer.write
         stdout.buffer.flush()
         return
-    target = local_path("the file to write", name)
-    if target.exists() and not is_forced:
+    given = local_path("the file to write", name)
+    if given.is_dir():
+        raise IsADirectory(f"{given} is a directory; name a file in it")
+    if given.exists() and not given.is_file():  # a FIFO or a device; one of /dev/fd has no other name to resolve to
+        with given.open("wb") as stream:
+            yield stream.write
+        return
+    target = Path(os.path.realpath(given))
+    if os.path.lexists(target) and not is_forced:
         raise AlreadyExists(f"{target} exists already; choose another name, or replace it with --force")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
     unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")
+    unfinished.unlink(missing_ok=True)  # of a run that was killed
     try:
-        with unfinished.open("wb") as stream:
+        with open(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
             yield stream.write
             stream.flush()
             os.fsync(stream.fileno())
@@ -133,7 +145,7 @@ def import_lines(context: Context) -> int:
         return 0
     for outcome in outcomes:
         context.out.line(f"{'/'.join(outcome.namespace)}: {_sentence(outcome)}")
-    if any(outcome.states and outcome.outcome != "identical" for outcome in outcomes):
+    if context.settings.remote is None and any(one.states and one.outcome != "identical" for one in outcomes):
         context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
     return 0
 

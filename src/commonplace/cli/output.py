@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import re
@@ -23,6 +24,8 @@ class Output:
         self.stdout: TextIO = _whole_writes(sys.stdout)
         self.stderr: TextIO = sys.stderr
         self.is_terminal = self.stdout.isatty()
+        # An escape that the stream makes for what its encoding lacks is no JSON; JSON's own is.
+        self._escapes_json = codecs.lookup(self.stdout.encoding or "utf-8").name != "utf-8"
         self._colors = wants_color and self.is_terminal and not is_json
 
     def paint(self, text: str, *styles: str) -> str:
@@ -45,11 +48,12 @@ class Output:
 
     def document(self, value: Any) -> None:
         """One JSON document."""
-        self.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=_plain) + "\n")
+        self.stdout.write(json.dumps(value, ensure_ascii=self._escapes_json, indent=2, default=_plain) + "\n")
 
     def json_line(self, value: Any) -> None:
         """One line of a stream of JSON."""
-        self.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain) + "\n")
+        line = json.dumps(value, ensure_ascii=self._escapes_json, separators=(",", ":"), default=_plain)
+        self.stdout.write(line + "\n")
 
     def note(self, text: str) -> None:
         """Something to know beside the result; never on standard output."""

@@ -57,7 +57,7 @@ def add(context: Context) -> int:
     if context.out.is_json:
         context.out.document(record_fields(record))
     else:
-        done = "added" if record.revision == 1 else "merged into"
+        done = "added" if record.created_at == record.updated_at else "merged into"
         context.out.line(f"{done} record {context.out.paint(record.id, 'bold')}")
     return 0
 
@@ -94,23 +94,25 @@ def _refuse_record_options(arguments: Any) -> None:
 
 
 def _text(words: list[str]) -> str:
-    if words and words != ["-"]:
-        return " ".join(words)
-    if not words and sys.stdin.isatty():
-        raise InvalidInput('give a text to remember, or pipe one: `commonplace add "Ana prefers tea"`')
-    try:
-        text = sys.stdin.buffer.read().decode() if hasattr(sys.stdin, "buffer") else sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"standard input is not UTF-8 text (byte {error.start}); convert it first") from error
+    text = " ".join(words) if words and words != ["-"] else _input(words)
     if not text.strip():
         raise InvalidInput("there is nothing to remember: the text is empty")
     return text
 
 
+def _input(words: list[str]) -> str:
+    if not words and sys.stdin.isatty():
+        raise InvalidInput('give a text to remember, or pipe one: `commonplace add "Ana prefers tea"`')
+    try:
+        return sys.stdin.buffer.read().decode() if hasattr(sys.stdin, "buffer") else sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"standard input is not UTF-8 text (byte {error.start}); convert it first") from error
+
+
 def _content(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"--as-json was given, but the text is no JSON: {error}") from error
 
 

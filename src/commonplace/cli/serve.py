@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.context import Context
-from commonplace.cli.values import count, port
+from commonplace.cli.values import count, origin, port, web_address
 from commonplace.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,11 +35,17 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--host", metavar="H", help="where to listen (default: $COMMONPLACE_HOST, then 127.0.0.1)")
     parser.add_argument("--port", metavar="P", type=port, help="the port (default: $COMMONPLACE_PORT, then 8765)")
-    parser.add_argument("--public-url", metavar="URL", help="the address that others know, where a proxy stands before")
+    parser.add_argument(
+        "--public-url",
+        metavar="URL",
+        type=web_address,
+        help="the address that others know, where a proxy stands before",
+    )
     parser.add_argument(
         "--cors-origin",
         dest="cors_origins",
         metavar="ORIGIN",
+        type=origin,
         action="append",
         help="a web page that may call, such as https://app.example; may stand several times",
     )

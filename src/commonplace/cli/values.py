@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from commonplace.space.space import Space
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_WEB_ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 
 
@@ -58,6 +60,21 @@ def port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; write a number from 0 to 65535")
     return int(text)
+
+
+def web_address(text: str) -> str:
+    if _WEB_ADDRESS.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no web address; write it like https://memory.example")
+    return text
+
+
+def origin(text: str) -> str:
+    """A page's origin as browsers send it, also an app's own such as app://obsidian.md; `*` stands for any."""
+    if text != "*" and _ORIGIN.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no origin; write scheme, host and port alone, like https://app.example"
+        )
+    return text
 
 
 def guess(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Revision]]:

@@ -30,9 +30,12 @@ GROUPS: dict[str, tuple[str, ...]] = {"secrets": SECRETS, "pii": PERSONAL, "all"
 NAMES = ("type", "tags", "resourceId", "threadId")
 """Attributes by which entries are found: two names that were masked would become one."""
 
+_MEASURES = ("size", "lines")
+"""Attributes that are counted from a file's text: a rule for numbers must not take them for one."""
+
 _DETECTORS: dict[str, Detector] = {**formats.DETECTORS, **contexts.DETECTORS, **personal.DETECTORS}
 _SHORTEST = 6
-"""Nothing shorter is looked at."""
+"""Nothing shorter is of a built-in kind."""
 
 _MOST_LITERALS = 100
 
@@ -49,13 +52,13 @@ class Redactor:
         for name in names:
             if name in KINDS or name in GROUPS or names.count(name) > 1:
                 raise ConfigurationError(f"there is more than one kind {name} of redaction; give the rule another name")
-        self._detectors = [*(_DETECTORS[kind] for kind in self.kinds), *(rule.detector for rule in rules)]
+        self._own = [rule.detector for rule in rules]
+        self._all = [*(_DETECTORS[kind] for kind in self.kinds), *self._own]
 
     def find(self, text: str) -> list[Span]:
         """What is in a text, in order."""
-        if len(text) < _SHORTEST:
-            return []
-        return without_overlaps(span for detect in self._detectors for span in detect(text))
+        detectors = self._own if len(text) < _SHORTEST else self._all
+        return without_overlaps(span for detect in detectors for span in detect(text))
 
     def text(self, text: str) -> str:
         """A text with what was found masked, whatever the mode."""
@@ -68,7 +71,8 @@ class Redactor:
         screening = _Screening(self)
         value = screening.value(draft.value, ["the content"])
         attributes = {
-            name: item if name in NAMES else screening.value(item, [name]) for name, item in draft.attributes.items()
+            name: item if name in NAMES or name in _MEASURES else screening.value(item, [name])
+            for name, item in draft.attributes.items()
         }
         text = None if draft.text is None else screening.text(draft.text, ["the text"])
         heading = None if draft.heading is None else screening.text(draft.heading, ["the heading"])
@@ -166,12 +170,15 @@ def _expanded(kinds: Iterable[str]) -> tuple[str, ...]:
 
 
 def _names_of(draft: Draft) -> Iterator[tuple[str, str]]:
-    """What an entry is found by. Digits alone, or a UUID, were given out by a program, and tell nothing."""
+    """What an entry is found by. Digits alone, or a UUID, were given out by a program, and tell nothing.
+
+    A record's identity is the hash of its content, and no name that anybody chose; a message's is its id.
+    """
     place = "the path" if draft.kind in ("file", "directory") else "the id"
     for part in draft.key.split(SEPARATOR):
         if not _is_number(part):
             yield place, part
-    if draft.identity is not None and not _is_number(draft.identity):
+    if draft.identity is not None and draft.kind != "record" and not _is_number(draft.identity):
         yield "the id", draft.identity
     for name in NAMES:
         item = draft.attributes.get(name)
