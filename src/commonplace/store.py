@@ -25,6 +25,9 @@ Order = Literal["key", "created", "updated"]
 Progress = Callable[[int, int | None, str], None]
 """Called with what is done, the total where known, and a word for it."""
 
+Part = tuple[str, str | None, str | None]
+"""Entries of a kind: the one with a key, those whose keys begin with a prefix, or all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scan:
@@ -419,6 +422,10 @@ class Store(ABC):
     def state(self, namespace: Namespace, kind: str, key: str, revision: int) -> Entry | None: ...
 
     @abstractmethod
+    def end_expired(self, namespace: Namespace) -> bool:
+        """End some of what has expired, so that history and the feed tell of it; whether there was any."""
+
+    @abstractmethod
     def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
         """The feed after a commit number; whole commits only. Raises Conflict when history no longer reaches back."""
 
@@ -457,10 +464,11 @@ class Store(ABC):
         key: str | None = None,
         prefix: str | None = None,
         history_before: int | None = None,
+        parts: Sequence[Part] = (),
     ) -> int:
         """Erase for good, with its history: one entry, those of a kind whose keys begin alike, a namespace.
 
-        With `history_before` only the history that ended before that time.
+        With `history_before` only the history that ended before that time. `parts` go with it, or nothing does.
         """
 
     @abstractmethod

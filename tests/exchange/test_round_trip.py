@@ -219,6 +219,48 @@ def test_merge_adds_what_is_missing_as_one_commit_and_keeps_what_is_there(open_b
     assert not mine.files.exists("/only/theirs")
 
 
+def talk(space: Space, resource: str, thread: str, *said: str) -> None:
+    """Begin a thread, with a working memory of its own."""
+    space.threads.create(id=thread, resource=resource)
+    space.threads.add(thread, [{"id": text, "role": "user", "content": text} for text in said])
+    space.threads.working.write({"of": resource}, thread=thread)
+
+
+def said(space: Space, thread: str) -> list[str]:
+    return [message.id for message in space.threads.messages(thread).messages]
+
+
+def test_merge_puts_nothing_of_one_resource_into_a_thread_of_another(open_book: Callable[..., Book]) -> None:
+    source, target = open_book(), open_book()
+    theirs, mine = source.space("user", "a"), target.space("user", "a")
+    talk(theirs, "ana", "t", "ana's secret")
+    talk(theirs, "bob", "u", "one", "two")
+    mine.threads.create(id="t", resource="bob")
+    talk(mine, "bob", "u", "one")
+    (outcome,) = imported(target, exported(source), merge=True)
+    assert outcome == Imported(("user", "a"), "merged", 1, kept=6, differing=3, commit=5)
+    assert said(mine, "t") == []
+    assert mine.threads.working.read(thread="t") is None
+    assert sorted(said(mine, "u")) == ["one", "two"]
+    assert target.verify() == []
+
+
+def test_merge_takes_a_thread_with_all_that_is_its_even_where_it_stands_behind_it(
+    open_book: Callable[..., Book],
+) -> None:
+    source, target = open_book(), open_book()
+    theirs, mine = source.space("user", "a"), target.space("user", "a")
+    talk(theirs, "ana", "t", "one", "two")
+    theirs.threads.clone("t", new_id="u", to="bob")
+    mine.files.write("/mine", "text")
+    (outcome,) = imported(target, exported(source), merge=True)
+    assert (outcome.states, outcome.kept) == (8, 0)
+    for thread in ("t", "u"):
+        assert said(mine, thread) == said(theirs, thread)
+        assert mine.threads.get(thread).resource_id == theirs.threads.get(thread).resource_id
+        assert mine.threads.working.read(thread=thread).content == {"of": "ana"}  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("break_it", "complaint"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from commonplace import (
     NotFound,
     Space,
     TooLarge,
+    Unavailable,
 )
 from commonplace.redaction import Redactor
 
@@ -420,6 +422,21 @@ def test_a_move_takes_no_directory_beyond_the_limits_of_a_path(space: Space) -> 
     with pytest.raises(TooLarge):
         space.files.move("/a", "/x/y/z/a")
     assert space.files.stat(deep).kind == "directory"
+
+
+def test_a_purge_beside_a_long_read_erases_all_or_nothing_of_a_thread_or_a_directory(tmp_path: Path) -> None:
+    with commonplace.open(tmp_path / "book.db", busy_seconds=0.1, background=False) as book:
+        space = book.space("user", "u1")
+        space.threads.create(id="t")
+        space.threads.add("t", [{"role": "user", "content": "hello"}])
+        space.files.write("/d/sub/a.md", "text")
+        reading = book.store.export()
+        next(reading)
+        for place in (("thread", "t"), ("directory", "/d")):
+            with pytest.raises(Unavailable, match="the purge is done, but a long read keeps old pages"):
+                space.purge(*place)
+        reading.close()
+        assert space.stats().entries == {}
 
 
 @pytest.mark.promise("engine-purge")

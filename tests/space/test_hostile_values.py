@@ -65,6 +65,11 @@ def test_a_commit_or_revision_that_is_none_is_refused(space, number):
             call()
 
 
+def test_a_page_of_changes_may_be_as_long_as_a_number_is(space):
+    space.files.write("/a", "text")
+    assert len(space.changes(limit=2**63 - 1)) == 1
+
+
 @pytest.mark.parametrize("key", ["\ud800", None, ["a"], "a\0b", "x" * 10_000])
 def test_a_key_that_no_entry_has_is_refused(space, key):
     for kind in ("message", "thread", "working", "record"):
@@ -83,3 +88,13 @@ def test_a_prefix_that_no_namespace_has_is_refused(tmp_path):
         for wrong in (5, "\ud800", "a/b"):
             with pytest.raises(InvalidInput):
                 book.namespaces(wrong)
+
+
+def test_a_page_of_namespaces_that_cannot_be_is_refused(tmp_path):
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        for after in ("a/b", ("a\0",), ("\ud800",), ()):
+            with pytest.raises(InvalidInput, match="namespace"):
+                book.namespaces(after=after)
+        for limit in (-1, 0, 2**63, "1", None):
+            with pytest.raises(InvalidInput, match="limit"):
+                book.namespaces(limit=limit)

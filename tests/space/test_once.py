@@ -53,6 +53,25 @@ def test_a_key_for_another_request_is_refused(space: Space) -> None:
     assert space.stats().entries == {"record": 1}
 
 
+@pytest.mark.promise("once-conflict")
+def test_a_key_for_another_call_is_refused(space: Space) -> None:
+    thread = space.threads.create()
+    space.once("k", "f").files.write("/a", "text")
+    again = space.once("k", "f")
+    for call in (
+        lambda: remember(space, "k"),
+        lambda: again.threads.create(),
+        lambda: again.threads.add(thread.id, [{"role": "user", "content": "x"}]),
+        lambda: again.threads.working.write({"a": 1}),
+        lambda: again.files.append("/a", "more"),
+        lambda: again.files.delete("/a"),
+    ):
+        with pytest.raises(Conflict, match="used for another request; send a new one"):
+            call()
+    assert again.files.write("/a", "text").revision == 1
+    assert space.stats().entries == {"file": 1, "thread": 1}
+
+
 def test_a_failed_creation_leaves_its_key_free(space: Space) -> None:
     with pytest.raises(NotFound):
         space.once("k", "f").threads.add("missing", [{"role": "user", "content": "x"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from store_calls import HERE, NOWHERE, THERE, delete, found_keys, get, move, put
 
 from commonplace.checks import Namespace
-from commonplace.errors import InvalidInput
+from commonplace.errors import AlreadyExists, InvalidInput
 from commonplace.store import NamespaceStats, Scan, Store
 
 
@@ -138,7 +139,8 @@ class CareConformance:
             store.backup(target)
         target.parent.mkdir()
         store.backup(target, lambda done, total, word: progress.append(done))
-        with pytest.raises(InvalidInput, match="exists"):
+        assert stat.S_IMODE(target.stat().st_mode) == 0o600
+        with pytest.raises(AlreadyExists, match="exists"):
             store.backup(target)
         put(store, "later", "not in the copy")
         copy = self.open_copy(target)

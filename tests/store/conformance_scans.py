@@ -102,7 +102,7 @@ class ScansConformance:
     @pytest.mark.parametrize(
         "cursor",
         ["", "x", "ü", "!!!", "NQ", "bnVsbA", "e30", "WzFd", "WzEsMl0", "WyJhIiwiXHVkODAwIl0",
-         "Wzk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OSwxXQ", "W3RydWUsdHJ1ZV0"],
+         "WyJmaWxlIiwiYVx1MDAwMCJd", "Wzk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OSwxXQ", "W3RydWUsdHJ1ZV0"],
     )  # fmt: skip
     def test_a_cursor_that_no_page_gave_is_refused(self, store: Store, cursor: str) -> None:
         put(store, "a")

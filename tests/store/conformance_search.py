@@ -139,6 +139,12 @@ class SearchConformance:
         clock.advance(200)
         assert len(store.claim(5, 60)) == 3
 
+    def test_a_passage_may_be_claimed_without_end(self, store: Store) -> None:
+        put(store, "a", "text")
+        for _ in range(1_100):
+            assert len(store.claim(1, 60.0, even_leased=True)) == 1
+        assert store.claim(1, 60) == []
+
     def test_pending_passages_can_be_asked_for_by_entry_and_start(self, store: Store) -> None:
         first, second, third = (put(store, key, f"text {key}") for key in "abc")
         foreign = put(store, "a", "theirs", namespace=("user", "other"))
@@ -173,6 +179,20 @@ class SearchConformance:
         store.aim("m", 8)
         with pytest.raises(ConfigurationError, match="identity"):
             store.aim("m", 9)
+
+    def test_a_vector_of_a_wrong_length_is_made_anew_by_an_aim(self, store: Store) -> None:
+        for key in "abc":
+            put(store, key, key)
+        store.aim("m", 8)
+        lengths = {"a": 8, "b": 5, "c": 5}
+        found = store.claim(3, 60)
+        store.index("m", [(pending.chunk_id, np.ones(lengths[pending.text], np.float32)) for pending in found])
+        delete(store, "c")
+        store.aim("m", 8)
+        assert [pending.text for pending in store.pending(HERE, 5)] == ["b"]
+        self._embed_all(store, {"b": unit(1)})
+        assert len(store.search_vectors(HERE, "m", unit(1), Filter(), 5)) == 2
+        assert store.verify() == []
 
     def test_former_states_keep_their_vectors(self, store: Store, clock: Any) -> None:
         store.aim("m", 8)

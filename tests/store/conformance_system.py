@@ -146,6 +146,16 @@ class SystemConformance:
             store.write(HERE, _fail_after_put)
         assert store.write(HERE, usage)[0] == Usage(0, 0)
 
+    def test_usage_leaves_out_what_has_expired_however_much(self, store: Store, clock: Any) -> None:
+        def work(transaction: Transaction) -> None:
+            for number in range(1_100):
+                transaction.put(Draft("file", f"{number}", "text", expires_at=clock.now + 10_000_000), is_fresh=True)
+
+        store.write(HERE, work)
+        write_file(store, "stays")
+        clock.advance(10)
+        assert store.write(HERE, lambda transaction: transaction.usage())[0] == Usage(1, len("text") + len("{}"))
+
     def test_a_screen_sees_every_draft_and_may_change_or_refuse_it(self, store: Store) -> None:
         def screen(draft: Draft) -> Draft:
             if draft.value == "bad":

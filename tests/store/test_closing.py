@@ -38,7 +38,7 @@ def test_closing_waits_for_the_writes_that_were_taken(tmp_path: Path) -> None:
         leader = pool.submit(book.store.write, HERE, write_slowly)
         assert is_writing.wait(30)
         followers = [pool.submit(space.files.write, f"/{number}", "text") for number in range(3)]
-        while len(book.store._writer._jobs) < 3:  # type: ignore[attr-defined]
+        while len(book.store._writer._jobs) < 4:  # type: ignore[attr-defined]
             time.sleep(0.001)
         closing = pool.submit(book.close)
         while not book.store._writer._is_closed:  # type: ignore[attr-defined]

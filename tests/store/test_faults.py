@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +317,107 @@ def test_threads_that_wait_behind_a_lock_are_all_told(tmp_path: Path) -> None:
         fcntl.flock(held, fcntl.LOCK_UN)
         write(9)
         assert len(told) == 4
+
+
+def test_threads_that_wait_behind_a_lock_each_wait_no_longer_than_was_said(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+    filled(path)
+    waits: list[float] = []
+    with open_file(path, busy_seconds=1) as book, Path(f"{path}-lock").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        def write(number: int) -> None:
+            begin = time.monotonic()
+            with pytest.raises(Unavailable, match="more than 1 s"):
+                book.space("user", "u1").files.write(f"/t{number}", "x")
+            waits.append(time.monotonic() - begin)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=30)
+    assert len(waits) == 5
+    assert max(waits) < 2.5, waits
+
+
+# Another file in its place
+
+
+def kill_writer(path: Path, copy: Path) -> dict[str, str]:
+    """Back a book up, write on and die, so that its log stays; what is in the backup."""
+    expected = filled(path)
+    script = f"""
+import os, commonplace
+book = commonplace.open({str(path)!r}, background=False)
+book.backup({str(copy)!r})
+for number in range(40):
+    book.space("user", "u1").files.write(f"/later/{{number}}", "words " * 200)
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    return expected
+
+
+def test_a_backup_beside_the_log_of_another_file_is_told_and_left_alone(tmp_path: Path) -> None:
+    path, log = tmp_path / "book.db", tmp_path / "book.db-wal"
+    expected = kill_writer(path, tmp_path / "copy.db")
+    shutil.copy(tmp_path / "copy.db", path)
+    before = path.read_bytes(), log.read_bytes()
+    with pytest.raises(ConfigurationError, match=r"Nothing was changed; move .*book.db-wal and .*book.db-shm away"):
+        open_file(path)
+    assert (path.read_bytes(), log.read_bytes()) == before
+    log.unlink()
+    (tmp_path / "book.db-shm").unlink()
+    assert is_whole(path, expected)
+
+
+def test_the_log_of_a_book_whose_program_died_is_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+    expected = kill_writer(path, tmp_path / "copy.db")
+    assert is_whole(path, {**expected, **{f"/later/{number}": "words " * 200 for number in range(40)}})
+
+
+@pytest.mark.parametrize("happened", ["deleted", "moved", "replaced"])
+def test_a_book_whose_file_is_gone_takes_no_more_writes(tmp_path: Path, happened: str) -> None:
+    path, copy, aside = tmp_path / "book.db", tmp_path / "copy.db", tmp_path / "aside.db"
+    expected = filled(path)
+    with open_file(path) as book:
+        book.backup(copy)
+        if happened == "deleted":
+            path.unlink()
+        elif happened == "moved":
+            path.rename(aside)
+        else:
+            copy.replace(path)
+        files = sorted(tmp_path.iterdir())
+        with pytest.raises(
+            Unavailable, match=r"moved, replaced or deleted .* nothing was changed, open it again"
+        ) as told:
+            book.space("user", "u1").files.write("/lost", "x")
+        assert told.value.__notes__ == [f"the book is {path}"]
+        with ThreadPoolExecutor(1) as pool, pytest.raises(Unavailable, match="moved, replaced or deleted"):
+            pool.submit(texts, book).result(30)
+        assert sorted(tmp_path.iterdir()) == files
+        if happened == "moved":
+            aside.rename(path)
+            book.space("user", "u1").files.write("/back", "x")
+            expected["/back"] = "x"
+    if happened == "deleted":
+        copy.rename(path)
+    assert is_whole(path, expected)
+
+
+def test_a_book_stays_the_same_when_the_program_changes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with open_file(Path("book.db")) as book, ThreadPoolExecutor(1) as pool:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        book.space("user", "u1").files.write("/n", "x")
+        assert pool.submit(texts, book).result(30) == {"/n": "x"}
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 # After the end

@@ -34,7 +34,7 @@ scalars = st.one_of(
     st.booleans(),
     st.integers(-3, 12),
     st.sampled_from(
-        [0.0, -0.0, 1.0, 1.5, 3.0, 1e300, -1e-300, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1, -(2**63), 0.1, 1 / 3]
+        [0.0, -0.0, 1.0, 1.5, 3.0, 1e23, 1e300, -1e-300, 2**53, 2**53 + 1, 2.0**53, 2**63 - 1, -(2**63), 0.1, 1 / 3]
     ),
     st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from(["", "a", "A", "b", "5", "10", "true", "null", "ä", "a'b", "日本"]),
@@ -224,6 +224,25 @@ MIXED = [{"f": value} for value in (3, 3.0, "3", True, None, [3], {"g": 3}, 4, "
 )
 def test_comparisons_hold_within_one_json_type(store: Store, where: dict[str, Any], expected: list[int]) -> None:
     assert matching(store, where, *MIXED) == expected
+
+
+@pytest.mark.promise("records-filter-operators")
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"f": 1e23}, [1]),
+        ({"f": {"$ne": 1e23}}, [0, 2, 3]),
+        ({"f": {"$in": [1e23, 0]}}, [1]),
+        ({"f": {"$gte": 1e23}}, [1, 2]),
+        ({"f": {"$lt": 1e23}}, [0]),
+        ({"f": [{"g": 1e23}]}, [3]),
+    ],
+)
+def test_a_number_that_databases_write_in_another_way_than_python_equals_itself(
+    store: Store, where: dict[str, Any], expected: list[int]
+) -> None:
+    stored = [9.999999999999997e22, 1e23, 1.0000000000000001e23, [{"g": 1e23}]]
+    assert matching(store, where, *({"f": value} for value in stored)) == expected
 
 
 def test_a_field_is_looked_up_in_the_value_first_and_then_in_the_attributes(store: Store) -> None:

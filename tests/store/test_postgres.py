@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from conformance import StoreConformance
 
+import commonplace
 from commonplace.backends.postgres import PostgresStore
-from commonplace.store import Store
+from commonplace.engine.indexing import BATCH
+from commonplace.store import Indexing, Store
+from doubles import OpenBook, WordEmbedder
 from postgres_server import empty, shared_book, shared_server
 
 
@@ -26,3 +31,33 @@ class TestPostgres(StoreConformance):
         store = PostgresStore(shared_server().create_database() + "?partitions=2")
         store.restore(path)
         return store
+
+
+@pytest.fixture
+def servers(open_book: OpenBook) -> list[commonplace.Book]:
+    empty(shared_book())
+    return [open_book(shared_book()) for _ in range(2)]
+
+
+def test_a_reindex_ends_although_passages_are_erased_while_it_marks_them(servers: list[commonplace.Book]) -> None:
+    one, two = servers
+    space = two.space("user", "u1")
+    for number in range(BATCH + 1):
+        space.files.write(f"/erased/{number}", "a text that will be erased")
+    space.files.write("/stays", "a text that stays")
+    one.reindex()
+    with psycopg.connect(shared_book().partition("?")[0]) as blocking, ThreadPoolExecutor(1) as other:
+        # Its own mark for this passage waits for this one, when it has seen all that there is to mark.
+        blocking.execute(
+            "INSERT INTO commonplace.pending (tenant, chunk, namespace)"
+            " SELECT tenant, id, namespace FROM commonplace.chunk WHERE number >= 0 ORDER BY id DESC LIMIT 1"
+        )
+        reindexing = other.submit(one.reindex, WordEmbedder("words@2"))
+        while not blocking.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+            assert not reindexing.done()
+        space.purge("directory", "/erased")
+        blocking.rollback()
+        reindexing.result(60)
+    assert one.store.indexing() == Indexing("words@2", "words@2", 0)
+    assert one.stats().vectors == 1
+    assert one.verify() == []

@@ -118,6 +118,26 @@ def test_two_stores_in_one_process_on_one_file_see_each_other_and_lose_nothing(t
         store.close()
 
 
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="counts locks as Linux shows them")
+def test_opening_a_book_once_more_takes_no_lock_from_the_first(tmp_path: Path) -> None:
+    def locks() -> int:
+        inode = f":{os.stat(path).st_ino} "
+        return sum(
+            f" {os.getpid()} " in line and inode in line for line in Path("/proc/locks").read_text().splitlines()
+        )
+
+    path = tmp_path / "book.db"
+    store = SQLiteStore(path)
+    put(store, "k")
+    with store._reading(snapshot=True) as connection:
+        connection.execute("SELECT count(*) FROM entry").fetchall()
+        before = locks()
+        second = SQLiteStore(path)
+        second.close()
+        assert locks() == before > 0
+    store.close()
+
+
 def test_threads_that_come_and_go_leave_no_open_files_behind(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "book.db")
     put(store, "k")

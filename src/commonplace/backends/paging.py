@@ -47,7 +47,8 @@ def decode_cursor(order: str, cursor: str) -> Position:
         first, second = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         if any(isinstance(part, int) and part not in INT64 for part in (first, second)):
             raise ValueError("a number that no page gives")
-        f"{first}{second}".encode()  # a lone surrogate is no key
+        if b"\0" in f"{first}{second}".encode():  # a lone surrogate is refused by encode
+            raise ValueError("a character that no key has")
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
     wanted = str if order == "key" else int

@@ -16,7 +16,8 @@ from commonplace.engine.undo import draft_of
 from commonplace.entry import Entry
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.exchange.lines import Line, check_header, read_head, read_state
-from commonplace.space.keys import DIRECTORY, FILE
+from commonplace.space.belonging import belongs
+from commonplace.space.keys import DIRECTORY, FILE, THREAD
 from commonplace.space.paths import key_of, parents, path_of
 from commonplace.store import NamespaceHead, Progress, State, Store, Transaction
 
@@ -189,25 +190,30 @@ class _Merge:
 
     def run(self, transaction: Transaction) -> None:
         self.added = self.kept = self.differing = 0
-        for state in self._file.states_again(self._head, self._start):
-            entry = state.entry
-            if state.ended is not None or (entry.expires_at is not None and entry.expires_at <= transaction.time):
-                continue
-            known = transaction.get(entry.kind, entry.key)
-            if known is None and entry.identity is not None:
-                known = transaction.find(entry.kind, entry.identity)
-            if known is not None or _is_in_the_way(transaction, entry):
-                self.kept += 1
-                self.differing += known is None or (known.value, known.attributes) != (entry.value, entry.attributes)
-                continue
-            transaction.put(replace(draft_of(entry), updated_at=entry.updated_at))
-            self.added += 1
+        for are_threads in (True, False):  # a cloned thread stands after its messages
+            for state in self._file.states_again(self._head, self._start):
+                entry = state.entry
+                is_over = entry.expires_at is not None and entry.expires_at <= transaction.time
+                if (entry.kind == THREAD) == are_threads and state.ended is None and not is_over:
+                    self._add(transaction, entry)
+
+    def _add(self, transaction: Transaction, entry: Entry) -> None:
+        known = transaction.get(entry.kind, entry.key)
+        if known is None and entry.identity is not None:
+            known = transaction.find(entry.kind, entry.identity)
+        if known is not None or _has_no_place(transaction, entry):
+            self.kept += 1
+            self.differing += known is None or (known.value, known.attributes) != (entry.value, entry.attributes)
+            return
+        transaction.put(replace(draft_of(entry), updated_at=entry.updated_at))
+        self.added += 1
 
 
-def _is_in_the_way(transaction: Transaction, entry: Entry) -> bool:
-    """Whether the namespace has a file where this needs a directory, or a directory where this is a file."""
+def _has_no_place(transaction: Transaction, entry: Entry) -> bool:
+    """Whether the namespace has a file where this needs a directory, a directory where this is a file, or as its
+    thread that of another resource."""
     if entry.kind not in (FILE, DIRECTORY):
-        return False
+        return not belongs(transaction, entry)
     other = DIRECTORY if entry.kind == FILE else FILE
     above = (key_of(path) for path in parents(path_of(entry.key)))
     return transaction.get(other, entry.key) is not None or any(transaction.get(FILE, key) for key in above)

@@ -1,6 +1,7 @@
 """That every message, and every working memory of a thread, has a thread that is there and is of the thread's resource.
 
-Calls that write conversations see to it; bringing back former states does not, so it is checked after that.
+Calls that write conversations see to it; bringing back former states does not, so it is checked after that, and
+taking in what another book had does not, so it is asked before that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from commonplace.space.keys import MESSAGE, THREAD, WORKING
 from commonplace.space.messages import thread_of_key, thread_prefix
 from commonplace.space.working import thread_key
 from commonplace.store import Scan, Transaction
+
+
+def belongs(transaction: Transaction, state: Entry) -> bool:
+    """Whether this state may be written: it is of no thread, or of one that is there and of the same resource."""
+    thread_id = _thread_of(state)
+    return thread_id is None or _tear(thread_id, _owner(transaction, thread_id), state) is None
 
 
 def check_belonging(transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]) -> None:
@@ -57,13 +64,22 @@ def _working(transaction: Transaction, thread_id: str) -> Sequence[Entry]:
 
 
 def _check_owner(thread_id: str, owner: JSON, state: Entry) -> None:
+    tear = _tear(thread_id, owner, state)
+    if tear is not None:
+        raise Conflict(f"nothing was changed: {tear}")
+
+
+def _tear(thread_id: str, owner: JSON, state: Entry) -> str | None:
+    """What is wrong with a state in a thread of this owner, in words."""
     if owner is None:
-        raise Conflict(f"nothing was changed: the thread {thread_id} is no longer there; bring it back first")
-    if state.attributes["resourceId"] != owner:
-        raise Conflict(
-            f"nothing was changed: the thread {thread_id} would hold messages of two resources; "
-            f"it belongs to {owner!r}, a {state.kind} of it to {state.attributes['resourceId']!r}"
+        return f"the thread {thread_id} is no longer there; bring it back first"
+    resource = state.attributes.get("resourceId")
+    if resource != owner:
+        return (
+            f"the thread {thread_id} would hold messages of two resources; "
+            f"it belongs to {owner!r}, a {state.kind} of it to {resource!r}"
         )
+    return None
 
 
 def _check_nothing_left(transaction: Transaction, thread_id: str) -> None:

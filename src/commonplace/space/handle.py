@@ -39,7 +39,7 @@ class Handle:
         if self.expected is not None:
             change = self.expected.met(change)
         if self.once is not None:
-            change = self.once.done(change)
+            change = self.once.done(change, work.__qualname__)
         result = self.store.write(self.namespace, change, actor=self.actor)
         if result[1] is not None:
             self.indexer.notice_write()

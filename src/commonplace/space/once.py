@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from commonplace.checks import JSON, check_line
 from commonplace.entry import Entry
@@ -29,22 +29,24 @@ class Once:
             raise InvalidInput("the idempotency key is empty; send any text that is new for each operation")
         check_line("idempotency key", self.key, max_bytes=MAX_KEY_BYTES)
 
-    def done(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+    def done(self, work: Callable[[Transaction], T], operation: str) -> Callable[[Transaction], T]:
         """A change that is made the first time; a repeated one answers with the states that were made then.
 
-        For changes that give an entry or a tuple of entries.
+        For changes that give an entry or a tuple of entries. `operation` names the kind of change: what another kind
+        made is no answer to this one.
         """
 
         def once(transaction: Transaction) -> T:
             known = transaction.operation(self.key)
             if known is not None:
-                return cast(T, self._former_answer(transaction, known))
+                return cast(T, self._former_answer(transaction, known, operation))
             result = work(transaction)
             entries = result if isinstance(result, tuple) else (result,)
             if not all(isinstance(entry, Entry) for entry in entries):
                 raise InvalidInput("this change cannot be made once only; leave the idempotency key out")
             value: dict[str, JSON] = {
                 "fingerprint": self.fingerprint,
+                "operation": operation,
                 "is_many": isinstance(result, tuple),
                 # By number, not by name: a purge erases a name, and this is kept.
                 "states": [[entry.commit, entry.id, entry.revision] for entry in cast(tuple[Entry, ...], entries)],
@@ -54,9 +56,10 @@ class Once:
 
         return once
 
-    def _former_answer(self, transaction: Transaction, known: JSON) -> Entry | tuple[Entry, ...]:
-        value = cast("dict[str, list[tuple[int, int, int]]]", known)
-        if value["fingerprint"] != self.fingerprint:  # type: ignore[comparison-overlap]
+    def _former_answer(self, transaction: Transaction, known: JSON, operation: str) -> Entry | tuple[Entry, ...]:
+        value = cast("dict[str, Any]", known)
+        # A server of the version before, which may still run, does not name the operation.
+        if (value["fingerprint"], value.get("operation", operation)) != (self.fingerprint, operation):
             raise Conflict(f"the idempotency key {self.key} was used for another request; send a new one")
         commits = {commit: transaction.begun(commit) for commit in {commit for commit, _, _ in value["states"]}}
         states = {(commit, state.id, state.revision): state for commit, begun in commits.items() for state in begun}

@@ -35,10 +35,13 @@ from commonplace.space.once import Once
 from commonplace.space.paths import key_of, normalise, path_of
 from commonplace.space.records import Records
 from commonplace.space.times import microseconds
-from commonplace.store import NamespaceStats, Transaction
+from commonplace.store import NamespaceStats, Part, Transaction
 
 if TYPE_CHECKING:
     from commonplace.space.threads import Threads
+
+MOST_CHANGES = 2**32
+"""At once; a store looks one further than asked for."""
 
 
 class Space:
@@ -74,7 +77,8 @@ class Space:
     def once(self, key: str, fingerprint: str) -> Space:
         """This space for one creation that a caller may repeat: the key's first use makes it, later ones answer alike.
 
-        A key that comes back with another fingerprint raises Conflict. Keys are remembered for a day.
+        A key that comes back with another fingerprint, or for another call, raises Conflict. Keys are remembered for a
+        day.
         """
         return Space(replace(self._handle, once=Once(key, fingerprint)), self._searcher, self._limits)
 
@@ -204,7 +208,8 @@ class Space:
 
     def changes(self, after: int = 0, limit: int = 1_000) -> list[Change]:
         """What was changed after a commit, in order; pass the last commit seen to go on."""
-        feed = self._handle.store.changes(self.namespace, check_number("after", after), check_number("limit", limit))
+        count = min(check_number("limit", limit), MOST_CHANGES)
+        feed = self._handle.store.changes(self.namespace, check_number("after", after), count)
         return [replace(change, key=name_of_key(change.kind, change.key)) for change in feed]
 
     def stats(self) -> NamespaceStats:
@@ -224,13 +229,11 @@ class Space:
         before = microseconds("history_before", history_before)
         if kind is not None:
             kind, key = (*_check_kinds([kind]), None) if key is None else self._place(kind, key)
-        store, erased = self._handle.store, 0
-        for part, part_key, prefix in () if before is not None else self._parts_of(kind, key):
-            erased += store.purge(self.namespace, kind=part, key=part_key, prefix=prefix)
-        return erased + store.purge(self.namespace, kind=kind, key=key, history_before=before)
+        parts = () if before is not None else self._parts_of(kind, key)
+        return self._handle.store.purge(self.namespace, kind=kind, key=key, history_before=before, parts=parts)
 
-    def _parts_of(self, kind: str | None, key: str | None) -> Sequence[tuple[str, str | None, str | None]]:
-        """What must not outlive an entry, or a kind: a kind each, with a key or with what keys begin with."""
+    def _parts_of(self, kind: str | None, key: str | None) -> Sequence[Part]:
+        """What must not outlive an entry, or a kind."""
         if kind == DIRECTORY:
             if key is None:
                 raise InvalidInput("a directory is erased with all that is in it; name one")

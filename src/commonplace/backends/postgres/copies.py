@@ -18,7 +18,7 @@ from psycopg import sql
 
 from commonplace.backends.postgres.migrate import newest, schema_version, tables
 from commonplace.backends.postgres.place import Place
-from commonplace.errors import ConfigurationError, InvalidInput
+from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput
 from commonplace.store import Progress
 
 HEAD = "commonplace.json"
@@ -29,7 +29,7 @@ _BYTES_A_STEP = 1 << 20
 def backup(connection: psycopg.Connection[Any], place: Place, target: Path, progress: Progress | None) -> None:
     """Write a file that appears only when it is complete and on disk."""
     if target.exists():
-        raise InvalidInput(f"{target} exists already; choose another name for the backup")
+        raise AlreadyExists(f"{target} exists already; choose another name for the backup")
     if not target.parent.is_dir():
         raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
     unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")

@@ -160,6 +160,10 @@ def no_stats(namespace: Namespace) -> NamespaceStats:
 
 _LIVE_CHUNKS = "SELECT * FROM chunk WHERE ended_commit IS NULL"
 _MUST_BE_ZERO = {
+    "vectors of another length than their model's; `commonplace reindex` makes them anew": (
+        "SELECT count(*) FROM embedding AS v JOIN model AS m ON m.id = v.model"
+        " WHERE vector_dims(v.value) <> m.dimensions"
+    ),
     "live passages without a live entry": (
         f"SELECT count(*) FROM ({_LIVE_CHUNKS}) AS c"
         " WHERE NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.tenant = c.tenant AND e.id = c.entry)"

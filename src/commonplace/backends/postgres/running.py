@@ -44,6 +44,15 @@ READ = None
 WRITE = "BEGIN"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
+NO_TENANT = "/"
+"""Stands in the marks of work over all tenants; no tenant is called so."""
+
+# What changed nothing, such as an indexer's look for work, has no number and leaves no mark.
+_MARK = (
+    "INSERT INTO attempt (tenant, id, made_at) SELECT %s, %s, now_micros()"
+    " WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
+)
+
 
 class Runner:
     """Gives work a session of the right role, and tries again where that may help."""
@@ -83,15 +92,19 @@ class Runner:
             return work(session)
 
         role = self._place.system_role
-        return self._again(lambda: self._once(mode, role, None, run, copies=copies))
+        if mode != WRITE:
+            return self._again(lambda: self._once(mode, role, None, run))
+        return self._again(
+            lambda: self._write_once(role, NO_TENANT, lambda session: (run(session), True), copies=copies)
+        )
 
-    def write(self, tenant: str, work: Callable[[Session, UUID], tuple[T, bool]]) -> T:
+    def write(self, tenant: str, work: Callable[[Session], tuple[T, bool]]) -> T:
         """Under the app role; `work` says whether there is something to commit. What was committed is not run again."""
         if getattr(self._local, "is_writing", False):
             raise RuntimeError("a write inside a write would wait for itself; use the transaction that is open")
         self._local.is_writing = True
         try:
-            return self._again(lambda: self._write_once(tenant, work))
+            return self._again(lambda: self._write_once(self._place.app_role, tenant, work))
         finally:
             self._local.is_writing = False
 
@@ -111,27 +124,31 @@ class Runner:
                 raise
             return result
 
-    def _write_once(self, tenant: str, work: Callable[[Session, UUID], tuple[T, bool]]) -> T:
+    def _write_once(
+        self, role: str, tenant: str, work: Callable[[Session], tuple[T, bool]], *, copies: bool = False
+    ) -> T:
         attempt = uuid4()
         is_committing = False
 
         def run(session: Session) -> T:
             nonlocal is_committing
-            result, is_changed = work(session, attempt)
+            result, is_changed = work(session)
             done.append(result)
+            if is_changed:
+                session.send(_MARK, (tenant, attempt))
             is_committing = is_changed
             session.end("COMMIT" if is_changed else "ROLLBACK")
             return result
 
         done: list[T] = []
         try:
-            return self._once(WRITE, self._place.app_role, tenant, run)
+            return self._once(WRITE, role, tenant, run, copies=copies)
         except psycopg.Error as error:
-            if not is_committing or not is_lost(error) or not self._has_happened(tenant, attempt):
+            if not is_committing or not is_lost(error) or not self._has_happened(role, tenant, attempt):
                 raise
             return done[-1]
 
-    def _has_happened(self, tenant: str, attempt: UUID) -> bool:
+    def _has_happened(self, role: str, tenant: str, attempt: UUID) -> bool:
         """Whether a transaction whose COMMIT was not answered took place.
 
         It wrote a row with its own id. Writing the same row waits until the server is done with it, if it still is at
@@ -146,7 +163,7 @@ class Runner:
             return added == 0
 
         try:
-            return self._again(lambda: self._once(WRITE, self._place.app_role, tenant, settle), even_away=True)
+            return self._again(lambda: self._once(WRITE, role, tenant, settle), even_away=True)
         except Unavailable as error:
             raise Unavailable(
                 f"the connection to {DATABASE} was lost during COMMIT and the server has not come back: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
-from uuid import UUID
 
 import psycopg
 
@@ -156,10 +155,10 @@ class OpenStore(Store):
     def _change(
         self, namespace: Namespace, actor: str | None, work: Callable[[Session, PostgresTransaction], T]
     ) -> tuple[T, int | None]:
-        def run(session: Session, attempt: UUID) -> tuple[tuple[T, int | None], bool]:
+        def run(session: Session) -> tuple[tuple[T, int | None], bool]:
             transaction = PostgresTransaction(session, namespace, self._now(), actor)
             result = work(session, transaction)
-            return (result, transaction.finish(attempt)), transaction.is_changed
+            return (result, transaction.finish()), transaction.is_changed
 
         result, commit = self._runner.write(tenant_of(namespace), run)
         if commit is not None:

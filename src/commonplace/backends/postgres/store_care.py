@@ -11,8 +11,9 @@ from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.failures import translated
 from commonplace.backends.postgres.running import SNAPSHOT
 from commonplace.backends.postgres.store_base import OpenStore
+from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.checks import Namespace
-from commonplace.store import NamespaceHead, Progress, State
+from commonplace.store import NamespaceHead, Part, Progress, State
 
 
 class CareStore(OpenStore):
@@ -26,13 +27,13 @@ class CareStore(OpenStore):
         key: str | None = None,
         prefix: str | None = None,
         history_before: int | None = None,
+        parts: Sequence[Part] = (),
     ) -> int:
-        erased, _ = self._change(
-            namespace,
-            None,
-            lambda session, transaction: maintenance.purge(session, transaction, kind, key, prefix, history_before),
-        )
-        return erased
+        def work(session: Session, transaction: PostgresTransaction) -> int:
+            erased = maintenance.purge(session, transaction, kind, key, prefix, history_before)
+            return erased + sum(maintenance.purge(session, transaction, *part, history_before) for part in parts)
+
+        return self._change(namespace, None, work)[0]
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         from commonplace.backends.postgres import copies

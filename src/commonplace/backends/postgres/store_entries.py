@@ -96,10 +96,7 @@ class EntryStore(OpenStore):
             namespace, None, lambda session, spot: reading.state(session, spot, kind, key, revision), snapshot=True
         )
 
-    def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
-        if limit < 1:
-            raise InvalidInput(f"limit must be at least 1, not {limit}")
-
+    def end_expired(self, namespace: Namespace) -> bool:
         def has_expired(session: Session, spot: Spot) -> bool:
             rows = session.rows(
                 f"SELECT 1 FROM namespace WHERE tenant = %s AND id = %s AND expires_next <= {reading.NOW}",
@@ -108,8 +105,16 @@ class EntryStore(OpenStore):
             )
             return bool(rows)
 
-        if self._read(namespace, False, has_expired):
-            self.write(namespace, lambda transaction: None)  # every transaction first ends what has expired
+        # Every transaction first ends what has expired.
+        return (
+            self._read(namespace, False, has_expired) and self.write(namespace, lambda transaction: None)[1] is not None
+        )
+
+    def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
+        if limit < 1:
+            raise InvalidInput(f"limit must be at least 1, not {limit}")
+
+        self.end_expired(namespace)
 
         def work(session: Session, spot: Spot) -> list[Change]:
             floor = session.rows(

@@ -133,13 +133,15 @@ class SearchStore(OpenStore):
 
     def aim(self, model: str, dimensions: int) -> None:
         self._runner.system(lambda session: vectors.aim(session, model, dimensions), is_long=True)
-        self._known_models = None
         self._drop_retired()
 
     def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
-        return self._runner.system(
+        claimed, is_promoted = self._runner.system(
             lambda session: vectors.claim(session, limit, lease_seconds, self._now(), even_leased=even_leased)
         )
+        if is_promoted:
+            self._drop_retired()
+        return claimed
 
     def pending(
         self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
@@ -148,11 +150,12 @@ class SearchStore(OpenStore):
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
         if self._runner.system(lambda session: vectors.index(session, model, embedded)):
-            self._known_models = None
             self._drop_retired()
         self._note_write()
 
     def _drop_retired(self) -> None:
+        """After a change of roles: what the former models leave behind."""
+        self._known_models = None
         while self._runner.system(vectors.drop_retired):
             continue
         self._known_models = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from uuid import UUID
 
 from commonplace.backends import deltas
 from commonplace.backends.postgres import bulk, kept, reading, system
@@ -76,8 +75,8 @@ class PostgresTransaction(Transaction):
         *counters, at = rows[0]
         return NamespaceRow(*counters), at, Identifiers(self._session)
 
-    def finish(self, attempt: UUID) -> int | None:
-        """Write the counters and the mark of this attempt; the commit's number, or None when nothing was changed."""
+    def finish(self) -> int | None:
+        """Write the counters; the commit's number, or None when no state was changed."""
         if not self._has_commit:
             return None
         row = self._row
@@ -96,9 +95,6 @@ class PostgresTransaction(Transaction):
                 self._spot.tenant,
                 "/".join(self._namespace),
             ),
-        )
-        self._session.send(
-            "INSERT INTO attempt (tenant, id, made_at) VALUES (%s, %s, now_micros())", (self._spot.tenant, attempt)
         )
         return row.commit_number
 
@@ -155,6 +151,8 @@ class PostgresTransaction(Transaction):
         return reading.ended(self._session, self._spot, commit)
 
     def usage(self) -> Usage:
+        if self._row.expires_next is not None and self._row.expires_next <= self._time:
+            self._sweep_all()
         return Usage(self._row.entry_count, self._row.byte_count)
 
     def operation(self, key: str) -> JSON | None:
@@ -263,9 +261,8 @@ class PostgresTransaction(Transaction):
         return bulk.move_range(self._session, self._index, self._range(kind, prefix), new_prefix, heading_of)
 
     def _has_range(self, kind: str, prefix: str) -> bool:
-        """Whether live entries have a prefix; those that have expired are ended first, however many."""
-        while self._sweep() == SWEEP_LIMIT:
-            continue
+        """Whether live entries have a prefix."""
+        self._sweep_all()
         return bool(self.scan(Scan(Filter(kinds=(kind,), key_prefix=prefix), limit=1)).entries)
 
     def _range(self, kind: str, prefix: str) -> bulk.Range:
@@ -326,6 +323,11 @@ class PostgresTransaction(Transaction):
                 place,
             )[0]
         return len(expired)
+
+    def _sweep_all(self) -> None:
+        """End what has expired, however many."""
+        while self._sweep() == SWEEP_LIMIT:
+            continue
 
     def _expect(self, expires_at: int | None) -> None:
         """Something expires then, or earlier something else."""

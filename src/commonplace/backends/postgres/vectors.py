@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RETIRED_A_STEP = 2_000
 LONGEST_LEASE_SECONDS = 3_600
+MOST_DOUBLINGS = 20  # of a lease: what is tried without end would come to more than a float holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,10 @@ def aim(session: Session, model: str, dimensions: int) -> None:
             " ON CONFLICT (identity) DO UPDATE SET role = excluded.role RETURNING id",
             (model, dimensions, "target" if serving else "serving"),
         )[0][0]
+    # A vector of another length than its model's would fail every search of its namespace.
+    session.send(
+        "DELETE FROM embedding AS v USING model AS m WHERE m.id = v.model AND vector_dims(v.value) <> m.dimensions"
+    )
     session.send(
         """
         INSERT INTO pending (tenant, chunk, namespace)
@@ -80,34 +85,38 @@ def aim(session: Session, model: str, dimensions: int) -> None:
     _promote_when_done(session)
 
 
-def claim(session: Session, limit: int, lease_seconds: float, now: int | None, *, even_leased: bool) -> list[Pending]:
+def claim(
+    session: Session, limit: int, lease_seconds: float, now: int | None, *, even_leased: bool
+) -> tuple[list[Pending], bool]:
     """Lease the newest passages: what was written last is what the next search most likely asks for.
 
-    What another worker is just claiming is passed over, and the lease is by the database's clock.
+    What another worker is just claiming is passed over, and the lease is by the database's clock. Then whether the
+    target serves now: the last marks may be of passages that are gone.
     """
-    chosen = session.rows(
-        f"""
-        WITH chosen AS (
-            SELECT tenant, chunk FROM pending WHERE ready_at <= {NOW} OR %s
-            ORDER BY chunk DESC LIMIT %s FOR UPDATE SKIP LOCKED
+    while True:
+        chosen = session.rows(
+            f"""
+            WITH chosen AS (
+                SELECT tenant, chunk FROM pending WHERE ready_at <= {NOW} OR %s
+                ORDER BY chunk DESC LIMIT %s FOR UPDATE SKIP LOCKED
+            )
+            UPDATE pending AS p SET attempts = attempts + 1,
+                ready_at = {NOW} + (least(%s::float8 * power(2, least(attempts, %s)), %s) * 1000000)::bigint
+            FROM chosen WHERE p.tenant = chosen.tenant AND p.chunk = chosen.chunk RETURNING p.tenant, p.chunk
+            """,
+            (now, even_leased, limit, now, lease_seconds, MOST_DOUBLINGS, LONGEST_LEASE_SECONDS),
         )
-        UPDATE pending AS p SET attempts = attempts + 1,
-            ready_at = {NOW} + (least(%s::float8 * power(2, attempts), %s) * 1000000)::bigint
-        FROM chosen WHERE p.tenant = chosen.tenant AND p.chunk = chosen.chunk RETURNING p.tenant, p.chunk
-        """,
-        (now, even_leased, limit, now, lease_seconds, LONGEST_LEASE_SECONDS),
-    )
-    found = _passages(session, chosen)
-    # A mark made for a model may meet a passage that ended in the same moment: nothing is left to embed there.
-    live = {passage.chunk_id for passage in found}
-    gone = [chunk for _, chunk in chosen if chunk not in live]
-    if gone:
-        session.send(
-            "DELETE FROM pending AS p USING chunk AS c WHERE p.chunk = ANY(%s) AND c.tenant = p.tenant"
-            " AND c.id = p.chunk AND c.ended_commit IS NOT NULL",
-            (gone,),
-        )
-    return found
+        found = _passages(session, chosen)
+        live = {passage.chunk_id for passage in found}
+        gone = [chunk for _, chunk in chosen if chunk not in live]
+        if not gone:
+            return found, False
+        # A mark made for a model may meet a passage that ended or was erased in the same moment.
+        session.send("DELETE FROM pending WHERE chunk = ANY(%s)", (gone,))
+        if found:
+            return found, False
+        if _promote_when_done(session):
+            return [], True
 
 
 def pending(session: Session, spot: Spot, limit: int, among: Sequence[tuple[int, int]] | None) -> list[Pending]:

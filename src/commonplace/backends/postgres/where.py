@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Any, cast
 
 from commonplace.backends.paging import key_bounds
 from commonplace.backends.postgres.connection import texts_of
 from commonplace.backends.states import dump
-from commonplace.checks import INT64, JSON
+from commonplace.checks import JSON
 from commonplace.filters import Condition, Filter
 
 _COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
-_EXACT = 2**53
 
 
 class Where:
@@ -105,34 +103,20 @@ def _add_condition(where: Where, condition: Condition) -> None:
 def _test(condition: Condition) -> tuple[str, list[Any]]:
     """A test of `at`, which is NULL where the field is missing."""
     operator, operand = condition.operator, condition.operand
+    # Each operand in a query of its own, which is run once and not for each entry.
     if operator == "$eq":
-        return "coalesce(json_normal(at) = %s::jsonb, false)", [_normal(operand)]
+        return "coalesce(json_normal(at) = (SELECT json_normal(%s::json)), false)", [dump(operand)]
     if operator == "$ne":
-        return "coalesce(json_normal(at) <> %s::jsonb, true)", [_normal(operand)]
+        return "coalesce(json_normal(at) <> (SELECT json_normal(%s::json)), true)", [dump(operand)]
     if operator == "$in":
-        items = cast(Sequence[JSON], operand)
-        return "coalesce(json_normal(at) = ANY(%s::jsonb[]), false)", [[_normal(item) for item in items]]
+        items = "SELECT json_normal(item::json) FROM unnest(%s::text[]) AS item"
+        return f"coalesce(json_normal(at) = ANY(ARRAY({items})), false)", [
+            [dump(item) for item in cast(Sequence[JSON], operand)]
+        ]
     sign = _COMPARISONS[operator]
     if isinstance(operand, bool):
         return "false", []
     if isinstance(operand, str):
         return f"coalesce(json_typeof(at) = 'string' AND (at #>> '{{}}') COLLATE \"C\" {sign} %s, false)", [operand]
-    number = f"CASE json_typeof(at) WHEN 'number' THEN json_number(at #>> '{{}}') {sign} %s::numeric ELSE false END"
-    return f"coalesce({number}, false)", [Decimal(_number(cast("int | float", operand)))]
-
-
-def _normal(operand: JSON) -> str:
-    """An operand as `json_normal` would write it."""
-    if operand is None or isinstance(operand, (bool, str)):
-        return dump(operand)
-    if isinstance(operand, (int, float)):
-        return _number(operand)
-    if isinstance(operand, Mapping):
-        return "{" + ",".join(f"{dump(name)}:{_normal(item)}" for name, item in operand.items()) + "}"
-    return "[" + ",".join(map(_normal, operand)) + "]"
-
-
-def _number(operand: int | float) -> str:
-    if isinstance(operand, float) and abs(operand) >= _EXACT and int(operand) in INT64:
-        return str(int(operand))
-    return repr(operand)
+    compared = f"json_number(at #>> '{{}}') {sign} (SELECT json_number(%s::text))"
+    return f"coalesce(CASE json_typeof(at) WHEN 'number' THEN {compared} ELSE false END, false)", [dump(operand)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ class Connection(Protocol):
 
 
 APPLICATION_ID = 0x434D4E50  # "CMNP", so that no other program's database is taken for a book
+WITHOUT_LOG = b"\x01\x01"  # bytes 18 and 19 of a backup; a book's are 2, 2
 MEMORY = ":memory:"
 BOOK = "the book"
 E = TypeVar("E", bound=CommonplaceError)
@@ -39,7 +41,8 @@ Durability = Literal["full", "normal"]
 def connect(path: str, *, busy_seconds: float, durability: Durability, in_use: bool = False) -> Connection:
     """A connection that waits for locks, and whose commits survive a power cut when durability is full."""
     with translated(path, in_use=in_use):
-        connection = apsw.Connection(path)
+        creating = 0 if in_use else apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | creating)
         try:
             connection.set_busy_timeout(int(busy_seconds * 1000))
             # Otherwise some statements are planned anew for every value bound to them: 5-30 µs each time, not 1-3.
@@ -55,6 +58,37 @@ def connect(path: str, *, busy_seconds: float, durability: Durability, in_use: b
             connection.close()
             raise
     return cast(Connection, connection)
+
+
+def check_log(path: str) -> None:
+    """Refuse a log that another file has left beside this one: SQLite would write its pages over it."""
+    file = os.path.realpath(path)
+    try:
+        # The log first: a copy that another process is just making a book of is marked as one before it has a log.
+        if not os.path.getsize(f"{file}-wal"):
+            return
+        # Through SQLite: when a file of Python's is closed, the process loses its other connections' locks.
+        header = apsw.VFSFile("", file, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+        try:
+            modes = header.xRead(2, 18)
+        finally:
+            header.xClose()
+    except (OSError, apsw.Error):
+        return  # there is no log, or SQLite will say why the file cannot be read
+    if modes == WITHOUT_LOG:
+        raise ConfigurationError(
+            f"{path} is a copy without a log, and {file}-wal is the log of the file that was here before it: together "
+            f"they are no book. Nothing was changed; move {file}-wal and {file}-shm away, and open it again"
+        )
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """Which file is at a path; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

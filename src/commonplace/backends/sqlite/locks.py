@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 from commonplace.backends.sqlite.connection import unavailable
 from commonplace.errors import ConfigurationError
@@ -27,7 +28,11 @@ if os.name == "nt":
 
     def _unlock(handle: int) -> None:
         os.lseek(handle, 0, os.SEEK_SET)
-        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+        with suppress(OSError):  # it was not locked
+            msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+
+    def _unlocking(handle: int) -> Callable[[], object]:
+        return partial(_unlock, handle)
 
 else:
     import fcntl
@@ -39,8 +44,9 @@ else:
             return False
         return True
 
-    def _unlock(handle: int) -> None:
-        fcntl.flock(handle, fcntl.LOCK_UN)
+    def _unlocking(handle: int) -> Callable[[], object]:
+        """Unlocks, locked or not; no function of Python's, at whose start an interrupt could come before it."""
+        return partial(fcntl.flock, handle, fcntl.LOCK_UN)
 
 
 class WriterQueue:
@@ -49,6 +55,7 @@ class WriterQueue:
     def __init__(self, path: str, timeout_seconds: float) -> None:
         self._path = path
         self._timeout_seconds = timeout_seconds
+        self._free_since = 0.0
         self._handles: list[int] = []
         try:
             for suffix in ("-turn", "-lock"):
@@ -58,20 +65,33 @@ class WriterQueue:
             raise ConfigurationError(
                 f"cannot write beside {path}: {error.strerror}; a book needs a writable folder"
             ) from error
+        self._leave_turn, self._leave = map(_unlocking, self._handles)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        turn, lock = self._handles
-        deadline = time.monotonic() + self._timeout_seconds
-        self._wait(turn, deadline)
         try:
-            self._wait(lock, deadline)
-        finally:
-            _unlock(turn)
-        try:
+            self._enter(time.monotonic())
             yield
         finally:
-            _unlock(lock)
+            self._leave()
+
+    def hold(self, work: Callable[[], None], since: float) -> None:
+        """Run `work` with the right to write, for which a job has waited since then; an interrupt never keeps it."""
+        try:
+            self._enter(max(since, self._free_since))  # a job that waited for its own process has not waited for others
+            work()
+            self._free_since = time.monotonic()
+        finally:
+            self._leave()
+
+    def _enter(self, since: float) -> None:
+        turn, lock = self._handles
+        deadline = since + self._timeout_seconds
+        try:
+            self._wait(turn, deadline)
+            self._wait(lock, deadline)
+        finally:
+            self._leave_turn()
 
     def _wait(self, handle: int, deadline: float) -> None:
         pause = 0.0002

@@ -17,7 +17,7 @@ from commonplace.backends.sqlite.connection import MEMORY, Connection
 from commonplace.backends.sqlite.migrate import schema_version
 from commonplace.backends.sqlite.rows import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
-from commonplace.errors import InvalidInput
+from commonplace.errors import AlreadyExists, InvalidInput
 from commonplace.language.passages import frequency_level, passage
 from commonplace.store import NamespaceStats, Progress, StoreStats
 
@@ -154,11 +154,13 @@ def namespace_stats(connection: Connection, namespace: tuple[str, ...], namespac
 def backup(connection: Connection, target: Path, progress: Progress | None) -> None:
     """Copy to a file that appears only when it is complete and on disk."""
     if target.exists():
-        raise InvalidInput(f"{target} exists already; choose another name for the backup")
+        raise AlreadyExists(f"{target} exists already; choose another name for the backup")
     if not target.parent.is_dir():
         raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
     unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")
+    unfinished.unlink(missing_ok=True)  # of a run that was killed
     try:
+        unfinished.touch(0o600, exist_ok=False)  # what SQLite creates is readable by everybody
         copy = apsw.Connection(str(unfinished))
         try:
             with copy.backup("main", cast(apsw.Connection, connection), "main") as work:
@@ -213,6 +215,9 @@ _MUST_BE_ZERO = {
     ),
     "vectors of ended passages among the live ones": (
         "SELECT count(*) FROM vector AS v JOIN chunk AS c ON c.id = v.chunk WHERE v.former = (c.ended_commit IS NULL)"
+    ),
+    "vectors of another length than their model's; `commonplace reindex` makes them anew": (
+        "SELECT count(*) FROM vector AS v JOIN model AS m ON m.id = v.model WHERE length(v.value) <> 2 * m.dimensions"
     ),
     "pending marks without a live passage": (
         "SELECT count(*) FROM pending AS p WHERE NOT EXISTS"

@@ -18,8 +18,10 @@ from commonplace.backends.sqlite.connection import (
     MEMORY,
     Connection,
     Durability,
+    check_log,
     closed,
     connect,
+    identity,
     translated,
     unavailable,
 )
@@ -57,6 +59,7 @@ class OpenStore(Store):
         self._durability: Durability = durability
         self._clock = clock
         self._process = os.getpid()
+        self._identity: tuple[int, int] | None = None  # of the file, once it is open
         self._is_closed = False
         self._readers = threading.local()
         self._connections: WeakSet[Connection] = WeakSet()  # a thread that ends takes its connection with it
@@ -67,15 +70,12 @@ class OpenStore(Store):
         if self.path == MEMORY:
             self._writing = self._connect(in_use=False)
             migrate(self._writing, self.path)
-            exclusive: Callable[[], Any] = lambda: self._memory_lock  # noqa: E731
         else:
             self._writing = self._open_file()
-            assert self._queue is not None
-            exclusive = self._queue.held
         self._writer: Writer[Group] = Writer(
             self._writing,
             self.path,
-            exclusive,
+            self._hold_memory if self.path == MEMORY else self._hold_file,
             lambda: begin_group(self._writing),
             lambda group: flush_group(self._writing, group),
         )
@@ -83,7 +83,9 @@ class OpenStore(Store):
     def _open_file(self) -> Connection:
         """Open, and create or migrate where that is due, one process at a time."""
         self._create_private()
+        check_log(self.path)
         connection = self._connect(in_use=False)
+        self._identity = identity(self.path)
         with translated(self.path):
             self._queue = WriterQueue(self.path, self._busy_seconds)
             try:
@@ -110,10 +112,42 @@ class OpenStore(Store):
         return str(connection.execute("PRAGMA journal_mode").fetchall()[0][0])
 
     def _connect(self, *, in_use: bool = True) -> Connection:
-        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability, in_use=in_use)
+        connection = self._connect_apart(in_use=in_use)
         with self._connections_mutex:
             self._connections.add(connection)
         return connection
+
+    def _connect_apart(self, *, in_use: bool = True) -> Connection:
+        """A connection that closing the book does not close."""
+        self._check_place()
+        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability, in_use=in_use)
+        try:
+            self._check_place()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_place(self) -> None:
+        """A write to a file that is gone would be acknowledged and lost."""
+        if self._identity is not None and identity(self.path) != self._identity:
+            raise unavailable(
+                "the book was moved, replaced or deleted while it was open; nothing was changed, open it again",
+                self.path,
+            )
+
+    def _hold_file(self, work: Callable[[], None], since: float) -> None:
+        assert self._queue is not None
+
+        def work_here() -> None:
+            self._check_place()
+            work()
+
+        self._queue.hold(work_here, since)
+
+    def _hold_memory(self, work: Callable[[], None], since: float) -> None:
+        with self._memory_lock:
+            work()
 
     # Connections
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 
 from commonplace.backends.sqlite import maintenance
-from commonplace.backends.sqlite.connection import MEMORY, connect, translated, unavailable
+from commonplace.backends.sqlite.connection import MEMORY, translated, unavailable
 from commonplace.backends.sqlite.group import Group
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.store_base import OpenStore
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
 from commonplace.checks import Namespace
-from commonplace.store import NamespaceHead, Progress, State
+from commonplace.store import NamespaceHead, Part, Progress, State
 
 
 class CareStore(OpenStore):
@@ -27,10 +27,13 @@ class CareStore(OpenStore):
         key: str | None = None,
         prefix: str | None = None,
         history_before: int | None = None,
+        parts: Sequence[Part] = (),
     ) -> int:
         def job(group: Group) -> int:
             transaction = SQLiteTransaction(self._writing, group, namespace, self._clock, None)
             erased = maintenance.purge(self._writing, transaction, kind, key, prefix, history_before)
+            for part in parts:
+                erased += maintenance.purge(self._writing, transaction, *part, history_before)
             transaction.finish()
             return erased
 
@@ -43,8 +46,8 @@ class CareStore(OpenStore):
         """Move everything from the log into the file and cut the log; waits for readers, bounded."""
         deadline = time.monotonic() + self._busy_seconds
         # A place in the queue and a connection of its own: those of this store are its writer's, who may be at work.
+        connection = self._connect_apart()
         queue = WriterQueue(self.path, self._busy_seconds)
-        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability, in_use=True)
         try:
             with queue.held(), translated(self.path, in_use=True):
                 while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
@@ -82,7 +85,7 @@ class CareStore(OpenStore):
                 yield from exchange.export(self._writing, namespaces)
             return
         # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
-        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability, in_use=True)
+        connection = self._connect_apart()
         try:
             with translated(self.path, in_use=True):
                 connection.execute("BEGIN")

@@ -104,16 +104,19 @@ class EntryStore(OpenStore):
             place = self._namespace_id(connection, namespace)
             return reading.state(connection, namespace, place, kind, key, revision)
 
-    def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
-        if limit < 1:
-            raise InvalidInput(f"limit must be at least 1, not {limit}")
+    def end_expired(self, namespace: Namespace) -> bool:
         with self._reading() as connection:
             expired = connection.execute(
                 "SELECT 1 FROM entry WHERE namespace = ? AND expires_at <= ? LIMIT 1",
                 (self._namespace_id(connection, namespace), self._clock()),
             ).fetchall()
-        if expired:
-            self.write(namespace, lambda transaction: None)  # every transaction first ends what has expired
+        # Every transaction first ends what has expired.
+        return bool(expired) and self.write(namespace, lambda transaction: None)[1] is not None
+
+    def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
+        if limit < 1:
+            raise InvalidInput(f"limit must be at least 1, not {limit}")
+        self.end_expired(namespace)
         with self._reading(snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
             floor = connection.execute("SELECT history_floor FROM namespace WHERE id = ?", (place,)).fetchall()

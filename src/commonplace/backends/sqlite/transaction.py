@@ -123,6 +123,7 @@ class SQLiteTransaction(Transaction):
         return reading.ended(self._connection, self._namespace, self._row.id, commit)
 
     def usage(self) -> Usage:
+        self._sweep_all()
         return system.usage(self._connection, self._row.id)
 
     def operation(self, key: str) -> JSON | None:
@@ -233,9 +234,8 @@ class SQLiteTransaction(Transaction):
         return bulk.move_range(self._connection, self._index, self._range(kind, prefix), new_prefix, heading_of)
 
     def _has_range(self, kind: str, prefix: str) -> bool:
-        """Whether live entries have a prefix; those that have expired are ended first, however many."""
-        while self._sweep() == SWEEP_LIMIT:
-            continue
+        """Whether live entries have a prefix."""
+        self._sweep_all()
         return bool(self.scan(Scan(Filter(kinds=(kind,), key_prefix=prefix), limit=1)).entries)
 
     def _range(self, kind: str, prefix: str) -> bulk.Range:
@@ -282,6 +282,11 @@ class SQLiteTransaction(Transaction):
         for row in expired:
             self._expire(row)
         return len(expired)
+
+    def _sweep_all(self) -> None:
+        """End what has expired, however many."""
+        while self._sweep() == SWEEP_LIMIT:
+            continue
 
     def _expire(self, row: Sequence[Any]) -> None:
         """End a state at its time, not at this commit's; one that was written too late never was valid."""

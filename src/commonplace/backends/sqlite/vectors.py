@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 RETIRED_A_STEP = 2_000
 LONGEST_LEASE_SECONDS = 3_600
+MOST_DOUBLINGS = 20  # of a lease: what is tried without end would come to more than a float holds
 
 
 def models(connection: Connection) -> tuple[str | None, str | None]:
@@ -56,6 +57,10 @@ def aim(connection: Connection, model: str, dimensions: int) -> None:
             (model, dimensions, role),
         )
         model_id = connection.execute("SELECT id FROM model WHERE identity = ?", (model,)).fetchall()[0][0]
+    # A vector of another length than its model's would fail every search of its namespace.
+    connection.execute(
+        "DELETE FROM vector WHERE length(value) <> 2 * (SELECT m.dimensions FROM model AS m WHERE m.id = vector.model)"
+    )
     connection.execute(
         """
         INSERT OR IGNORE INTO pending (chunk, namespace, ready_at, attempts)
@@ -81,7 +86,7 @@ def claim(connection: Connection, limit: int, lease_seconds: float, now: int, *,
         (now, even_leased, limit),
     ).fetchall()
     for chunk, attempts in chosen:
-        seconds = min(lease_seconds * 2**attempts, LONGEST_LEASE_SECONDS)
+        seconds = min(lease_seconds * 2 ** min(attempts, MOST_DOUBLINGS), LONGEST_LEASE_SECONDS)
         connection.execute(
             "UPDATE pending SET ready_at = ?, attempts = attempts + 1 WHERE chunk = ?",
             (now + int(seconds * 1e6), chunk),

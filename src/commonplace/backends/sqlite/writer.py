@@ -6,6 +6,10 @@ stands by for this, so a lone writer pays for no hand-over. Nothing is acknowled
 A job that fails before it has changed anything costs the others nothing. One that fails later takes the group's
 transaction with it, and the others run again without it; so a job may run twice, and only its last run counts.
 (Savepoints would make FTS5 write out a segment for each job: 37 µs a write.)
+
+An interrupt may come after any call (Ctrl-C, an alarm). So nothing but the queue tells who leads: the first job of it
+whose thread has not left. A job stays there until it is done; what an interrupted leader had not committed is run by
+the next. To be woken is a hint: whoever waits also looks for itself, now and then.
 """
 
 from __future__ import annotations
@@ -13,19 +17,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import apsw
 
 from commonplace.backends.sqlite.connection import Connection, closed, translate
-from commonplace.errors import Unavailable
 
 MAX_GROUP = 128
 CLOSING_PAUSE_SECONDS = 0.001
-APPOINTED = -1
-"""Stands for a leader that was named but has not begun; no thread has this number."""
+LOOK_SECONDS = 0.1
+"""How long a job waits to be woken before it looks for itself; only after an interrupt does it come to that."""
 
 G = TypeVar("G")
 
@@ -33,29 +36,33 @@ G = TypeVar("G")
 class Job(Generic[G]):
     """A piece of work that waits for its commit."""
 
-    __slots__ = ("error", "result", "to_lead", "wake", "work")
+    __slots__ = ("done", "error", "has_left", "leads", "result", "since", "thread", "wake", "work")
 
     def __init__(self, work: Callable[[G], Any]) -> None:
         self.work = work
         self.result: Any = None
         self.error: BaseException | None = None
-        self.to_lead = False
-        self.wake = threading.Lock()  # held until the job is done; a bare lock costs a third of an Event
+        self.done: Sequence[object] = ()  # not empty once the result or the error stands; of a group it is one list
+        self.leads = False
+        self.has_left = False
+        self.thread = threading.get_ident()
+        self.since = time.monotonic()
+        self.wake = threading.Lock()  # a bare lock costs a third of an Event
         self.wake.acquire()
 
 
 class Writer(Generic[G]):
     """Runs jobs on the one writing connection of a process.
 
-    `exclusive` keeps other writers out for the time of a group; `begin` makes what its jobs share; `flush` writes
-    down what they gathered there, before COMMIT.
+    `exclusive` runs a group while other writers are kept out, whom it waited for since a moment; `begin` makes what
+    the group's jobs share; `flush` writes down what they gathered there, before COMMIT.
     """
 
     def __init__(
         self,
         connection: Connection,
         path: str,
-        exclusive: Callable[[], AbstractContextManager[object]],
+        exclusive: Callable[[Callable[[], None], float], None],
         begin: Callable[[], G],
         flush: Callable[[G], None],
     ) -> None:
@@ -65,74 +72,95 @@ class Writer(Generic[G]):
         self._begin = begin
         self._flush = flush
         self._jobs: deque[Job[G]] = deque()
-        self._mutex = threading.Lock()
-        self._leader: int | None = None
         self._is_closed = False
 
     def close(self, seconds: float) -> bool:
         """Take no more jobs, and wait for those that were taken; whether all are done in time."""
-        with self._mutex:
-            self._is_closed = True
+        self._is_closed = True
         deadline = time.monotonic() + seconds
-        while self._leader is not None:
-            if self._leader == threading.get_ident() or time.monotonic() > deadline:
+        while (first := self._first()) is not None:
+            if first.thread == threading.get_ident() or time.monotonic() > deadline:
                 return False
             time.sleep(CLOSING_PAUSE_SECONDS)
         return True
 
     def run(self, work: Callable[[G], Any]) -> Any:
         """Run `work` in the next group; return its result once it is durable, or raise its error."""
-        me = threading.get_ident()
-        if self._leader == me:
-            raise RuntimeError("a write was started inside a write; use the transaction that is open")
         job = Job(work)
-        with self._mutex:
-            if self._is_closed:
-                raise closed(self._path)
+        if self._jobs and (first := self._first()) is not None and first.leads and first.thread == job.thread:
+            raise RuntimeError("a write was started inside a write; use the transaction that is open")
+        if self._is_closed:
+            raise closed(self._path)
+        try:
             self._jobs.append(job)
-            leads = self._leader is None
-            if leads:
-                self._leader = me
-        if not leads:
-            try:
-                job.wake.acquire()
-            except BaseException:
-                self._withdraw(job)
-                raise
-            leads = job.to_lead
-        if leads:
-            self._leader = me
-            try:
-                self._lead()
-            finally:
-                self._hand_over()
+            is_late = self._is_closed  # since the look above: a leader may take it along, but it leads nobody
+            while not job.done:
+                if self._first() is not job:
+                    job.wake.acquire(timeout=LOOK_SECONDS)
+                elif is_late:
+                    raise closed(self._path)
+                else:
+                    self._lead(job)
+        finally:
+            job.has_left = True
+            if (first := self._first()) is not None and not first.leads:
+                _wake(first)
         if job.error is not None:
             raise job.error
         return job.result
 
-    def _lead(self) -> None:
+    def _first(self) -> Job[G] | None:
+        """The job whose thread is to lead, or leads."""
+        while True:
+            try:
+                job = self._jobs[0]
+                if not job.has_left and (job.leads or not job.done):
+                    return job
+                self._jobs.remove(job)
+            except IndexError:
+                return None
+            except ValueError:  # another thread has just removed it
+                continue
+
+    def _lead(self, own: Job[G]) -> None:
+        own.leads = True
         group: list[Job[G]] = []
         try:
-            with self._exclusive():
-                self._commit_group(group)
-        except BaseException as error:
-            self._fail(group, error)
-            if not isinstance(error, Exception):
+            self._exclusive(lambda: self._commit_group(group), own.since)
+        except Exception as error:
+            if own.done:  # a signal's handler raised it, after the commit
                 raise
+            self._fail(group or [own], error)
         finally:
             for job in group:
-                job.wake.release()
+                _wake(job)
 
     def _commit_group(self, group: list[Job[G]]) -> None:
         connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        shared = self._begin()
-        while len(group) < MAX_GROUP and (job := self._next_job()) is not None:
-            group.append(job)
-            if not self._run_job(job, shared):
-                shared = self._run_again(group)
-        self._flush(shared)
-        connection.execute("COMMIT")
+        commits: list[object] = []
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            shared = self._begin()
+            for job in islice(self._waiting(), MAX_GROUP):
+                job.error, job.done = None, commits
+                group.append(job)
+                if not self._run_job(job, shared):
+                    shared = self._run_again(group)
+            self._flush(shared)
+            # In one call, so that no interrupt comes between the commit and the mark that all are done.
+            commits.extend(map(connection.execute, ("COMMIT",)))
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _waiting(self) -> Iterator[Job[G]]:
+        """The jobs of the queue, the leader's own first, and those that come meanwhile; nobody takes one out now."""
+        position = 0
+        while position < len(self._jobs):
+            job = self._jobs[position]
+            if not job.has_left:
+                yield job
+            position += 1
 
     def _run_job(self, job: Job[G], shared: G) -> bool:
         """Run a job; False when it failed after changing something, so that the transaction must go."""
@@ -157,41 +185,17 @@ class Writer(Generic[G]):
             if all(self._run_job(job, shared) for job in group if job.error is None):
                 return shared
 
-    def _fail(self, group: list[Job[G]], error: BaseException) -> None:
-        """Nothing of the group was written: everyone in it is told so, the leader's own job at least."""
-        if not group and (job := self._next_job()) is not None:
-            group.append(job)
+    def _fail(self, group: list[Job[G]], error: Exception) -> None:
+        """Nothing of the group was written: everyone in it is told so."""
         for job in group:
-            if isinstance(error, apsw.Error):
-                job.error = translate(error, self._path, in_use=True)
-            elif isinstance(error, Exception):
-                job.error = error
-            else:
-                job.error = Unavailable("the write was interrupted; nothing was changed, try again")
+            job.error = translate(error, self._path, in_use=True) if isinstance(error, apsw.Error) else error
             if job.error is not error:
                 job.error.__cause__ = error
-        with suppress(apsw.ConnectionClosedError):  # its transaction ended with it
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            job.done = (error,)
 
-    def _next_job(self) -> Job[G] | None:
-        with self._mutex:
-            return self._jobs.popleft() if self._jobs else None
 
-    def _withdraw(self, job: Job[G]) -> None:
-        """Take back a job whose thread was interrupted while it waited; another leads if it was to."""
-        with self._mutex:
-            if job in self._jobs:
-                self._jobs.remove(job)
-        if job.to_lead:
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        with self._mutex:
-            if self._jobs:
-                successor = self._jobs[0]
-                self._leader = APPOINTED
-                successor.to_lead = True
-                successor.wake.release()
-            else:
-                self._leader = None
+def _wake(job: Job[Any]) -> None:
+    try:
+        job.wake.release()
+    except RuntimeError:  # it was woken already
+        return
