@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from commonplace.checks import Namespace, check_line, check_namespace, local_path
+from commonplace.checks import Namespace, check_line, check_namespace, check_number, local_path
 from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.indexing import Indexer
 from commonplace.engine.models import Models
 from commonplace.engine.search import Searcher
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, InvalidInput
 from commonplace.limits import Limits
 from commonplace.space.handle import Handle
 from commonplace.space.rules import Rules
@@ -145,10 +145,19 @@ class Book:
 
     def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
         """The namespaces at or below a prefix, in order."""
-        return self.store.namespaces(check_namespace(prefix) if prefix else (), after=after, limit=limit)
+        if check_number("limit", limit) < 1:
+            raise InvalidInput(f"limit must be at least 1, not {limit}")
+        return self.store.namespaces(
+            check_namespace(prefix) if prefix else (),
+            after=None if after is None else check_namespace(after),
+            limit=limit,
+        )
 
     def reindex(self, embedder: Embedder | str | None = None, *, progress: Progress | None = None) -> None:
-        """Embed everything with a model, while the old vectors serve; can be stopped and started again."""
+        """Embed everything with a model, while the old vectors serve; can be stopped and started again.
+
+        A model that cannot embed raises, and changes nothing.
+        """
         if embedder is None:
             chosen = self._models.chosen
         else:

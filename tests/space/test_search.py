@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from numpy.typing import NDArray
 
 import commonplace
 from commonplace import InvalidInput, Space, TooLarge, Unavailable
+from commonplace.cli import main
+from commonplace.embedding import create_embedder
 from commonplace.space.times import moment
 from doubles import WordEmbedder
 
@@ -348,6 +352,41 @@ def test_a_new_model_takes_over_while_the_old_vectors_serve(book: commonplace.Bo
     assert len(embedder.embedded) == before
     assert book.stats().vectors == 30
     assert book.verify() == []
+
+
+@pytest.mark.promise("engine-model-change")
+def test_a_model_that_cannot_embed_does_not_become_the_books(open_book: Any) -> None:
+    from doubles import WordEmbedder
+
+    absent = WordEmbedder("absent@1", 32)
+    absent.error = Unavailable("install it")
+    first = open_book(embedder=absent)
+    first.space("user", "u1").files.write("/f", "zebra")
+    assert "install it" in str(first.space("user", "u1").search("zebra").notices)
+    first.close()
+    book = open_book()
+    space = book.space("user", "u1")
+    for name in ("/f", "/g"):
+        space.files.write(name, "zebra")
+        result = space.search("zebra")
+        assert {frozenset(hit.parts) for hit in result} == {frozenset({"keyword", "meaning"})}
+        assert result.notices == ()
+        with pytest.raises(Unavailable, match="install it"):
+            book.reindex(absent)
+    assert book.store.models() == ("words@1", "words@1")
+
+
+def test_doctor_tells_of_a_model_that_new_texts_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COMMONPLACE_MODELS", str(tmp_path / "no-models"))
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        book.store.aim("words@1", 64)
+        book.store.aim(create_embedder("all-MiniLM-L6-v2").identity, 384)
+    assert main(["--db", str(tmp_path / "book.db"), "doctor", "--json"]) == 1
+    told = {one["check"]: one["text"] for one in json.loads(capsys.readouterr().out)["checks"] if not one["ok"]}
+    assert sorted(told) == ["model", "vectors"]
+    assert "commonplace model pull all-MiniLM-L6-v2" in told["vectors"]
 
 
 def test_a_book_of_another_model_answers_by_keywords_and_says_what_to_do(open_book: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from commonplace.embedding import Embedder, Purpose
-from commonplace.engine.passage_vectors import SUFFIX, SentenceReader, as_it_reads
+from commonplace.engine.passage_vectors import SUFFIX, SentenceReader, as_it_reads, vectors_of
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def embed(embedder: Embedder, texts: Sequence[str], purpose: Purpose) -> NDArray[np.float32]:
     """The vectors of texts; whatever goes wrong in an embedder of the user's own is Unavailable."""
     try:
-        return embedder.embed(texts, purpose=purpose)
+        return vectors_of(embedder, texts, purpose)
     except CommonplaceError:
         raise
     except Exception as error:

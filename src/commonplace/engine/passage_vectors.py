@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from commonplace.embedding import Embedder, Purpose
+from commonplace.errors import Unavailable
 from commonplace.language.sentences import pieces
 
 if TYPE_CHECKING:
@@ -27,6 +28,21 @@ SUFFIX = ";sentences=1"  # of the identity; the number goes up when the same tex
 def as_it_reads(embedder: Embedder) -> Embedder:
     """The embedder whose vectors a book holds: itself, or with sentences where it asks for them."""
     return SentenceReader(embedder) if getattr(embedder, "reads_sentences", False) else embedder
+
+
+def vectors_of(embedder: Embedder, texts: Sequence[str], purpose: Purpose) -> NDArray[np.float32]:
+    """What an embedder gives, if that is a vector for each text; anything else would spoil every search."""
+    import numpy as np
+
+    vectors = np.asarray(embedder.embed(texts, purpose=purpose), np.float32)
+    if vectors.shape != (len(texts), embedder.dimensions):
+        raise Unavailable(
+            f"the embedder {embedder.identity} gave an array of the shape {vectors.shape} for {len(texts)} texts and "
+            f"{embedder.dimensions} dimensions; correct its `embed` or its `dimensions`"
+        )
+    if not np.isfinite(vectors).all():
+        raise Unavailable(f"the embedder {embedder.identity} gave numbers that are not finite; correct its `embed`")
+    return vectors
 
 
 class SentenceReader:
@@ -49,7 +65,7 @@ class SentenceReader:
 
         sentences = [pieces(text) if len(text) <= LONGEST else [] for text in texts]
         read = [*texts, *(piece for some in sentences if len(some) > 1 for piece in some)]
-        vectors = self.plain.embed(read, purpose=purpose)
+        vectors = vectors_of(self.plain, read, purpose)
         mixed = np.array(vectors[: len(texts)])
         first = len(texts)
         for row, some in enumerate(sentences):

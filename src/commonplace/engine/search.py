@@ -252,10 +252,9 @@ class Searcher:
         return [_hit(one, question) for one in best]
 
     def _end_expired(self, namespace: Namespace) -> None:
-        """Make what has expired former, which a search of the past looks at: writes do, until one has nothing to do."""
+        """Make what has expired former, which a search of the past looks at."""
         for _ in range(MOST_SWEEPS):
-            _, commit = self._store.write(namespace, lambda transaction: None)
-            if commit is None:
+            if not self._store.end_expired(namespace):
                 return
 
     def _read(self, namespace: Namespace, fused: Sequence[Fused], answer: Answer, question: _Question) -> list[_Found]:

@@ -29,6 +29,8 @@ from commonplace.space.times import expiry, microseconds, moment
 from commonplace.store import Child, Scan, Transaction
 
 _WALK_PAGE = 500
+_LONG = 20_000
+"""Characters whose passages take some hundredths of a second; those of a file that is overwritten, twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +159,16 @@ class Files:
         """Put a text at a path, with its directories; `overwrite=False` refuses an existing file."""
         path = self._file_path(path)
         self._check_size(path, text)
+        draft = self._draft(path, text)
+        if len(text) > _LONG:
+            _ = draft.passages  # worked out here, so that other writers need not wait for it
 
         def work(transaction: Transaction) -> Entry:
             if not overwrite and transaction.get(FILE, key_of(path)) is not None:
                 raise AlreadyExists(f"{path} exists already; edit it, or choose another name")
-            return self._put(transaction, path, text, expires_at=expiry(transaction.time, ttl_seconds))
+            if ttl_seconds is None:
+                return self._put(transaction, path, draft)
+            return self._put(transaction, path, self._draft(path, text, expiry(transaction.time, ttl_seconds)))
 
         return _info(self._handle.write(work)[0])
 
@@ -174,7 +181,8 @@ class Files:
             entry = transaction.get(FILE, key_of(path))
             old = "" if entry is None else cast(str, entry.value)
             gap = "" if not old or old.endswith("\n") or text.startswith("\n") else "\n"
-            return self._put(transaction, path, old + gap + text, expires_at=entry.expires_at if entry else None)
+            draft = self._draft(path, old + gap + text, entry.expires_at if entry else None)
+            return self._put(transaction, path, draft)
 
         return _info(self._handle.write(work)[0])
 
@@ -185,7 +193,9 @@ class Files:
         def work(transaction: Transaction) -> Entry:
             entry = self._existing_file(transaction, path)
             new = check_text("text", change(cast(str, entry.value)))
-            return entry if new == entry.value else self._put(transaction, path, new, expires_at=entry.expires_at)
+            if new == entry.value:
+                return entry
+            return self._put(transaction, path, self._draft(path, new, entry.expires_at))
 
         return _info(self._handle.write(work)[0])
 
@@ -311,10 +321,7 @@ class Files:
         if line_count(text) > self._limits.file_lines:
             raise TooLarge(f"{path} would pass {self._limits.file_lines:,} lines; split it")
 
-    def _put(self, transaction: Transaction, path: str, text: str, *, expires_at: int | None) -> Entry:
-        if transaction.get(DIRECTORY, key_of(path)) is not None:
-            raise IsADirectory(f"{path} is a directory; name a file in it")
-        self._make_directories(transaction, parents(path))
+    def _draft(self, path: str, text: str, expires_at: int | None = None) -> Draft:
         draft = Draft(
             FILE,
             key_of(path),
@@ -325,6 +332,12 @@ class Files:
         )
         draft = self._handle.rules.screened(draft)  # a mask may be longer than what it hides
         self._check_size(path, cast(str, draft.value))
+        return draft
+
+    def _put(self, transaction: Transaction, path: str, draft: Draft) -> Entry:
+        if transaction.get(DIRECTORY, key_of(path)) is not None:
+            raise IsADirectory(f"{path} is a directory; name a file in it")
+        self._make_directories(transaction, parents(path))
         return transaction.put(draft)
 
     def _heading(self, kind: str, path: str) -> str | None:
