@@ -107,6 +107,25 @@ with commonplace.open(path, background=False) as book:
             assert book.verify() == []
 
 
+def test_a_backup_may_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        book.space("user", "before").files.write("/hello", "text")
+        for attempt in range(3):
+            book.backup(tmp_path / f"copy{attempt}.db")
+    for attempt in range(3):
+        path = tmp_path / f"copy{attempt}.db"
+        run_together(
+            """
+with commonplace.open(path, background=False) as book:
+    book.space("user", f"u{number}").files.write("/hello", str(number))
+""",
+            path,
+        )
+        with commonplace.open(path, background=False) as book:
+            assert len(book.namespaces("user")) == PROCESSES + 1
+            assert book.verify() == []
+
+
 @pytest.mark.promise("engine-many-processes")
 def test_a_writer_without_pause_starves_nobody(tmp_path: Path) -> None:
     path = tmp_path / "book.db"

@@ -15,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 import apsw
 import pytest
 
+import commonplace
 from commonplace import ConfigurationError, Corrupt, Forbidden, InvalidInput, NotFound, Unavailable
 from commonplace.agents import AgentMemories, BookOptions
 from commonplace.agents.books import BOOK_MARK
 from commonplace.backends.sqlite.connection import APPLICATION_ID
 from commonplace.store import Store
+from doubles import WordEmbedder
 
 
 def say(memory, thread, *texts):
@@ -440,6 +442,56 @@ def test_what_is_saved_gets_its_vectors_behind_the_writes_also_where_files_are_c
         assert memories.settle()
         assert set(embedder.embedded) == {f"the kayak number {number}" for number in range(3)}
         assert [memory.space.stats().pending for memory in held] == [0, 0, 0]
+
+
+class Slow(WordEmbedder):
+    """Takes its time over passages: until it is told to go on."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    def embed(self, texts, *, purpose):
+        if purpose == "passage":
+            self.has_begun.set()
+            assert self.may_end.wait(30)
+        return super().embed(texts, purpose=purpose)
+
+
+def test_closing_waits_for_the_vectors_in_hand(base, clock):
+    slow = Slow()
+    memories = AgentMemories(base, options=BookOptions(embedder=slow, clock=clock))
+    memory = memories.get_agent_memory(memories.create_agent("Ann"))
+    say(memory, memory.create_thread("u-1"), *(f"kayak {number}" for number in range(20)))
+    assert slow.has_begun.wait(30)
+
+    threading.Timer(0.1, slow.may_end.set).start()
+    memories.close()
+
+    assert slow.embedded
+    assert memories.settle(0)
+
+
+@pytest.mark.promise("agents-embed-behind-the-writes")
+def test_settling_waits_for_the_vectors_of_a_shared_book(tmp_path, clock):
+    slow = Slow()
+    with commonplace.open(tmp_path / "book.db", embedder=slow, clock=clock) as book:
+        memories = AgentMemories(book=book)
+        memory = memories.get_agent_memory(memories.create_agent("Ann"))
+        say(memory, memory.create_thread("u-1"), "the kayak is red")
+        assert not memories.settle(0.01)
+        slow.may_end.set()
+        assert memories.settle(30)
+        assert memory.space.stats().pending == 0
+        assert "the kayak is red" in slow.embedded
+
+
+def test_settling_does_not_wait_for_a_book_that_embeds_for_searches_only(open_memories, open_book):
+    memories = open_memories(book=open_book())
+    memory = memories.get_agent_memory(memories.create_agent("Ann"))
+    say(memory, memory.create_thread("u-1"), "the kayak is red")
+    assert memories.settle(0)
+    assert memory.space.stats().pending
 
 
 def test_a_model_that_fails_stops_no_write(base, clock, embedder, caplog):

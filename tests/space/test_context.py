@@ -67,12 +67,39 @@ BEFORE_IDS = [
     assistant(None, function_call={"name": "look", "arguments": "{}"}),
     {"role": "function", "name": "look", "content": "found"},
 ]
+LOCAL_SHELL = [
+    {"type": "local_shell_call", "call_id": "c1", "action": {"type": "exec", "command": ["look"]}},
+    {"type": "local_shell_call_output", "id": "c1", "output": "found"},
+]
+TOOL_SEARCH = [
+    {"type": "tool_search_call", "call_id": "c1", "arguments": {"q": "look"}, "execution": "client"},
+    {"type": "tool_search_output", "call_id": "c1", "execution": "client", "tools": []},
+]
+SEARCH_BY_THE_SERVICE = [
+    {"type": "tool_search_call", "call_id": None, "arguments": {"q": "look"}, "execution": "server"},
+    {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": []},
+]
+PROGRAM = [
+    {"type": "reasoning", "summary": []},
+    {"type": "program", "call_id": "c1", "code": "look()", "fingerprint": "f"},
+    {"type": "program_output", "call_id": "c1", "result": "found", "status": "completed"},
+]
+APPROVAL = [
+    {"type": "reasoning", "summary": []},
+    {"type": "mcp_approval_request", "id": "c1", "name": "look", "arguments": "{}", "server_label": "s"},
+    {"type": "mcp_approval_response", "approval_request_id": "c1", "approve": True},
+]
 SHAPES = {
     "openai": OPENAI,
     "anthropic": ANTHROPIC,
     "one part": ONE_PART,
     "ai-sdk": AI_SDK,
     "responses": RESPONSES,
+    "local shell": LOCAL_SHELL,
+    "tool search": TOOL_SEARCH,
+    "tool search by the service": SEARCH_BY_THE_SERVICE,
+    "program": PROGRAM,
+    "approval": APPROVAL,
     "function": BEFORE_IDS,
 }
 shapes = pytest.mark.parametrize("uses", SHAPES.values(), ids=SHAPES.keys())
@@ -287,9 +314,20 @@ def test_a_tool_used_within_one_message_is_complete(space):
     complete = [
         assistant({"format": 2, "parts": [{"type": "tool-invocation", "toolInvocation": invocation}]}),
         {"role": "assistant", "parts": [{"type": "tool-look", "toolCallId": "c2", "state": "output-available"}]},
+        assistant("", toolInvocations=[dict(invocation, toolCallId="c3")]),
     ]
-    space.threads.add(thread.id, [*complete, user("thanks")])
+    waiting = assistant("", toolInvocations=[{"state": "call", "toolCallId": "c4", "toolName": "look", "args": {}}])
+    space.threads.add(thread.id, [*complete, waiting, user("thanks")])
     assert list(thread.context().messages) == [*complete, user("thanks")]
+
+
+@pytest.mark.promise("context-keeps-tools-together")
+@pytest.mark.parametrize("uses", [LOCAL_SHELL, APPROVAL], ids=["local shell", "approval"])
+def test_what_an_id_ties_together_stays_so_in_a_copy_of_the_thread(space, uses):
+    thread = space.threads.create()
+    space.threads.add(thread.id, [user("before"), *uses, user("after")])
+    copied = space.threads.clone(thread.id)
+    assert list(copied.context(last=2).messages) == [*uses, user("after")]
 
 
 def test_ids_that_a_model_uses_again_belong_to_the_nearest_call(space):

@@ -58,6 +58,28 @@ MEDIA = {
     "responses item": {"type": "image_generation_call", "result": PNG},
     "attachment": {"format": 2, "parts": [], "experimental_attachments": [{"name": "a.png", "url": PNG_ADDRESS}]},
     "mcp": {"type": "image", "mimeType": "image/png", "data": PNG},
+    "openai by address": {"type": "image_url", "image_url": {"url": "https://ex.com/a.png", "detail": "high"}},
+    "openai file by id": {"type": "file", "file": {"file_id": "file-abc"}},
+    "assistants by id": {"type": "image_file", "image_file": {"file_id": "file-abc", "detail": "low"}},
+    "responses by address": {"type": "input_image", "image_url": "https://ex.com/a.png", "detail": "high"},
+    "responses by id": {"type": "input_image", "file_id": "file-abc"},
+    "responses file by address": {"type": "input_file", "file_url": "https://ex.com/a.pdf"},
+    "responses file by id": {"type": "input_file", "file_id": "file-abc", "filename": "a.pdf"},
+    "responses result": {
+        "type": "function_call_output",
+        "output": [{"type": "input_image", "image_url": "https://ex.com/a.png"}],
+    },
+    "anthropic by address": {"type": "image", "source": {"type": "url", "url": "https://ex.com/a.png"}},
+    "anthropic by id": {"type": "document", "title": "Plan", "source": {"type": "file", "file_id": "file-abc"}},
+    "anthropic small": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}},
+    "ai-sdk by address": {"type": "file", "mediaType": "image/png", "url": "https://ex.com/a.png"},
+    "ai-sdk image by address": {"type": "image", "image": "https://ex.com/a.png"},
+    "ai-sdk result by address": {
+        "type": "tool-result",
+        "toolCallId": "c1",
+        "output": {"type": "content", "value": [{"type": "image-url", "url": "https://ex.com/a.png"}]},
+    },
+    "attachment by address": {"experimental_attachments": [{"name": "a.png", "url": "https://ex.com/a.png"}]},
 }
 
 
@@ -65,6 +87,29 @@ MEDIA = {
 def test_an_image_counts_as_an_image_and_not_as_its_characters(part):
     tokens = message_tokens(user({"type": "text", "text": "look"}, part), estimate_tokens)
     assert TOKENS_OF_ENCODED_DATA < tokens < 2 * TOKENS_OF_ENCODED_DATA
+
+
+@pytest.mark.parametrize("audio", [{"id": "a1", "data": PNG, "transcript": "hi"}, {"id": "a1"}])
+def test_what_a_model_spoke_counts_as_a_sound(audio):
+    tokens = message_tokens({"role": "assistant", "content": None, "audio": audio}, estimate_tokens)
+    assert TOKENS_OF_ENCODED_DATA < tokens < 2 * TOKENS_OF_ENCODED_DATA
+
+
+LINK = "https://ex.com/a.png"
+LINKS = {
+    "text": user({"type": "text", "text": f"see {LINK}"}),
+    "citation": user({"type": "output_text", "text": "x", "annotations": [{"type": "url_citation", "url": LINK}]}),
+    "source": user({"type": "source-url", "url": LINK}),
+    "document": user({"type": "document", "source": {"type": "text", "data": LINK}}),
+    "arguments": user({"type": "tool_use", "id": "c1", "input": {"type": "image", "url": LINK}}),
+    "result": result(f'{{"type":"image","url":"{LINK}"}}'),
+    "ai-sdk result": user({"type": "tool-find", "toolCallId": "c1", "output": [{"type": "video", "url": LINK}] * 5}),
+}
+
+
+@pytest.mark.parametrize("message", LINKS.values(), ids=LINKS.keys())
+def test_a_link_in_what_is_written_out_counts_as_its_characters(message):
+    assert message_tokens(message, estimate_tokens) < 200
 
 
 STREAM = "data: " + "the quick brown fox jumps over the lazy dog. " * 500

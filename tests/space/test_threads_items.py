@@ -28,6 +28,10 @@ ITEMS = [
     ),
     ({"type": "mcp_call", "name": "look", "arguments": "{}", "output": "zebra"}, "assistant", "zebra"),
     ({"type": "mcp_approval_response", "approval_request_id": "r", "approve": True}, "user", None),
+    ({"type": "tool_search_call", "call_id": "c", "arguments": {"q": "zebra"}}, "assistant", "zebra"),
+    ({"type": "tool_search_output", "call_id": "c", "tools": []}, "tool", None),
+    ({"type": "program", "call_id": "c", "code": "zebra()", "fingerprint": "f"}, "assistant", "zebra"),
+    ({"type": "program_output", "call_id": "c", "result": "a zebra", "status": "completed"}, "tool", "zebra"),
     ({"type": "shell_call", "call_id": "c", "action": {"commands": ["cat zebra"]}}, "assistant", "zebra"),
 ]
 
@@ -42,6 +46,22 @@ def test_an_item_without_a_role_is_kept_as_it_came_and_gets_one(space, thread, i
     assert space.threads.add(thread.id, [{**item, "id": "i1"}]) == (saved,)
     found = [hit.key for hit in space.search("zebra") if "zebra" in hit.entry.text]
     assert found == (["i1"] if word else [])
+
+
+@pytest.mark.promise("conversations-items-without-role")
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "mcp_approval_request", "id": "i1", "name": "look", "arguments": '{"at":"zebra"}'},
+        {"type": "local_shell_call_output", "id": "i1", "output": "a zebra"},
+    ],
+)
+def test_an_id_that_ties_an_item_to_another_is_kept_with_it(space, thread, item):
+    [saved] = space.threads.add(thread.id, [item])
+
+    assert (saved.id, saved.entry.value) == ("i1", item)
+    assert space.threads.add(thread.id, [item]) == (saved,)
+    assert [hit.key for hit in space.search("zebra")] == ["i1"]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,16 @@ TABLE = {
         },
         'get_weather\n{"city":"Oslo"}',
     ),
+    "OpenAI custom tool call": (
+        {"content": None, "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "grep", "input": "zebra"}}]},
+        "grep\nzebra",
+    ),
+    "OpenAI refusal without content": ({"content": None, "refusal": "I can't", "audio": None}, "I can't"),
+    "OpenAI audio": (
+        {"content": None, "audio": {"id": "a1", "data": "AAAA", "transcript": "spoken", "expires_at": 1}},
+        "spoken",
+    ),
+    "OpenAI audio by its id": ({"audio": {"id": "a1"}}, ""),
     "OpenAI function call": (
         {"content": None, "function_call": {"name": "find", "arguments": '{"q": "x"}'}},
         'find\n{"q": "x"}',
@@ -101,6 +111,23 @@ TABLE = {
             ]
         },
         "hi\nweather\nOslo\n12",
+    ),
+    "AI SDK 4": (
+        {
+            "content": "cold",
+            "toolInvocations": [
+                {"state": "result", "toolCallId": "c", "toolName": "weather", "args": {"city": "Oslo"}, "result": "12"}
+            ],
+        },
+        "cold\nweather\nOslo\n12",
+    ),
+    "AI SDK 4 with parts": (
+        {
+            "content": "cold",
+            "parts": [{"type": "tool-invocation", "toolInvocation": {"toolName": "weather", "args": {}}}],
+            "toolInvocations": [{"toolName": "weather", "args": {}}],
+        },
+        "cold\nweather",
     ),
     "Mastra format 2": (
         {"content": {"format": 2, "parts": [{"type": "text", "text": "once"}], "content": "once"}},

@@ -21,6 +21,7 @@ from commonplace.agents.memory import AgentMemory
 from commonplace.book import Book, open_book
 from commonplace.checks import local_path
 from commonplace.embedding import Embedder, create_embedder
+from commonplace.engine.indexing import CLOSE_SECONDS
 from commonplace.engine.models import Models
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.limits import Limits
@@ -133,7 +134,10 @@ class AgentMemories:
         return self._titling.settle(seconds) and self._place.settle(seconds)
 
     def close(self) -> None:
-        """Close every file; titles that a model still thinks about are dropped. A shared book stays open."""
+        """Close every file, after the vectors in hand; titles that a model still thinks about are dropped.
+
+        A shared book stays open.
+        """
         self._titling.close()
         self._place.close()
         with self._mutex:
@@ -203,7 +207,8 @@ class _Folders:
 
     def close(self) -> None:
         self._embedding.close()
-        self._books.close()
+        self._books.close()  # the job in hand ends at its next call of one
+        self._embedding.settle(CLOSE_SECONDS)
 
 
 class _SharedBook:
@@ -244,7 +249,8 @@ class _SharedBook:
         """Nothing is kept of one agent."""
 
     def settle(self, seconds: float) -> bool:
-        return True
+        indexer = getattr(self._book, "indexer", None)  # the book of a service has none: it embeds there
+        return indexer is None or indexer.settle(seconds)
 
     def close(self) -> None:
         """The book is its opener's to close."""

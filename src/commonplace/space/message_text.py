@@ -1,9 +1,10 @@
 """What search sees of a message, in whichever shape it came; and the tags that no saved text keeps.
 
 Known shapes: plain text; lists of parts (OpenAI's `text`, `input_text`, `output_text`; Anthropic's `tool_use` and
-`tool_result`; the AI SDK's `tool-call`, `tool-result` and `tool-NAME`); OpenAI's `tool_calls`; Mastra's format 2,
-`{"format": 2, "parts": […]}`; the Responses API's items without a role, such as `function_call`. An unknown part
-gives its `text`, if it has one. Reasoning, images and encoded data give nothing.
+`tool_result`; the AI SDK's `tool-call`, `tool-result` and `tool-NAME`); OpenAI's `tool_calls`, `refusal` and `audio`;
+the AI SDK's `toolInvocations`; Mastra's format 2, `{"format": 2, "parts": […]}`; the Responses API's items without a
+role, such as `function_call`. An unknown part gives its `text`, if it has one. Reasoning, images and encoded data give
+nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LONGEST_SPEAKER = 64
 _REASONING = ("reasoning", "thinking", "redacted_thinking", "redacted-reasoning")
 _CALL_FIELDS = ("name", "toolName", "title", "input", "args", "arguments", "rawInput", "action", "queries", "code")
 _RESULT_FIELDS = ("content", "output", "result", "results", "errorText")
+_TOOL_BEGINNINGS = ("tool", "function", "dynamic-tool", "server_tool", "mcp_", "program")
 _CALL_ENDINGS = ("_call", "_call_output")
 _ITEMS_WITHOUT_ROLE = (
     "reasoning",
@@ -31,6 +33,9 @@ _ITEMS_WITHOUT_ROLE = (
     "mcp_list_tools",
     "mcp_approval_request",
     "mcp_approval_response",
+    "tool_search_output",
+    "program",
+    "program_output",
 )
 _NAME_FIELDS = ("filename", "name", "title", "alt", "caption")
 _TEXT_FIELDS = ("text", "value", "refusal", "content", "parts")
@@ -47,14 +52,22 @@ def searchable_text(message: Mapping[str, JSON]) -> str:
     if is_item_without_role(message):
         found = [*_part_texts(message)]
     else:
-        found = [*_texts(message.get("content")), *_texts(message.get("parts"))]
+        found = [*_texts(message.get("content")), *_texts(parts_beside_content(message))]
+        found += [*_texts(message.get("refusal")), *_texts(_items([message.get("audio")]))]
     for call in _items(message.get("tool_calls")) + _items([message.get("function_call")]):
-        function = call.get("function")
+        function = call.get("function") or call.get("custom")
         found += _leaves_of(function if isinstance(function, Mapping) else call, _CALL_FIELDS)
     text = "\n".join(text for text in found if text.strip())
     speaker = message.get("name")
     # Who speaks is half of what is said where several do: without names a third of the answers is not found.
     return f"{speaker}: {text}" if text and _is_speaker(speaker) else text
+
+
+def parts_beside_content(message: Mapping[str, JSON]) -> JSON:
+    """The parts of a message of the AI SDK; where it has none, the uses of its tools, as its version 4 gave them."""
+    return message.get("parts") or [
+        {"type": "tool-invocation", "toolInvocation": use} for use in _items(message.get("toolInvocations"))
+    ]
 
 
 def _is_speaker(name: JSON) -> bool:
@@ -140,7 +153,7 @@ def _part_texts(part: Mapping[str, Any]) -> Iterator[str]:
         part = part["toolInvocation"]
     if kind in ("tool_result", "function_call_output"):
         yield from _results(part)
-    elif kind.startswith(("tool", "function", "dynamic-tool", "server_tool", "mcp_")) or kind.endswith(_CALL_ENDINGS):
+    elif kind.startswith(_TOOL_BEGINNINGS) or kind.endswith(_CALL_ENDINGS):
         if kind.startswith("tool-") and "toolName" not in part:
             yield kind.removeprefix("tool-")
         yield from _leaves_of(part, _CALL_FIELDS)
@@ -157,7 +170,7 @@ def _part_texts(part: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _plain_text(part: Mapping[str, Any]) -> Iterator[str]:
-    text = part.get("text", part.get("refusal"))
+    text = part.get("text", part.get("refusal", part.get("transcript")))
     if isinstance(text, Mapping):
         text = text.get("value")
     if isinstance(text, str):

@@ -22,6 +22,7 @@ from commonplace.space.conversation import check_id, check_object
 from commonplace.space.keys import MESSAGE
 from commonplace.space.message_text import is_item_without_role, searchable_text, without_working_memory
 from commonplace.space.times import microseconds, moment
+from commonplace.space.tool_calls import is_tied_by_id
 from commonplace.store import Scan, Transaction
 
 ROLES = ("user", "assistant", "tool", "function", "data")
@@ -36,7 +37,8 @@ _NUMBER_DIGITS = 9
 _LATEST = 10**_TIME_DIGITS
 _UNSAVED_KEY = "?"
 _OWN_FIELDS = ("id", "threadId", "resourceId", "createdAt")
-_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "parts")
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "parts", "toolInvocations", "refusal", "audio")
+_TEXT_FIELDS = ("content", "parts", "refusal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +193,9 @@ def incoming(messages: object, thread_id: str, limits: Limits, *, verbatim: bool
 def _checked(name: str, message: object, thread_id: str, limits: Limits) -> Incoming:
     if not isinstance(message, Mapping):
         raise InvalidInput(f"{name} must be an object with role and content, not {type(message).__name__}")
-    value = check_object(
-        name, {key: field for key, field in message.items() if key not in _OWN_FIELDS}, limits.message_bytes
-    )
+    # An id that ties is theirs too: it goes back to the model, and a copy in another thread has no other trace of it.
+    ours = [field for field in _OWN_FIELDS if field != "id" or not is_tied_by_id(message)]
+    value = check_object(name, {key: field for key, field in message.items() if key not in ours}, limits.message_bytes)
     if message.get("threadId") not in (None, thread_id):
         raise InvalidInput(f"{name} has the threadId {message['threadId']!r}, but is added with {thread_id!r}")
     given = message.get("id")
@@ -235,9 +237,7 @@ def message_draft(
         if role not in ROLES and role not in UNSTORED_ROLES:
             raise InvalidInput(f"{name}: role is required and must be one of {', '.join(ROLES + UNSTORED_ROLES)}")
         _check_content(name, value)
-    kept = {
-        field: without_working_memory(part) if field in ("content", "parts") else part for field, part in value.items()
-    }
+    kept = {field: without_working_memory(part) if field in _TEXT_FIELDS else part for field, part in value.items()}
     attributes: dict[str, JSON] = {"role": role, "resourceId": resource, "threadId": thread_id}
     return Draft(MESSAGE, key, kept, text=searchable_text(kept), attributes=attributes, identity=identity)
 

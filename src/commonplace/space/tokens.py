@@ -20,13 +20,16 @@ TOKENS_AROUND_A_MESSAGE = 4
 """What a model's template adds to each message."""
 
 TOKENS_OF_ENCODED_DATA = 1_600
-"""An image, about: the characters that it is sent as are not what it costs."""
+"""An image, about: the characters that it is sent as, or the address that it is fetched from, are not its cost."""
 
 _MEDIA_PARTS = (
     "image",
     "image_url",
+    "image_file",
     "input_image",
     "image-data",
+    "image-url",
+    "image-file-id",
     "image_generation_call",
     "computer_screenshot",
     "audio",
@@ -36,13 +39,19 @@ _MEDIA_PARTS = (
     "file",
     "input_file",
     "file-data",
+    "file-url",
+    "file-id",
     "document",
 )
 _MEDIA_FIELDS = (
     "url",
     "data",
     "image_url",
+    "image_file",
     "file_data",
+    "file_id",
+    "fileId",
+    "file_url",
     "image",
     "file",
     "source",
@@ -51,7 +60,7 @@ _MEDIA_FIELDS = (
     "base64",
     "result",
 )
-"""What holds the data in such a part, or the object that holds it."""
+"""What holds the data in such a part, its address or its id; or the object that holds it."""
 
 _ATTACHMENTS = "experimental_attachments"
 _WRITTEN_FIELDS = ("input", "args", "arguments")
@@ -84,38 +93,47 @@ def message_tokens(message: Mapping[str, JSON], count: CountTokens) -> int:
     content = message.get("content")
     if isinstance(content, str) and message.keys() <= {"role", "content"}:
         return TOKENS_AROUND_A_MESSAGE + count(content)
-    encoded = [0]
-    rest = _readable({name: value for name, value in message.items() if name != "role"}, encoded)
+    media = [0]
+    said = {name: value for name, value in message.items() if name != "role"}
+    if isinstance(spoken := message.get("audio"), Mapping):  # a model's own, which may come back by its id alone
+        said["audio"] = {"data": spoken.get("id"), **spoken, "type": "audio"}
+    rest = _readable(said, media)
     written = json.dumps(rest, ensure_ascii=False, separators=(",", ":"), default=dict)
-    return TOKENS_AROUND_A_MESSAGE + encoded[0] * TOKENS_OF_ENCODED_DATA + count(written)
+    return TOKENS_AROUND_A_MESSAGE + media[0] * TOKENS_OF_ENCODED_DATA + count(written)
 
 
-def _readable(value: JSON, encoded: list[int], *, in_media: bool = False) -> JSON:
-    """The value without the data of images, sounds and files, which are counted.
+def _readable(value: JSON, media: list[int], *, in_media: bool = False, in_result: bool = False) -> JSON:
+    """The value without the data of images, sounds and files, which are counted, and so are those given by address.
 
-    A text that only looks like data is written out for the model, and stays.
+    A text that only looks like data is written out for the model, and stays; so does an address in a tool's result.
     """
     if isinstance(value, str):
-        if not (in_media and is_encoded(value)):
-            return value
-        encoded[0] += 1
-        return ""
+        is_data = in_media and is_encoded(value)
+        media[0] += is_data or (in_media and not in_result and value != "")
+        return "" if is_data else value
     if isinstance(value, (list, tuple)):
-        return [_readable(item, encoded, in_media=in_media) for item in value]
+        return [_readable(item, media, in_media=in_media, in_result=in_result) for item in value]
     if isinstance(value, Mapping):
-        return _readable_fields(value, encoded, in_media)
+        return _readable_fields(value, media, in_media, in_result)
     return value
 
 
-def _readable_fields(part: Mapping[str, JSON], encoded: list[int], in_media: bool) -> JSON:
+def _readable_fields(part: Mapping[str, JSON], media: list[int], in_media: bool, in_result: bool) -> JSON:
     kind = part.get("type")
     if kind in _WRITTEN_OUTPUTS:
         return part
     # A document's source may be a text.
     is_media = kind in _MEDIA_PARTS or (in_media and kind != "text")
+    # What a tool of the AI SDK's gave back is any data, but for an output that says to be made of parts.
+    in_result = kind != "content" and (in_result or "toolCallId" in part)
     return {
         name: item
         if name in _WRITTEN_FIELDS
-        else _readable(item, encoded, in_media=name == _ATTACHMENTS or (is_media and name in _MEDIA_FIELDS))
+        else _readable(
+            item,
+            media,
+            in_media=name == _ATTACHMENTS or (is_media and name in _MEDIA_FIELDS),
+            in_result=in_result,
+        )
         for name, item in part.items()
     }

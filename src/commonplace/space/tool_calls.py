@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from commonplace.checks import JSON
-from commonplace.space.message_text import is_item_without_role
+from commonplace.space.message_text import is_item_without_role, parts_beside_content
 
 _CALLING_PARTS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _RESULT_PARTS = ("tool-result", "tool-error")
+_CALLS_OF_OTHER_NAMES = ("program", "mcp_approval_request")
+_TIED_BY_ID = ("mcp_approval_request", "local_shell_call_output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class Ties:
         return self.results - self.calls
 
 
+def is_tied_by_id(message: Mapping[str, JSON]) -> bool:
+    """Whether an item's own `id` is what ties it to another one."""
+    return is_item_without_role(message) and message["type"] in _TIED_BY_ID
+
+
 def ties_of(message: Mapping[str, JSON]) -> Ties:
     found = [*_ties(message)]
     kind = message.get("type")
@@ -44,16 +51,16 @@ def ties_of(message: Mapping[str, JSON]) -> Ties:
         calls=frozenset(id for id, is_call in found if is_call),
         results=frozenset(id for id, is_call in found if not is_call),
         is_thought=is_item and kind == "reasoning",
-        may_follow_thought=(is_item and str(kind).endswith("_call"))
+        may_follow_thought=(is_item and (str(kind).endswith("_call") or kind in _CALLS_OF_OTHER_NAMES))
         or (kind == "message" and message.get("role") == "assistant"),
     )
 
 
 def _ties(message: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Each id with whether it is a call's."""
-    kind, role = message.get("type"), message.get("role")
+    role = message.get("role")
     if is_item_without_role(message):
-        yield from _tie(message.get("call_id"), is_call=not str(kind).endswith("_output"))
+        yield from _item_ties(message)
     for call in _mappings(message.get("tool_calls")):
         yield from _tie(call.get("id"), is_call=True)
     if isinstance(message.get("function_call"), Mapping):  # the form before tool calls had ids: told by its name
@@ -64,8 +71,20 @@ def _ties(message: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         yield from _tie(message.get("name"), is_call=False)
     content = message.get("content")
     parts = content.get("parts", [content]) if isinstance(content, Mapping) else content
-    for part in (*_mappings(parts), *_mappings(message.get("parts"))):
+    for part in (*_mappings(parts), *_mappings(parts_beside_content(message))):
         yield from _part_ties(part)
+
+
+def _item_ties(item: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    kind = item["type"]
+    id = item.get("call_id")
+    if id is None and is_tied_by_id(item):
+        id = item.get("id")
+    elif id is None and kind.startswith("tool_search_"):
+        id = "tool_search"  # one that the service made itself has no id: its result is the next one
+    elif kind == "mcp_approval_response":
+        id = item.get("approval_request_id")
+    yield from _tie(id, is_call=not kind.endswith(("_output", "_response")))
 
 
 def _part_ties(part: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
