@@ -50,6 +50,7 @@ def run(code: str, folder: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.promise("engine-ends-cleanly")
 @left_open
 def test_what_is_left_open_finishes_its_batch_and_begins_no_other(tmp_path: Path, opened: str) -> None:
     code = f"{PREAMBLE}{opened}\nassert model.has_begun.wait(30)\nwait_for_the_end.start()\n"

@@ -378,6 +378,7 @@ def test_the_log_of_a_book_whose_program_died_is_its_own(tmp_path: Path) -> None
     assert is_whole(path, {**expected, **{f"/later/{number}": "words " * 200 for number in range(40)}})
 
 
+@pytest.mark.promise("engine-lost-file")
 @pytest.mark.parametrize("happened", ["deleted", "moved", "replaced"])
 def test_a_book_whose_file_is_gone_takes_no_more_writes(tmp_path: Path, happened: str) -> None:
     path, copy, aside = tmp_path / "book.db", tmp_path / "copy.db", tmp_path / "aside.db"

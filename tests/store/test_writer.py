@@ -62,6 +62,7 @@ def wait_for_jobs(store: SQLiteStore, count: int, then: threading.Event) -> None
     then.set()
 
 
+@pytest.mark.promise("engine-interrupts")
 def test_an_interrupt_at_any_moment_of_a_write_stops_no_later_write(store: SQLiteStore) -> None:
     other = SQLiteStore(store.path, durability="normal", busy_seconds=1)
     moment = 1
