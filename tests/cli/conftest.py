@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,3 +58,7 @@ def run(book_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+def give_input(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))

@@ -1,0 +1,175 @@
+"""Moving a book and caring for it: export, import, backup, stats, namespaces, reindex, doctor, model."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import commonplace
+
+from .conftest import Run, give_input
+
+
+@pytest.mark.promise("cli-export-lossless")
+def test_an_export_comes_back_the_same(run: Run, tmp_path: Path) -> None:
+    run("add", "--file", "/a", "one")
+    run("add", "--file", "/a", "two", "--namespace", "user/ana")
+    run("rm", "/a")
+    assert run("export", "all.jsonl").code == 0
+    assert run("--db", "copy.db", "import", "all.jsonl", "--json").code == 0
+    assert run("--db", "copy.db", "export").out == (tmp_path / "all.jsonl").read_text()
+    assert "the same is there already" in run("import", "all.jsonl").out
+    one = run("export", "--namespace", "user/ana").out.splitlines()
+    assert [json.loads(line)["line"] for line in one] == ["header", "namespace", "state", "end", "footer"]
+
+
+def test_export_replaces_no_file_unless_told(run: Run, tmp_path: Path) -> None:
+    run("add", "one")
+    (tmp_path / "old.jsonl").write_text("old")
+    assert run("export", "old.jsonl").code == 4
+    assert (tmp_path / "old.jsonl").read_text() == "old"
+    assert run("export", "old.jsonl", "--force").code == 0
+    assert run("export", "--namespace", "user/nobody").code == 3
+    missing = run("export", "no/such/folder/x.jsonl")
+    folder = tmp_path / "no" / "such" / "folder"
+    assert (missing.code, missing.err) == (2, f"commonplace: the folder {folder} does not exist; create it first\n")
+    assert run("export", ".", "--force").err == f"commonplace: {tmp_path} is a directory; name a file in it\n"
+    assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
+
+
+def test_an_export_is_for_its_owner_alone(run: Run, tmp_path: Path) -> None:
+    run("add", "one")
+    (tmp_path / "old.jsonl").touch(0o644)
+    assert (run("export", "new.jsonl").code, run("export", "old.jsonl", "--force").code) == (0, 0)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("new.jsonl", "old.jsonl")] == [0o600, 0o600]
+
+
+def test_export_writes_where_a_link_leads(run: Run, tmp_path: Path) -> None:
+    run("add", "one")
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    assert (run("export", "link").code, (tmp_path / "real").read_text()) == (4, "old")
+    assert run("export", "link", "--force").code == 0
+    assert (tmp_path / "link").readlink() == Path("real")
+    assert (tmp_path / "real").read_text() == run("export").out
+
+
+@pytest.mark.parametrize("words", [[], ["--force"]])
+def test_export_writes_into_a_fifo_and_leaves_it_one(run: Run, tmp_path: Path, words: list[str]) -> None:
+    run("add", "one")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    ran = run("export", "pipe", *words)
+    read = os.read(reader, 65_536)
+    os.close(reader)
+    assert (ran.code, read.decode()) == (0, run("export").out)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_import_says_what_is_wrong_with_a_file(run: Run, tmp_path: Path) -> None:
+    assert run("import", "missing.jsonl").code == 3
+    (tmp_path / "bad.jsonl").write_text("hello\n")
+    refused = run("import", "bad.jsonl")
+    assert (refused.code, "no JSON" in refused.err) == (2, True)
+
+
+def test_import_reads_standard_input_and_merges(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("add", "--file", "/a", "theirs")
+    lines = run("export").out
+    run("--db", "mine.db", "add", "--file", "/b", "mine")
+    give_input(monkeypatch, lines.encode())
+    assert run("--db", "mine.db", "import", "-").code == 4
+    give_input(monkeypatch, lines.encode())
+    merged = run("--db", "mine.db", "import", "-", "--merge", "--json").json
+    assert [(one["outcome"], one["states"]) for one in merged] == [("merged", 1)]
+    assert run("--db", "mine.db", "ls").out == "a\nb\n"
+
+
+def test_backup_is_a_book(run: Run) -> None:
+    run("add", "--file", "/a", "one")
+    assert run("backup", "copy.db").code == 0
+    assert run("--db", "copy.db", "cat", "/a").out == "one"
+    assert run("backup", "copy.db").code == 4
+
+
+def test_stats_and_namespaces_count(run: Run) -> None:
+    run("add", "one", "--namespace", "user/ana")
+    run("add", "--file", "/n/a", "two")
+    stats = run("stats", "--json").json
+    assert stats["book"]["entries"] == {"directory": 1, "file": 1, "record": 1}
+    assert stats["namespace"]["entries"] == {"directory": 1, "file": 1}
+    assert "1 directory, 1 file" in run("stats").out
+    assert run("namespaces").out == "user/ana\nuser/default\n"
+    assert run("namespaces", "user/ana", "--json").json == ["user/ana"]
+    assert run("namespaces", "-l").out.splitlines()[1].split() == ["user/ana", "1", "0", "1"]
+
+
+def test_reindex_rebuilds_the_keywords(run: Run) -> None:
+    run("add", "--file", "/a", "zebra")
+    assert run("reindex", "--keywords").out == "made the keyword index anew\n"
+    assert run("search", "zebra").code == 0
+
+
+def test_reindex_without_its_model_says_how_to_get_it(run: Run) -> None:
+    run("add", "tea")
+    refused = run("reindex")
+    assert refused.code in (5, 6)
+    assert "commonplace model pull" in refused.err
+
+
+def test_doctor_finds_the_missing_model_and_nothing_else(run: Run) -> None:
+    run("add", "tea")
+    report = run("doctor", "--json")
+    assert report.code == 1
+    assert [check["check"] for check in report.json["checks"] if not check["ok"]] == ["model"]
+
+
+def test_doctor_reports_a_damaged_book_with_the_next_step(run: Run, book_file: Path) -> None:
+    book_file.write_bytes(b"this is no database at all, but long enough to look like one" * 100)
+    report = run("doctor")
+    assert report.code == 1
+    assert report.out.startswith("problem  book ")
+    assert "restore a backup" in report.out
+    assert run("ls").code == 7
+
+
+def test_doctor_finds_an_index_that_disagrees(run: Run, book_file: Path) -> None:
+    import apsw
+
+    run("add", "--file", "/a", "zebra")
+    connection = apsw.Connection(str(book_file))
+    connection.execute("INSERT INTO keywords (keywords) VALUES ('delete-all')")
+    connection.close()
+    report = run("doctor")
+    assert "problem  integrity" in report.out
+    run("reindex", "--keywords")
+    assert "problem  integrity" not in run("doctor").out
+
+
+def test_model_list_shows_what_is_installed_and_the_default(run: Run) -> None:
+    listed = run("model", "list", "--json").json
+    assert [model["name"] for model in listed["models"] if model["default"]] == ["snowflake-arctic-embed-s"]
+    assert not any(model["installed"] for model in listed["models"])
+    assert run("model", "list", "x").code == 2
+    assert run("model", "pull", "x").code == 6
+    assert run("model", "pull", "--from", "nowhere").code == 3
+
+
+@pytest.mark.promise("cli-semantic-search")
+def test_search_finds_by_meaning_with_the_real_model(
+    run: Run, book_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COMMONPLACE_MODELS")
+    run("add", "The release train leaves every Tuesday")
+    run("add", "Ana is allergic to peanuts")
+    with commonplace.open(book_file, background=False) as book:
+        assert len(book.store.claim(8, lease_seconds=60)) == 2  # as a run does that is then stopped
+    embedded = run("reindex")
+    assert embedded.out.startswith("everything is embedded with snowflake-arctic-embed-s")
+    found = run("search", "which foods must our guest avoid?", "--json").json
+    assert found["hits"][0]["snippet"] == "Ana is allergic to peanuts"
+    assert found["notices"] == []
+    assert run("doctor").code == 0
