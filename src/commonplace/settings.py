@@ -53,6 +53,7 @@ A variable that is set to nothing counts as unset.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,10 @@ LogLevel = Literal["error", "warn", "info", "debug"]
 Redact = Literal["off", "mask", "reject"]
 DEFAULT_NAMESPACE = "user/default"
 LARGEST_SEARCH_LIMIT = 1_000
+WEB_ADDRESS_FORM = "web address; write it like https://memory.example"
+ORIGIN_FORM = "origin; write scheme, host and port alone, like https://app.example"
+_WEB_ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
@@ -85,7 +90,9 @@ class Settings:
     database_replica_url: str | None = None
     remote: str | None = None
     remote_key: str | None = field(default=None, repr=False)
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: str | None = None
+    """As it was named; None where it was not, which a service takes for the key's own."""
+
     agents_folder: Path = Path("_tables/agents")
     models_folder: Path | None = None
     embeddings_model: str | None = None
@@ -144,7 +151,7 @@ class Settings:
             database_replica_url=read.text("DATABASE_REPLICA_URL"),
             remote=read.text("COMMONPLACE_REMOTE"),
             remote_key=read.text("COMMONPLACE_KEY"),
-            namespace=read.namespace("COMMONPLACE_NAMESPACE", DEFAULT_NAMESPACE),
+            namespace=read.namespace("COMMONPLACE_NAMESPACE"),
             agents_folder=read.path("COMMONPLACE_AGENTS") or cls.agents_folder,
             models_folder=read.path("COMMONPLACE_MODELS"),
             embeddings_model=read.text("EMBEDDINGS_MODEL"),
@@ -164,8 +171,8 @@ class Settings:
             db_idle_timeout_ms=read.number("DB_IDLE_TIMEOUT", 30_000, 1, 86_400_000),
             host=read.text("COMMONPLACE_HOST") or "127.0.0.1",
             port=read.number("COMMONPLACE_PORT", 8765, 0, 65_535),
-            public_url=read.text("COMMONPLACE_PUBLIC_URL"),
-            cors_origins=read.words("COMMONPLACE_CORS_ORIGINS"),
+            public_url=read.web_address("COMMONPLACE_PUBLIC_URL"),
+            cors_origins=read.origins("COMMONPLACE_CORS_ORIGINS"),
             jwt_jwks=read.text("COMMONPLACE_JWT_JWKS"),
             jwt_audience=read.text("COMMONPLACE_JWT_AUDIENCE"),
             jwt_issuer=read.text("COMMONPLACE_JWT_ISSUER"),
@@ -213,7 +220,7 @@ class Settings:
     def namespace_labels(self) -> Namespace:
         from commonplace.checks import parse_namespace
 
-        return parse_namespace(self.namespace)
+        return parse_namespace(self.namespace or DEFAULT_NAMESPACE)
 
     @property
     def book_file(self) -> Path | None:
@@ -326,17 +333,38 @@ class _Reader:
             raise ConfigurationError(f"{name} is {value!r}; it must be a whole number from {least:,} to {most:,}")
         return number
 
-    def namespace(self, name: str, default: str) -> str:
+    def namespace(self, name: str) -> str | None:
         from commonplace.checks import parse_namespace
 
         value = self.text(name)
         if value is None:
-            return default
+            return None
         try:
             parse_namespace(value)
         except CommonplaceError as error:
             raise ConfigurationError(f"{name} is {value!r}: {error}; write it like user/u-123") from error
         return value
+
+    def web_address(self, name: str) -> str | None:
+        value = self.text(name)
+        if value is not None and not is_web_address(value):
+            raise ConfigurationError(f"{name} is {value!r}, which is no {WEB_ADDRESS_FORM}")
+        return value
+
+    def origins(self, name: str) -> tuple[str, ...]:
+        for value in (values := self.words(name)):
+            if not is_origin(value):
+                raise ConfigurationError(f"{name} is {value!r}, which is no {ORIGIN_FORM}")
+        return values
+
+
+def is_web_address(text: str) -> bool:
+    return _WEB_ADDRESS.fullmatch(text) is not None
+
+
+def is_origin(text: str) -> bool:
+    """Whether browsers send it as a page's origin, also an app's own such as app://obsidian.md; `*` stands for any."""
+    return text == "*" or _ORIGIN.fullmatch(text) is not None
 
 
 def _absolute(name: str, path: str) -> Path:

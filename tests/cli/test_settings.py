@@ -147,11 +147,22 @@ def test_traces_are_on_where_a_collector_is_named_and_not_switched_off() -> None
         ("COMMONPLACE_PORT", "70000"),
         ("COMMONPLACE_MAX_ENTRIES", "0"),
         ("COMMONPLACE_MAX_BYTES", "much"),
+        ("COMMONPLACE_PUBLIC_URL", "memory.example"),
+        ("COMMONPLACE_PUBLIC_URL", "https://memory.example/#a"),
+        ("COMMONPLACE_CORS_ORIGINS", "app.example"),
+        ("COMMONPLACE_CORS_ORIGINS", "https://app.example/"),
     ],
 )
 def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} is {value!r}"):
         Settings.from_environment({name: value})
+
+
+def test_one_wrong_origin_among_others_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"COMMONPLACE_CORS_ORIGINS is 'b\.example', which is no origin"):
+        Settings.from_environment({"COMMONPLACE_CORS_ORIGINS": "https://a.example, b.example"})
+    told = Settings.from_environment({"COMMONPLACE_CORS_ORIGINS": "*, app://obsidian.md"})
+    assert told.cors_origins == ("*", "app://obsidian.md")
 
 
 def test_a_default_limit_above_the_cap_is_refused() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.cli.output import Output
 from commonplace.cli.progress import ProgressBar
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound
-from commonplace.settings import DEFAULT_NAMESPACE, Settings, open_from_settings
+from commonplace.settings import Settings, open_from_settings
 
 if TYPE_CHECKING:
     from commonplace.book import Book
@@ -66,8 +66,7 @@ class Context:
 
     def labels(self, book: Book) -> Namespace:
         """The namespace of this command: the one that is named, else that of the service's key, else the default."""
-        is_named = self.arguments.namespace is not None or self.settings.namespace != DEFAULT_NAMESPACE
-        if self.settings.remote is not None and not is_named:
+        if self.settings.remote is not None and self.settings.namespace is None:
             own: Namespace = book.space().namespace
             return own
         return self.settings.namespace_labels

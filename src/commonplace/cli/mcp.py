@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commonplace.cli.context import Context
-from commonplace.settings import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
@@ -65,7 +64,7 @@ def print_config(context: Context) -> int:
 
     given, settings = context.arguments, context.settings
     words, variables = _place(context)
-    if given.namespace is not None or settings.namespace != DEFAULT_NAMESPACE:
+    if settings.namespace is not None:
         words += ["--namespace", settings.namespace]
     if given.profile != "records":
         words += ["--profile", given.profile]

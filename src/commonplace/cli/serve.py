@@ -135,7 +135,8 @@ def _tell(context: Context, service: Service, address: str) -> None:
         out.line(f"  claude mcp add --transport http memory {places['mcp']}{header}")
         out.line()
         if is_open:
-            out.line(f"From this computer no key is needed, and the namespace is {settings.namespace}.")
+            namespace = "/".join(settings.namespace_labels)
+            out.line(f"From this computer no key is needed, and the namespace is {namespace}.")
         else:
             out.line("Every call needs a key or a token.")
         out.line("Ctrl-C stops it.")

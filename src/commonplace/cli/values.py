@@ -8,14 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
+from commonplace.settings import ORIGIN_FORM, WEB_ADDRESS_FORM, is_origin, is_web_address
 
 if TYPE_CHECKING:
     from commonplace.entry import Revision
     from commonplace.space.space import Space
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_WEB_ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 
 
@@ -63,17 +62,14 @@ def port(text: str) -> int:
 
 
 def web_address(text: str) -> str:
-    if _WEB_ADDRESS.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no web address; write it like https://memory.example")
+    if not is_web_address(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no {WEB_ADDRESS_FORM}")
     return text
 
 
 def origin(text: str) -> str:
-    """A page's origin as browsers send it, also an app's own such as app://obsidian.md; `*` stands for any."""
-    if text != "*" and _ORIGIN.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no origin; write scheme, host and port alone, like https://app.example"
-        )
+    if not is_origin(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no {ORIGIN_FORM}")
     return text
 
 

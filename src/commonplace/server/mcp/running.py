@@ -15,7 +15,7 @@ from commonplace.server.mcp.logs import configure_logging
 from commonplace.server.mcp.memory import ACTOR, Memory
 from commonplace.server.mcp.profiles import check_profile
 from commonplace.server.mcp.stdio import claimed_pipes, serve
-from commonplace.settings import DEFAULT_NAMESPACE, Settings, open_from_settings
+from commonplace.settings import Settings, open_from_settings
 
 if TYPE_CHECKING:
     from commonplace.space.space import Space
@@ -27,7 +27,7 @@ def run(settings: Settings, profile: str, *, protocol_version: str | None, debug
     configure_logging(settings.log_level, debug_file)
     chosen = check_profile(profile)
     version = None if protocol_version is None else check_version(protocol_version)
-    is_keys_own = settings.remote is not None and settings.namespace == DEFAULT_NAMESPACE
+    is_keys_own = settings.remote is not None and settings.namespace is None
     labels = () if is_keys_own else settings.namespace_labels
     with ExitStack() as opened:
 
