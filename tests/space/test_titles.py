@@ -26,6 +26,8 @@ FORBIDDEN = "\"'`“”„‘’«»:：\n\r\t\x00\u2028\u202e"
         ("What is wrong here?\n```python\nprint('x')\n```", "What is wrong here?"),
         ("```python\nprint('x')\n```", "python print(x)"),
         ("東京への旅行を計画してください。七月に行きます。", "東京への旅行を計画してください"),
+        ("❝Roses❞, ❮thorns❯ and ⹂leaves⹂", "Roses, thorns and leaves"),
+        ("״שלום״ אמר צה״ל", "שלום אמר צה״ל"),
         ("x" * 200, "x" * 79 + "…"),
         (
             "Please summarise the following very long report about the migration of all our databases to new ones",
@@ -38,7 +40,7 @@ def test_the_local_rule_takes_the_first_sentence_without_markup(text, title):
 
 
 @pytest.mark.promise("conversations-title-local")
-@pytest.mark.parametrize("text", ["", "  \n", "...", "\"\": ''", "🙂", "\u200b", "---"])
+@pytest.mark.parametrize("text", ["", "  \n", "...", "\"\": ''", "🙂", "\u200b", "\u3164\uffa0", "---"])
 def test_a_text_without_words_has_no_title(text):
     assert local_title(text) is None
     assert clean_title(text) is None

@@ -24,10 +24,16 @@ _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://(?:www\.)?", re.IGNORECASE)
 _MARKUP = re.compile(r"^[\s#>*+=|_~-]+|[*_~|=#]{2,}", re.MULTILINE)
 _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 _KEPT_APOSTROPHE = "\N{MODIFIER LETTER APOSTROPHE}"
-_QUOTES = re.compile("[\"'`´‘’‚‛“”„‟«»‹›「」『』〝〞〟＂＇]")
+_QUOTES = re.compile(
+    "[\"'`´«»‘-‟‹›❛-❠❮❯⹂「-』〝-〟﹁-﹄＂＇｢｣\U0001f676-\U0001f678]"
+    r"|(?<!\w)[\u05f3\u05f4]|[\u05f3\u05f4](?!\w)"  # within a word it is a sign of Hebrew abbreviations
+)
 _COLON_IN_NUMBER = re.compile(r"(?<=\d)[:：](?=\d)")
 _COLON = re.compile("[:：︰﹕]")
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\ufeff\ud800-\udfff]")
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u115f\u1160\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u2069\u3164\ufeff\uffa0"
+    "\ud800-\udfff]"
+)
 _FIRST_SENTENCE = re.compile(r"(.{12,}?[.!?。！？])(?:\s|(?<=[。！？]))", re.DOTALL)
 _REASONING = re.compile(r"<think(?:ing)?\b.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 """A thought without an end is one up to the end of the text."""
@@ -66,7 +72,7 @@ def _shortened(line: str) -> str:
     cut = line[: MAX_CHARACTERS - 1]
     # A script without spaces, or one long word, is cut where it is.
     words = cut.rpartition(" ")[0]
-    return (words if len(words) >= MAX_CHARACTERS // 2 else cut).rstrip(" .,;-–—") + "…"
+    return (words if len(words) >= MAX_CHARACTERS // 2 else cut).rstrip(" .,;-–—\u05f3\u05f4") + "…"
 
 
 def first_user_text(messages: Iterable[Message]) -> str | None:
