@@ -89,6 +89,25 @@ def test_with_verbatim_anything_is_kept_to_the_letter_and_every_time_anew(space,
     assert space.threads.messages(thread.id).messages == (*first, *second)
 
 
+@pytest.mark.promise("conversations-verbatim")
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"role": "user", "content": "Why does <working_memory>this</working_memory> not show?"},
+        {"role": "system", "content": "be nice"},
+        {"type": "my_event", "text": "zebra"},
+        {},
+    ],
+)
+def test_new_metadata_leaves_the_rest_of_a_verbatim_item_to_the_letter(space, thread, item):
+    [said] = space.threads.add(thread.id, [item], verbatim=True)
+    changed = space.threads.update_message(said.id, metadata={"rated": "good"})
+
+    assert changed.entry.value == {**item, "metadata": {"rated": "good"}}
+    assert (changed.role, changed.entry.text, changed.created_at) == (said.role, said.entry.text, said.created_at)
+    assert space.threads.get_message(said.id) == changed
+
+
 @pytest.mark.parametrize("objects", ["x", [5], [{"n": float("nan")}], [{1: 2}], [{"text": "\x00"}]])
 def test_verbatim_still_refuses_what_json_cannot_hold(space, thread, objects):
     with pytest.raises(InvalidInput):

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from commonplace.checks import JSON
+from commonplace.engine.undo import draft_of
 from commonplace.entry import Entry
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.filters import equal
@@ -186,14 +187,17 @@ class ThreadMessages:
                 present = value.get("metadata")
                 value["metadata"] = changed_fields(present if isinstance(present, Mapping) else {}, fields)
             checked = check_object("message", value, self._limits.message_bytes)
-            draft = message_draft(
-                "message",
-                entry.key,
-                checked,
-                thread_id=old.thread_id,
-                resource=old.resource_id,
-                identity=id,
-            )
+            if content is UNSET:  # a verbatim item may be what no other message is
+                draft = replace(draft_of(entry), value=checked)
+            else:
+                draft = message_draft(
+                    "message",
+                    entry.key,
+                    checked,
+                    thread_id=old.thread_id,
+                    resource=old.resource_id,
+                    identity=id,
+                )
             if equal(draft.value, entry.value):
                 return entry
             transaction.touch(THREAD, old.thread_id)
