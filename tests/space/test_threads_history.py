@@ -171,6 +171,23 @@ def test_a_message_of_the_same_time_takes_neither_the_place_nor_the_history_of_a
     ]
 
 
+def test_a_clone_under_the_id_of_a_deleted_thread_takes_over_none_of_its_histories(space, thread):
+    then = "2025-01-01T00:00:00Z"
+    space.threads.add("t", [user("first", createdAt=then), user("second", createdAt=then), user("third")])
+    space.threads.clone("t", new_id="copy")
+    old = space.threads.messages("copy").messages
+    space.threads.update_message(old[0].id, content="said in the first copy only")
+    space.threads.delete("copy")
+    space.threads.clone("t", new_id="copy", to="bob")
+    new = space.threads.messages("copy").messages
+
+    assert [message.content for message in new] == ["first", "second", "third"]
+    assert [message.created_at for message in new] == [message.created_at for message in old]
+    for message in new:
+        assert [revision.action for revision in space.history("message", message.id)] == ["created"]
+    assert [revision.action for revision in space.history("message", old[0].id)] == ["created", "updated", "deleted"]
+
+
 @pytest.mark.promise("conversations-message-history")
 def test_names_of_the_feed_lead_to_histories_even_where_an_id_has_a_slash(space):
     space.threads.create(id="a/b")

@@ -14,7 +14,7 @@ from commonplace.errors import NotFound
 from commonplace.space import timeline
 from commonplace.space.conversation import MAX_TITLE_BYTES, thread_draft, thread_of
 from commonplace.space.keys import MESSAGE, WORKING
-from commonplace.space.messages import moved_key, thread_of_key
+from commonplace.space.messages import Numbering, thread_of_key
 from commonplace.space.times import moment
 from commonplace.space.working import thread_key
 from commonplace.store import Transaction
@@ -50,9 +50,11 @@ def clone_thread(transaction: Transaction, thread: Entry, new: NewThread, cut: C
     source = thread_of(thread)
     owner = source.resource_id if new.resource is None else new.resource
     copied: Entry | None = None
+    numbering = Numbering(transaction, new.id)
     for message in _chosen(transaction, source.id, cut):
         copied = message
-        transaction.put(_copied_message(message, new.id, owner))
+        key = numbering.key(message.created_at)
+        transaction.put(_copied_message(message, key, new.id, owner), is_fresh=True)
     if cut.is_whole:
         _copy_working(transaction, source.id, new.id, owner)
     origin: dict[str, JSON] = {"sourceThreadId": source.id, "clonedAt": moment(transaction.time).isoformat()}
@@ -100,10 +102,10 @@ def _message_key(transaction: Transaction, thread_id: str, id: str) -> str:
     return entry.key
 
 
-def _copied_message(message: Entry, thread_id: str, resource: str) -> Draft:
+def _copied_message(message: Entry, key: str, thread_id: str, resource: str) -> Draft:
     return Draft(
         MESSAGE,
-        moved_key(message.key, thread_id),
+        key,
         message.value,
         text=message.text,
         attributes={**message.attributes, "threadId": thread_id, "resourceId": resource},

@@ -95,11 +95,6 @@ def in_time_order(entry: Entry) -> tuple[int, str]:
     return entry.created_at, entry.key
 
 
-def moved_key(key: str, thread_id: str) -> str:
-    """The key of the same message in another thread."""
-    return thread_prefix(thread_id) + key.partition(SEPARATOR)[2]
-
-
 class Numbering:
     """Hands out the keys of new messages inside a transaction: after all that have the same time, and never used."""
 
