@@ -259,6 +259,36 @@ def test_tags_are_cut_out_of_every_text_that_is_searched(space, part):
         assert "working_memory" not in str(saved.content)
 
 
+SAID = "line 1: <working_memory>of the file</working_memory> line 2"
+SAID_BY_TOOLS = {
+    "openai": {"role": "tool", "tool_call_id": "c", "content": SAID},
+    "openai parts": {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": SAID}]},
+    "openai function": {"role": "function", "name": "f", "content": SAID},
+    "responses": {"type": "function_call_output", "call_id": "c", "output": SAID},
+    "anthropic": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": SAID}]},
+    "anthropic mcp": {
+        "role": "assistant",
+        "content": [{"type": "mcp_tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": SAID}]}],
+    },
+    "anthropic server": {
+        "role": "assistant",
+        "content": [{"type": "web_fetch_tool_result", "content": {"content": {"type": "text", "text": SAID}}}],
+    },
+    "ai-sdk": {
+        "role": "tool",
+        "content": [{"type": "tool-result", "toolCallId": "c", "output": {"type": "text", "value": SAID}}],
+    },
+}
+
+
+@pytest.mark.promise("conversations-tags-stripped")
+@pytest.mark.parametrize("message", SAID_BY_TOOLS.values(), ids=SAID_BY_TOOLS.keys())
+def test_what_a_tool_said_keeps_its_tags_in_every_shape(space, message):
+    thread = space.threads.create()
+    [saved] = space.threads.add(thread.id, [message])
+    assert saved.entry.value == message
+
+
 PIECES = ["<working_memory>", "</working_memory>", "<working_", "</working_", "memory>", "a", " "]
 
 

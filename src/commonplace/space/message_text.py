@@ -96,7 +96,8 @@ def without_working_memory(content: JSON) -> JSON:
     if isinstance(content, (list, tuple)):
         return [without_working_memory(part) for part in content]
     if isinstance(content, Mapping):
-        if str(content.get("type", "")).startswith(("tool", "function", "dynamic-tool")):
+        kind = str(content.get("type", ""))
+        if kind.startswith(_TOOL_BEGINNINGS) or kind.endswith("_tool_result"):
             return content
         return {
             name: without_working_memory(value) if name in _TEXT_FIELDS else value for name, value in content.items()

@@ -39,6 +39,7 @@ _UNSAVED_KEY = "?"
 _OWN_FIELDS = ("id", "threadId", "resourceId", "createdAt")
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "parts", "toolInvocations", "refusal", "audio")
 _TEXT_FIELDS = ("content", "parts", "refusal")
+_TOOL_ROLES = ("tool", "function")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,8 @@ def message_draft(
         if role not in ROLES and role not in UNSTORED_ROLES:
             raise InvalidInput(f"{name}: role is required and must be one of {', '.join(ROLES + UNSTORED_ROLES)}")
         _check_content(name, value)
-    kept = {field: without_working_memory(part) if field in _TEXT_FIELDS else part for field, part in value.items()}
+    cut = () if role in _TOOL_ROLES else _TEXT_FIELDS
+    kept = {field: without_working_memory(part) if field in cut else part for field, part in value.items()}
     attributes: dict[str, JSON] = {"role": role, "resourceId": resource, "threadId": thread_id}
     return Draft(MESSAGE, key, kept, text=searchable_text(kept), attributes=attributes, identity=identity)
 
