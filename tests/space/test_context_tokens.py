@@ -24,6 +24,22 @@ MEASURED = [
     ('{"id":"6f1ed002-ab5d-4d5a-8b5b-1f3c8ea01234","price":0.7231,"n":17}', 42),
     ("🎉🚀👍🏽👩‍👩‍👧‍👦😂🔥", 35),
     ("3.14159265358979323846264338327950288", 14),
+    ("1 2 3\n4 5 6\n7 8 9\n0 1 2", 23),
+    ("x\ty\tz\n1\t2\t3\n4\t5\t6", 15),
+    ("[1, 2, 3, 17, 42, 5, 8]", 21),
+    ("Yes\nNo\nYes\nYes\nNo\nYes\n", 12),
+    ("Roses are red\nViolets are blue\nSugar is sweet\nAnd so are you", 19),
+    ("Roses are red\r\nViolets are blue\r\nSugar is sweet\r\nAnd so are you", 19),
+    ("\x01\x02\x7f" * 4, 12),
+    ("\r\r\r\r", 4),
+    ("Gizon-emakume guztiak aske jaiotzen dira, duintasun eta eskubide berberak dituztela", 33),
+    ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι", 45),
+    ("כל בני אדם נולדו בני חורין ושווים בערכם ובזכויותיהם", 54),
+    ("Բոլոր մարդիկ ծնվում են ազատ ու հավասար", 70),
+    ("Хүн бүр төрж мэндлэхэд эрх чөлөөтэй", 37),
+    ("ðə kwɪk braʊn fɒks dʒʌmps ˈoʊvə ðə leɪzi dɒɡ", 40),
+    ("ꦱꦧꦼꦤ꧀ꦲꦸꦮꦺꦴꦁꦏꦭꦲꦶꦂꦫꦏꦺ", 56),
+    ("𐌰𐌹𐌽𐍃 𐌲𐌿𐌸", 29),
 ]
 
 
