@@ -139,9 +139,10 @@ def test_sessions_keep_apart_and_their_first_items_may_come_at_once(space):
     asyncio.run(scenario())
 
 
-def test_a_limit_of_the_settings_holds_where_none_is_given(space):
+@pytest.mark.parametrize("settings", [SessionSettings(limit=2), {"limit": 2}])
+def test_a_limit_of_the_settings_holds_where_none_is_given(space, settings):
     async def scenario() -> None:
-        session = CommonplaceSession(space, "s", session_settings=SessionSettings(limit=2))
+        session = CommonplaceSession(space, "s", session_settings=settings)
         await session.add_items(ITEMS)
         assert await session.get_items() == ITEMS[-2:]
         assert await session.get_items(limit=3) == ITEMS[-3:]

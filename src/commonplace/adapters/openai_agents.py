@@ -21,6 +21,7 @@ from commonplace.space.timeline import MAX_PAGE
 
 try:
     from agents.memory import SessionABC, SessionSettings
+    from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 except ImportError as error:
     raise ConfigurationError(
         "the OpenAI Agents SDK is not installed, or too old; run: pip install 'commonplace[openai-agents]'"
@@ -52,17 +53,16 @@ class CommonplaceSession(SessionABC):
         session_id: str,
         *,
         resource: str | None = None,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         self.session_id = session_id
-        self.session_settings = session_settings or SessionSettings()
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self._threads = _threads_of(memory)
         self._resource = resource
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """The newest so many items, or all, oldest first; more than 1,000 are read in pages, one after the other."""
-        settings = self.session_settings
-        chosen = settings.limit if limit is None and settings is not None else limit
+        chosen = resolve_session_limit(limit, self.session_settings)
         if chosen is not None and chosen <= READ_AT_ONCE and self._threads.reads_at_once:
             return self._items(chosen)
         return await asyncio.get_running_loop().run_in_executor(None, self._items, chosen)
