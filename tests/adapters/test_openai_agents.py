@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -113,6 +114,22 @@ def test_the_newest_item_is_popped_and_a_cleared_session_is_empty_until_undo(ses
         assert (await session.get_items(), await session.pop_item()) == ([], None)
         space.undo(space.stats().commit)
         assert await session.get_items() == ITEMS[:-1]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.promise("openai-agents-pop-and-clear")
+def test_new_items_come_after_a_message_that_is_dated_ahead(session, space, clock):
+    ahead = datetime.fromtimestamp(clock() / 1_000_000, UTC) + timedelta(hours=1)
+    space.threads.create(id="chat-1")
+    space.threads.add("chat-1", [{"role": "user", "content": "ahead", "createdAt": ahead}])
+
+    async def scenario() -> None:
+        await session.add_items(ITEMS[:2])
+        await session.add_items(ITEMS[2:])
+        assert (await session.get_items())[1:] == ITEMS
+        assert await session.pop_item() == ITEMS[-1]
+        assert (await session.get_items())[1:] == ITEMS[:-1]
 
     asyncio.run(scenario())
 

@@ -11,7 +11,7 @@ from commonplace.checks import JSON
 from commonplace.engine.undo import draft_of
 from commonplace.entry import Entry
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.filters import equal
+from commonplace.filters import Filter, equal
 from commonplace.limits import Limits
 from commonplace.space import timeline
 from commonplace.space.conversation import (
@@ -36,7 +36,7 @@ from commonplace.space.messages import (
 )
 from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
 from commonplace.space.times import microseconds
-from commonplace.store import Page, Transaction
+from commonplace.store import Page, Scan, Transaction
 
 UNSET: Any = object()
 """Left out, where None would be a value."""
@@ -65,7 +65,8 @@ class ThreadMessages:
         """Save messages, all or none, in their order; those that are there already stay as they are.
 
         A message without an id gets one, and without `createdAt` the commit's time. System messages are left out.
-        With `verbatim` any objects are kept to the letter, each as a new message: ids in them are theirs, not ours.
+        With `verbatim` any objects are kept to the letter, each as a new message at the thread's end: ids and times in
+        them are theirs, not ours.
         """
         arrived = incoming(messages, check_id("thread id", thread_id), self._limits, verbatim=verbatim)
         if self._handle.rules.screen is not None:  # before it is compared with what is there already
@@ -76,6 +77,7 @@ class ThreadMessages:
             numbering = Numbering(transaction, thread_id)
             saved: dict[str, Entry] = {}
             is_new = False
+            now = transaction.time
             for message in arrived:
                 message.check_owner(owner)
                 known = transaction.find(MESSAGE, message.id) if message.is_named else None
@@ -83,9 +85,12 @@ class ThreadMessages:
                     message.check_same(known, thread_id)
                     saved.setdefault(message.id, known)
                     continue
-                at = transaction.time if message.created_at is None else message.created_at
-                draft = message.placed(numbering.key(at), at, owner)
-                saved[message.id] = transaction.put(draft, is_fresh=True)
+                at = now if message.created_at is None else message.created_at
+                key = numbering.key(at)
+                if verbatim and not is_new and (ahead := _last_after(transaction, thread_id, key)):
+                    now = at = ahead.created_at
+                    key = numbering.key(at)
+                saved[message.id] = transaction.put(message.placed(key, at, owner), is_fresh=True)
                 is_new = True
             if is_new:
                 transaction.touch(THREAD, thread_id)
@@ -235,6 +240,13 @@ class ThreadMessages:
 
     def _check_metadata(self, metadata: Mapping[str, JSON]) -> dict[str, JSON]:
         return check_object("metadata", metadata, self._limits.message_bytes)
+
+
+def _last_after(transaction: Transaction, thread_id: str, key: str) -> Entry | None:
+    """The last message of a thread where it comes after a key: then it was dated ahead."""
+    after = Filter(kinds=(MESSAGE,), key_prefix=thread_prefix(thread_id), key_after=key)
+    found = transaction.scan(Scan(after, descending=True, limit=1)).entries
+    return found[0] if found else None
 
 
 def _found(entry: Entry | None, id: str, resource: str | None) -> Entry:
