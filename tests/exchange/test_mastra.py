@@ -168,6 +168,14 @@ def test_an_import_that_was_cut_off_goes_on(memory, take, space, monkeypatch):
     assert [message.id for message in space.threads.messages("t1").messages] == ["m1", "m2", "m3"]
 
 
+def test_what_was_deleted_here_since_comes_in_again(memory, take, space):
+    take(fill(memory))
+    space.threads.delete_messages(["m1"])
+    space.threads.delete("t2")
+    assert take(memory.path) == MastraImport(threads=1, messages=2, kept=5)
+    assert {message.id for message in space.threads.messages("t1").messages} == {"m1", "m2", "m3"}
+
+
 def test_messages_of_the_same_moment_stay_in_the_order_in_which_they_were_saved(memory, take, space):
     memory.thread("t1")
     for number in range(30):
@@ -217,6 +225,18 @@ def test_only_the_first_reasons_are_kept(memory, take):
         memory.message(f"m{number}", "nowhere", "x")
     found = take(memory.saved())
     assert (found.damaged, len(found.reasons)) == (50, 10)
+
+
+@pytest.mark.promise("mastra-import-damage")
+@pytest.mark.parametrize("title", ["x" * 2_001, "a\x00b"])
+def test_a_thread_whose_title_cannot_be_kept_comes_without_it(memory, take, space, title):
+    memory.thread("t1", title=title)
+    memory.message("m1", "t1", "kept")
+    found = take(memory.saved())
+    assert (found.threads, found.messages, found.damaged) == (1, 1, 1)
+    assert found.reasons[0].startswith("the title of mastra_threads t1: title ")
+    assert space.threads.get("t1").title is None
+    assert take(memory.path).differing == 0
 
 
 def test_older_shapes_are_read_snake_case_numbers_and_texts(tmp_path, take, space):

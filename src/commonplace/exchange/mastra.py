@@ -159,9 +159,9 @@ class _Import:
         working = metadata.pop("workingMemory", None)
         fields = {name: field for name, field in metadata.items() if field is not None}
         checked = check_object("metadata", fields, self._limits.message_bytes)
-        draft = thread_draft(id, resource, check_title(row["title"] or None), checked)
         created = _time("createdAt", row["createdAt"])
         updated = created if row["updatedAt"] is None else _time("updatedAt", row["updatedAt"])
+        draft = thread_draft(id, resource, self._title(id, row["title"] or None), checked)
         return _Thread(
             self._screened(replace(draft, created_at=created, updated_at=updated)),
             self._working_of_thread(id, resource, working) if working else None,
@@ -188,6 +188,14 @@ class _Import:
             return None
         id = check_id("id", row["id"])
         return self._working(f"resource{SEPARATOR}{id}", id, None, row["workingMemory"])
+
+    def _title(self, id: str, written: Any) -> str | None:
+        """What a thread is called; where that is damaged, the thread comes in without it."""
+        try:
+            return check_title(written)
+        except InvalidInput as error:
+            self._damaged(f"the title of {THREADS} {id}: {error}")
+            return None
 
     def _working_of_thread(self, id: str, resource: str, written: object) -> Draft | None:
         """What a thread keeps in mind; where that is damaged, the thread comes in without it."""
