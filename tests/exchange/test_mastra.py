@@ -219,6 +219,29 @@ def test_damaged_rows_are_told_of_and_stop_nothing(memory, take, space):
     assert [message.content for message in space.threads.messages("t1").messages] == ["kept"]
 
 
+@pytest.mark.promise("mastra-import-keeps-everything")
+def test_signals_come_in_and_a_users_is_a_users_message(memory, take, space):
+    memory.thread("t1")
+    kinds = {"m1": "user", "m2": "user-message", "m3": "reactive"}
+    contents = {
+        id: {"format": 2, "parts": [{"type": "text", "text": "zebra"}], "metadata": {"signal": {"type": kind}}}
+        for id, kind in kinds.items()
+    }
+    for id, kind in kinds.items():
+        memory.message(id, "t1", contents[id], role="signal", kind=kind)
+
+    assert take(memory.saved()) == MastraImport(threads=1, messages=3)
+    assert take(memory.path) == MastraImport(kept=4)
+
+    assert space.threads.messages("t1").messages == (
+        Message("m1", "t1", "user-1", "user", contents["m1"], TIME, {"type": "user"}),
+        Message("m2", "t1", "user-1", "user", contents["m2"], TIME, {"type": "user-message"}),
+        Message("m3", "t1", "user-1", "signal", contents["m3"], TIME, {"type": "reactive"}),
+    )
+    assert {hit.key for hit in space.search("zebra")} == {*kinds}
+    assert [message["role"] for message in space.threads.context("t1").messages] == ["user", "user", "signal"]
+
+
 def test_only_the_first_reasons_are_kept(memory, take):
     memory.thread("t1")
     for number in range(50):

@@ -189,6 +189,29 @@ def test_every_message_is_told_in_format_2(
     assert book.space("agent", "a-1").threads.get_message("m").content == content
 
 
+@pytest.mark.promise("mastra-message-shapes")
+def test_a_signal_is_kept_and_what_a_user_sent_so_is_a_users_message(
+    http: httpx.Client, book: commonplace.Book
+) -> None:
+    def signal(id: str, kind: str, text: str) -> dict[str, Any]:
+        content = {"format": 2, "parts": [{"type": "text", "text": text}], "metadata": {"signal": {"type": kind}}}
+        return {"id": id, "role": "signal", "type": kind, "content": content}
+
+    sent = [signal("m1", "user", "Use the blue cluster!"), signal("m2", "reactive", "The cluster is red.")]
+    make_thread(http, threadId="t")
+    saved = save(http, *sent)
+    told = [{name: one[name] for name in sent[0]} for one in saved]
+    assert (told, listed(http)["messages"], save(http, *sent)) == (sent, saved, saved)
+    for role, ids in (("signal", ["m1", "m2"]), ("user", [])):
+        assert [one["id"] for one in listed(http, filter=json.dumps({"roles": [role]}))["messages"]] == ids
+    query = {**AGENT, "resourceId": "u-1", "searchQuery": "blue cluster"}
+    found = http.get(f"{PREFIX}/search", params=query).json()["results"]
+    assert [(one["id"], one["role"]) for one in found] == [("m1", "signal"), ("m2", "signal")]
+    thread = book.space("agent", "a-1").threads.get("t")
+    assert thread.title == "Use the blue cluster!"
+    assert [message["role"] for message in thread.context().messages] == ["user", "signal"]
+
+
 @pytest.mark.promise("mastra-pages")
 def test_pages_count_from_the_newest_unless_an_order_is_given(http: httpx.Client, clock: Any) -> None:
     make_thread(http, threadId="t")

@@ -29,6 +29,9 @@ ROLES = ("user", "assistant", "tool", "function", "data")
 UNSTORED_ROLES = ("system", "developer")
 """Instructions belong to the program, not to the conversation: they are accepted and left out."""
 
+SIGNAL = "signal"
+"""Mastra's role for what reaches an agent at work. One that a user sent is a user's message here."""
+
 MAX_MESSAGES = 10_000
 """How many messages one call may bring or delete."""
 
@@ -180,7 +183,7 @@ def incoming(messages: object, thread_id: str, limits: Limits, *, verbatim: bool
         raise TooLarge(f"there are {len(messages):,} messages; one call takes at most {MAX_MESSAGES:,}")
     check = _checked_item if verbatim else _checked
     checked = [check(f"message {number}", message, thread_id, limits) for number, message in enumerate(messages, 1)]
-    stored = [one for one in checked if verbatim or one.draft.attributes["role"] in ROLES]
+    stored = [one for one in checked if verbatim or one.draft.attributes["role"] not in UNSTORED_ROLES]
     for one in stored:
         _ = one.draft.passages
     return stored
@@ -230,13 +233,23 @@ def message_draft(
     role = role_of_item(value)
     if role is None:
         role = cast(str, value.get("role"))
-        if role not in ROLES and role not in UNSTORED_ROLES:
+        if role not in (*ROLES, *UNSTORED_ROLES, SIGNAL):
             raise InvalidInput(f"{name}: role is required and must be one of {', '.join(ROLES + UNSTORED_ROLES)}")
+        if role == SIGNAL and is_signal_of_user(value.get("content")):
+            role = "user"
+            value = {**value, "role": role}
         _check_content(name, value)
     cut = () if role in _TOOL_ROLES else _TEXT_FIELDS
     kept = {field: without_working_memory(part) if field in cut else part for field, part in value.items()}
     attributes: dict[str, JSON] = {"role": role, "resourceId": resource, "threadId": thread_id}
     return Draft(MESSAGE, key, kept, text=searchable_text(kept), attributes=attributes, identity=identity)
+
+
+def is_signal_of_user(content: JSON) -> bool:
+    """Whether a content is Mastra's of what a user sent to an agent at work."""
+    metadata = content.get("metadata") if isinstance(content, Mapping) else None
+    signal = metadata.get("signal") if isinstance(metadata, Mapping) else None
+    return isinstance(signal, Mapping) and signal.get("type") in ("user", "user-message")
 
 
 def _check_content(name: str, value: Mapping[str, JSON]) -> None:

@@ -11,7 +11,7 @@ from commonplace.agents import MemoryConfig
 from commonplace.checks import JSON
 from commonplace.space.conversation import Thread
 from commonplace.space.message_text import searchable_text
-from commonplace.space.messages import Message
+from commonplace.space.messages import SIGNAL, Message, is_signal_of_user
 from commonplace.space.numbered import NumberedPage
 from commonplace.space.working import WorkingMemory
 
@@ -42,12 +42,16 @@ def message_form(message: Message) -> Form:
     return {
         **message.extra,
         "id": message.id,
-        "role": message.role,
+        "role": role_form(message),
         "content": content_form(message.content, message.extra.get("parts")),
         "threadId": message.thread_id,
         "resourceId": message.resource_id,
         "createdAt": time_form(message.created_at),
     }
+
+
+def role_form(message: Message) -> str:
+    return SIGNAL if message.role == "user" and is_signal_of_user(message.content) else message.role
 
 
 def content_form(content: JSON, parts: JSON = None) -> JSON:
@@ -93,7 +97,7 @@ def short_form(message: Message) -> Form:
     """A message beside one that a search found."""
     return {
         "id": message.id,
-        "role": message.role,
+        "role": role_form(message),
         "content": text_of(message),
         "createdAt": time_form(message.created_at),
     }

@@ -12,6 +12,7 @@ from commonplace.checks import JSON
 from commonplace.entry import Entry
 from commonplace.errors import InvalidInput
 from commonplace.filters import equal
+from commonplace.server.http.mastra.forms import role_form
 from commonplace.server.http.mastra.requests import MILLISECOND, later, time_of
 from commonplace.space.messages import Message, in_time_order
 from commonplace.space.numbered import Direction, NumberedPage
@@ -31,7 +32,7 @@ class MessagesFilter:
     metadata: Mapping[str, JSON] | None = None
 
     def takes(self, message: Message) -> bool:
-        if self.roles is not None and message.role not in self.roles:
+        if self.roles is not None and role_form(message) not in self.roles:
             return False
         known = _metadata_of(message)
         return all(name in known and equal(known[name], value) for name, value in (self.metadata or {}).items())
