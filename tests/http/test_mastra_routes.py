@@ -404,3 +404,13 @@ def test_redaction_holds_on_these_routes(http: httpx.Client, book: commonplace.B
     [saved] = save(http, {"content": {"format": 2, "parts": [{"type": "text", "text": "ann@example.org"}]}})
     assert saved["content"]["parts"] == [{"type": "text", "text": "[redacted:email]"}]
     assert http.get(f"{PREFIX}/threads/t", params=AGENT).json()["title"] == "Write to [redacted:email]"
+
+
+def test_a_thread_that_was_masked_is_the_same_again(http: httpx.Client, book: commonplace.Book) -> None:
+    book.redaction = Redactor("mask", kinds=["email"])
+    new = {"resourceId": "u-1", "threadId": "t", "title": "For ann@example.org", "metadata": {"by": "bob@example.org"}}
+    made = make_thread(http, **new)
+    assert (made["title"], made["metadata"]) == ("For [redacted:email]", {"by": "[redacted:email]"})
+    assert make_thread(http, **new) == made
+    for other in ({"title": "To ann@example.org"}, {"metadata": {"to": "bob@example.org"}}):
+        assert http.post(f"{PREFIX}/threads", params=AGENT, json={**new, **other}).status_code == 409

@@ -38,7 +38,8 @@ from commonplace.server.http.mastra.requests import (
     working_scope,
     working_template,
 )
-from commonplace.space.conversation import Thread
+from commonplace.server.http.service import service_of
+from commonplace.space.conversation import Thread, thread_draft
 from commonplace.space.messages import Message
 from commonplace.space.space import Space
 from commonplace.space.timeline import MAX_PAGE
@@ -111,15 +112,18 @@ def list_threads(
 
 
 @shared.post("/threads", summary="Begin a thread")
-def create_thread(space: NamedAgentSpace, new: NewThread) -> Response:
+def create_thread(request: Request, space: NamedAgentSpace, new: NewThread) -> Response:
     """The same again, with an id of the caller's, gives the thread that is there: a client repeats what it lost."""
     try:
         thread = space.threads.create(new.title, resource=new.resource, metadata=new.metadata, id=new.thread)
     except AlreadyExists:
         assert new.thread is not None
         thread = space.threads.get(new.thread, resource=new.resource)
+        sent = thread_draft(thread.id, thread.resource_id, new.title, new.metadata or {})
+        if redaction := service_of(request).book.redaction:
+            sent = redaction.screen(sent)
         # A title that was not sent may have been made here since.
-        if new.title not in (None, thread.title) or thread.metadata != (new.metadata or {}):
+        if sent.attributes["title"] not in (None, thread.title) or sent.attributes["metadata"] != thread.metadata:
             raise
     return _answer(forms.thread_form(thread))
 
