@@ -11,6 +11,8 @@ from real_server import Server
 
 import commonplace
 from commonplace.redaction import Redactor
+from commonplace.space.conversation import Thread
+from commonplace.space.threads import Threads
 
 PREFIX = "/api/memory"
 AGENT = {"agentId": "a-1"}
@@ -270,6 +272,22 @@ def test_metadata_that_is_given_takes_the_place_of_what_was_there(http: httpx.Cl
     made = make_thread(http, threadId="t", title="T", metadata={"a": 1, "b": 2})
     changed = http.patch(f"{PREFIX}/threads/t", params=AGENT, json={"metadata": {"b": 3, "c": 4}}).json()
     assert changed == {**made, "metadata": {"b": 3, "c": 4}, "updatedAt": changed["updatedAt"]}
+
+
+def test_of_two_changes_of_the_metadata_at_once_one_is_there_whole(
+    http: httpx.Client, book: commonplace.Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_thread(http, threadId="t", metadata={"state": "open"})
+    update, rivals = Threads.update, [{"assignedTo": "bob"}]
+
+    def update_after_another(threads: Threads, id: str, **changes: Any) -> Thread:
+        if rivals:
+            update(book.space("agent", "a-1").threads, id, metadata={"state": None, **rivals.pop()})
+        return update(threads, id, **changes)
+
+    monkeypatch.setattr(Threads, "update", update_after_another)
+    changed = http.patch(f"{PREFIX}/threads/t", params=AGENT, json={"metadata": {"closedBy": "ann"}})
+    assert (changed.json()["metadata"], rivals) == ({"closedBy": "ann"}, [])
 
 
 def test_one_call_may_save_to_several_threads_and_all_of_them_must_exist(http: httpx.Client) -> None:

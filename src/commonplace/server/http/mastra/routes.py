@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from commonplace.agents import AgentMemory
 from commonplace.agents.background import Background
-from commonplace.errors import AlreadyExists, InvalidInput, NotFound
+from commonplace.errors import AlreadyExists, InvalidInput, NotFound, Outdated
 from commonplace.server.http.mastra import forms
 from commonplace.server.http.mastra.listing import Listing, filter_of, listed, with_included
 from commonplace.server.http.mastra.refusals import DOCUMENTED, MastraRoute
@@ -136,13 +136,16 @@ def get_thread(space: AgentSpace, thread_id: str, resource: Resource) -> Respons
 @shared.patch("/threads/{thread_id}", summary="Change a thread")
 def update_thread(space: NamedAgentSpace, thread_id: str, change: ThreadChange) -> Response:
     """A title or metadata that is given takes the place of what was there."""
-    changes: dict[str, Any] = {}
-    if change.title is not None:
-        changes["title"] = change.title
-    if change.metadata is not None:
-        known = space.threads.get(thread_id, resource=given(change.resource)).metadata
-        changes["metadata"] = {**dict.fromkeys(known), **change.metadata}
-    return _answer(forms.thread_form(space.threads.update(thread_id, **changes, resource=given(change.resource))))
+    changes: dict[str, Any] = {} if change.title is None else {"title": change.title}
+    while True:
+        known = space.threads.get(thread_id, resource=given(change.resource))
+        if change.metadata is not None:
+            changes["metadata"] = {**dict.fromkeys(known.metadata), **change.metadata}
+        try:
+            changed = space.expecting("thread", thread_id, known.revision).threads.update(thread_id, **changes)
+        except Outdated:
+            continue
+        return _answer(forms.thread_form(changed))
 
 
 @shared.delete("/threads/{thread_id}", summary="Delete a thread with its messages")
