@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -299,6 +300,31 @@ def test_one_call_may_save_to_several_threads_and_all_of_them_must_exist(http: h
     refused = http.post(f"{PREFIX}/save-messages", params=AGENT, json={"messages": messages})
     assert (refused.status_code, refused.json()) == (404, {"error": "No thread found with id none"})
     assert len(listed(http)["messages"]) == 2
+
+
+@pytest.mark.parametrize("id", ["tenant-1/chat-7", "a//b/", "/"])
+def test_a_thread_whose_id_has_a_slash_is_reached_by_every_route(http: httpx.Client, id: str) -> None:
+    make_thread(http, threadId=id)
+    save(http, {"threadId": id, "content": "hi"})
+    for written in {id, quote(id, safe="")}:  # Mastra's client writes an id as it is
+
+        def call(method: str, more: str = "", written: str = written, **body: Any) -> Any:
+            answer = http.request(method, f"{PREFIX}/threads/{written}{more}", params=AGENT, json=body or None)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        assert call("GET")["id"] == id
+        assert call("PATCH", title="T")["title"] == "T"
+        assert [one["threadId"] for one in call("GET", "/messages")["messages"]] == [id]
+        assert call("POST", "/working-memory", workingMemory="# Ann") == {"success": True}
+        assert call("GET", "/working-memory")["threadExists"]
+        assert len(call("POST", "/clone", title="C")["clonedMessages"]) == 1
+        assert call("POST", "/transfer", resourceId="u-1")["id"] == id
+    network = {"networkId": "a-1"}
+    assert http.get(f"{PREFIX}/network/threads/{id}/messages", params=network).json()["total"] == 1
+    assert call("DELETE") == {"result": "Thread deleted"}
+    gone = http.get(f"{PREFIX}/threads/{id}", params=AGENT)
+    assert (gone.status_code, gone.json()) == (404, {"error": f"No thread found with id {id}"})
 
 
 def test_the_same_id_with_another_content_is_refused_and_nothing_is_lost(http: httpx.Client) -> None:

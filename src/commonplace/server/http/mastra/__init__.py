@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from commonplace.server.http.mastra.routes import router
+from commonplace.server.http.rest import tails
+
+tails.register()  # before the routes that have one
+
+from commonplace.server.http.mastra.routes import router  # noqa: E402
 
 __all__ = ["router"]

@@ -128,67 +128,8 @@ def create_thread(request: Request, space: NamedAgentSpace, new: NewThread) -> R
     return _answer(forms.thread_form(thread))
 
 
-@shared.get("/threads/{thread_id}", summary="Read a thread")
-def get_thread(space: AgentSpace, thread_id: str, resource: Resource) -> Response:
-    return _answer(forms.thread_form(space.threads.get(thread_id, resource=resource)))
-
-
-@shared.patch("/threads/{thread_id}", summary="Change a thread")
-def update_thread(space: NamedAgentSpace, thread_id: str, change: ThreadChange) -> Response:
-    """A title or metadata that is given takes the place of what was there."""
-    changes: dict[str, Any] = {} if change.title is None else {"title": change.title}
-    while True:
-        known = space.threads.get(thread_id, resource=given(change.resource))
-        if change.metadata is not None:
-            changes["metadata"] = {**dict.fromkeys(known.metadata), **change.metadata}
-        try:
-            changed = space.expecting("thread", thread_id, known.revision).threads.update(thread_id, **changes)
-        except Outdated:
-            continue
-        return _answer(forms.thread_form(changed))
-
-
-@shared.delete("/threads/{thread_id}", summary="Delete a thread with its messages")
-def delete_thread(space: NamedAgentSpace, thread_id: str, resource: Resource) -> Response:
-    space.threads.delete(thread_id, resource=resource)
-    return _answer({"result": "Thread deleted"})
-
-
-@memory.post("/threads/{thread_id}/clone", summary="Copy a thread")
-def clone_thread(space: NamedAgentSpace, thread_id: str, clone: Clone) -> Response:
-    """With all its messages, the last so many, those of some days, or chosen ones."""
-    made = space.threads.clone(
-        thread_id,
-        **clone.choice(),
-        title=clone.title,
-        metadata=clone.metadata,
-        new_id=given(clone.new_thread),
-        to=given(clone.resource),
-    )
-    return _answer(
-        {"thread": forms.thread_form(made), "clonedMessages": [*map(forms.message_form, _all_messages(space, made))]}
-    )
-
-
-@memory.post("/threads/{thread_id}/transfer", summary="Give a thread to another resource")
-def transfer_thread(space: AgentSpace, thread_id: str, transfer: Transfer) -> Response:
-    return _answer(forms.thread_form(space.threads.transfer(thread_id, transfer.resource)))
-
-
-def _all_messages(space: Space, thread: Thread) -> Iterator[Message]:
-    cursor: str | None = None
-    while True:
-        page = space.threads.messages(thread.id, limit=MAX_PAGE, cursor=cursor)
-        yield from page.messages
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
-# Messages
-
-
-@shared.get("/threads/{thread_id}/messages", summary="List a thread's messages")
+# Before the thread itself: an id may have slashes, and Mastra's client writes it as it is.
+@shared.get("/threads/{thread_id:tail}/messages", summary="List a thread's messages")
 def list_messages(
     request: Request,
     space: AgentSpace,
@@ -204,6 +145,66 @@ def list_messages(
     found = listed(space.threads, asked)
     messages = with_included(space.threads, found.items, list_of("include", include), asked)
     return _answer({**forms.page_form("messages", found, [*map(forms.message_form, messages)]), "uiMessages": None})
+
+
+@shared.get("/threads/{thread_id:tail}", summary="Read a thread")
+def get_thread(space: AgentSpace, thread_id: str, resource: Resource) -> Response:
+    return _answer(forms.thread_form(space.threads.get(thread_id, resource=resource)))
+
+
+@shared.patch("/threads/{thread_id:tail}", summary="Change a thread")
+def update_thread(space: NamedAgentSpace, thread_id: str, change: ThreadChange) -> Response:
+    """A title or metadata that is given takes the place of what was there."""
+    changes: dict[str, Any] = {} if change.title is None else {"title": change.title}
+    while True:
+        known = space.threads.get(thread_id, resource=given(change.resource))
+        if change.metadata is not None:
+            changes["metadata"] = {**dict.fromkeys(known.metadata), **change.metadata}
+        try:
+            changed = space.expecting("thread", thread_id, known.revision).threads.update(thread_id, **changes)
+        except Outdated:
+            continue
+        return _answer(forms.thread_form(changed))
+
+
+@shared.delete("/threads/{thread_id:tail}", summary="Delete a thread with its messages")
+def delete_thread(space: NamedAgentSpace, thread_id: str, resource: Resource) -> Response:
+    space.threads.delete(thread_id, resource=resource)
+    return _answer({"result": "Thread deleted"})
+
+
+@memory.post("/threads/{thread_id:tail}/clone", summary="Copy a thread")
+def clone_thread(space: NamedAgentSpace, thread_id: str, clone: Clone) -> Response:
+    """With all its messages, the last so many, those of some days, or chosen ones."""
+    made = space.threads.clone(
+        thread_id,
+        **clone.choice(),
+        title=clone.title,
+        metadata=clone.metadata,
+        new_id=given(clone.new_thread),
+        to=given(clone.resource),
+    )
+    return _answer(
+        {"thread": forms.thread_form(made), "clonedMessages": [*map(forms.message_form, _all_messages(space, made))]}
+    )
+
+
+@memory.post("/threads/{thread_id:tail}/transfer", summary="Give a thread to another resource")
+def transfer_thread(space: AgentSpace, thread_id: str, transfer: Transfer) -> Response:
+    return _answer(forms.thread_form(space.threads.transfer(thread_id, transfer.resource)))
+
+
+def _all_messages(space: Space, thread: Thread) -> Iterator[Message]:
+    cursor: str | None = None
+    while True:
+        page = space.threads.messages(thread.id, limit=MAX_PAGE, cursor=cursor)
+        yield from page.messages
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+# Messages
 
 
 @shared.post("/save-messages", summary="Save messages")
@@ -277,7 +278,7 @@ def _found(space: Space, message_id: str, neighbours: tuple[int, int]) -> forms.
 # Working memory
 
 
-@memory.get("/threads/{thread_id}/working-memory", summary="Read a working memory")
+@memory.get("/threads/{thread_id:tail}/working-memory", summary="Read a working memory")
 def read_working(
     space: NamedAgentSpace,
     thread_id: str,
@@ -304,7 +305,7 @@ def read_working(
     )
 
 
-@memory.post("/threads/{thread_id}/working-memory", summary="Update a working memory")
+@memory.post("/threads/{thread_id:tail}/working-memory", summary="Update a working memory")
 def write_working(space: NamedAgentSpace, thread_id: str, update: WorkingUpdate) -> Response:
     """A text takes the place of a text; a JSON object is merged into data: null deletes, what is omitted stays.
 
