@@ -242,6 +242,10 @@ class Transaction(ABC):
     def history(self, kind: str, key: str) -> list[Revision]: ...
 
     @abstractmethod
+    def was_used(self, kind: str, first: str, last: str) -> bool:
+        """Whether a key from the first to the last is an entry's, or was one's."""
+
+    @abstractmethod
     def state(self, kind: str, key: str, revision: int) -> Entry | None:
         """One state of a key, live or former; None where that revision is a deletion or was never there."""
 

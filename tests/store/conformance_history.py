@@ -48,6 +48,27 @@ class HistoryConformance:
         assert store.history(HERE, "file", "never") == []
         assert store.history(THERE, "file", "a") == []
 
+    def test_a_key_counts_as_used_while_it_is_and_after(self, store: Store) -> None:
+        for key in ("b", "d", "f"):
+            put(store, key, "text")
+        delete(store, "d")
+        move(store, "f", "g")
+        ranges = [
+            ("a", "a"),
+            ("b", "b"),
+            ("c", "c"),
+            ("c", "d"),
+            ("d", "d"),
+            ("e", "e"),
+            ("f", "f"),
+            ("e", "z"),
+            ("h", "z"),
+        ]
+        used, _ = store.write(HERE, lambda transaction: [transaction.was_used("file", *one) for one in ranges])
+        assert used == [False, True, False, True, True, False, True, True, False]
+        assert not store.write(HERE, lambda transaction: transaction.was_used("record", "a", "z"))[0]
+        assert not store.write(THERE, lambda transaction: transaction.was_used("file", "a", "z"))[0]
+
     def test_every_former_state_can_be_read_as_it_was(self, store: Store) -> None:
         text = "Tag 1: größe ✓ 日本\n" * 30
         values: list[Any] = ["", text]

@@ -39,6 +39,7 @@ _TIME_DIGITS = 17
 _NUMBER_DIGITS = 9
 _LATEST = 10**_TIME_DIGITS
 _UNSAVED_KEY = "?"
+_AFTER_DIGITS = ":"
 _OWN_FIELDS = ("id", "threadId", "resourceId", "createdAt")
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "parts", "toolInvocations", "refusal", "audio")
 _TEXT_FIELDS = ("content", "parts", "refusal")
@@ -108,8 +109,16 @@ class Numbering:
         self._next: dict[int, int] = {}
         self._unused: set[int] = set()
 
+    def end(self) -> int:
+        """The time of a message that comes after all that are there: the commit's, or that of one dated ahead."""
+        now = self._transaction.time
+        if self._is_end(now):
+            return now
+        newest = self._newest(self._prefix)
+        return now if newest is None else max(now, newest.created_at)
+
     def key(self, created_at: int) -> str:
-        moment_prefix = f"{self._prefix}{created_at:0{_TIME_DIGITS}d}{SEPARATOR}"
+        moment_prefix = self._moment_prefix(created_at)
         number = self._next.get(created_at)
         if number is None:
             number = self._first_number(created_at, moment_prefix)
@@ -120,17 +129,29 @@ class Numbering:
         return _numbered(moment_prefix, number)
 
     def _first_number(self, created_at: int, moment_prefix: str) -> int:
-        # The commit's own time is new but for messages that came dated into the future: one look tells, and saves
-        # the scan. Numbers begin at 0, so where the first was never used, none was.
-        if created_at == self._transaction.time and not self._was_used(_numbered(moment_prefix, 0)):
-            self._unused.add(created_at)
+        # The commit's own time is new but for messages that came dated into the future: one look saves the scan.
+        if created_at == self._transaction.time and self._is_end(created_at):
             return 0
-        newest = Scan(Filter(kinds=(MESSAGE,), key_prefix=moment_prefix), descending=True, limit=1)
-        found = self._transaction.scan(newest).entries
-        return int(found[0].key.rpartition(SEPARATOR)[2]) + 1 if found else 0
+        newest = self._newest(moment_prefix)
+        return int(newest.key.rpartition(SEPARATOR)[2]) + 1 if newest is not None else 0
+
+    def _is_end(self, created_at: int) -> bool:
+        """Whether no message of this time, or of a later one, is or was in the thread."""
+        if created_at not in self._unused:
+            if self._transaction.was_used(MESSAGE, self._moment_prefix(created_at), self._prefix + _AFTER_DIGITS):
+                return False
+            self._unused.add(created_at)
+        return True
+
+    def _newest(self, prefix: str) -> Entry | None:
+        scan = Scan(Filter(kinds=(MESSAGE,), key_prefix=prefix), descending=True, limit=1)
+        return next(iter(self._transaction.scan(scan).entries), None)
 
     def _was_used(self, key: str) -> bool:
-        return bool(self._transaction.history(MESSAGE, key))
+        return self._transaction.was_used(MESSAGE, key, key)
+
+    def _moment_prefix(self, created_at: int) -> str:
+        return f"{self._prefix}{created_at:0{_TIME_DIGITS}d}{SEPARATOR}"
 
 
 def _numbered(moment_prefix: str, number: int) -> str:

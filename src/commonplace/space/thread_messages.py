@@ -11,7 +11,7 @@ from commonplace.checks import JSON
 from commonplace.engine.undo import draft_of
 from commonplace.entry import Entry
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.filters import Filter, equal
+from commonplace.filters import equal
 from commonplace.limits import Limits
 from commonplace.space import timeline
 from commonplace.space.conversation import (
@@ -36,7 +36,7 @@ from commonplace.space.messages import (
 )
 from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
 from commonplace.space.times import microseconds
-from commonplace.store import Page, Scan, Transaction
+from commonplace.store import Page, Transaction
 
 UNSET: Any = object()
 """Left out, where None would be a value."""
@@ -77,7 +77,7 @@ class ThreadMessages:
             numbering = Numbering(transaction, thread_id)
             saved: dict[str, Entry] = {}
             is_new = False
-            now = transaction.time
+            now = numbering.end() if verbatim else transaction.time
             for message in arrived:
                 message.check_owner(owner)
                 known = transaction.find(MESSAGE, message.id) if message.is_named else None
@@ -86,11 +86,8 @@ class ThreadMessages:
                     saved.setdefault(message.id, known)
                     continue
                 at = now if message.created_at is None else message.created_at
-                key = numbering.key(at)
-                if verbatim and not is_new and (ahead := _last_after(transaction, thread_id, key)):
-                    now = at = ahead.created_at
-                    key = numbering.key(at)
-                saved[message.id] = transaction.put(message.placed(key, at, owner), is_fresh=True)
+                draft = message.placed(numbering.key(at), at, owner)
+                saved[message.id] = transaction.put(draft, is_fresh=True)
                 is_new = True
             if is_new:
                 transaction.touch(THREAD, thread_id)
@@ -240,13 +237,6 @@ class ThreadMessages:
 
     def _check_metadata(self, metadata: Mapping[str, JSON]) -> dict[str, JSON]:
         return check_object("metadata", metadata, self._limits.message_bytes)
-
-
-def _last_after(transaction: Transaction, thread_id: str, key: str) -> Entry | None:
-    """The last message of a thread where it comes after a key: then it was dated ahead."""
-    after = Filter(kinds=(MESSAGE,), key_prefix=thread_prefix(thread_id), key_after=key)
-    found = transaction.scan(Scan(after, descending=True, limit=1)).entries
-    return found[0] if found else None
 
 
 def _found(entry: Entry | None, id: str, resource: str | None) -> Entry:

@@ -246,6 +246,17 @@ def history(session: Session, spot: Spot, kind: str, key: str, now: int | None) 
     return lines
 
 
+def was_used(session: Session, spot: Spot, kind: str, first: str, last: str) -> bool:
+    place = (spot.tenant, spot.id, kind, first, last)
+    [(was_used,)] = session.rows(
+        "SELECT EXISTS (SELECT 1 FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s"
+        " AND key BETWEEN %s AND %s) OR EXISTS (SELECT 1 FROM history WHERE tenant = %s AND namespace = %s"
+        " AND kind = %s AND key BETWEEN %s AND %s)",
+        (*place, *place),
+    )
+    return bool(was_used)
+
+
 def state(session: Session, spot: Spot, kind: str, key: str, revision: int) -> Entry | None:
     return next(iter(_states(session, spot, "kind = %s AND key = %s AND revision = %s", (kind, key, revision))), None)
 

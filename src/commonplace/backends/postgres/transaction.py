@@ -141,6 +141,9 @@ class PostgresTransaction(Transaction):
     def history(self, kind: str, key: str) -> list[Revision]:
         return reading.history(self._session, self._spot, kind, key, self._time)
 
+    def was_used(self, kind: str, first: str, last: str) -> bool:
+        return reading.was_used(self._session, self._spot, kind, first, last)
+
     def state(self, kind: str, key: str, revision: int) -> Entry | None:
         return reading.state(self._session, self._spot, kind, key, revision)
 

@@ -220,6 +220,15 @@ def history(connection: Connection, namespace_id: int, kind: str, key: str, now:
     return lines
 
 
+def was_used(connection: Connection, namespace_id: int, kind: str, first: str, last: str) -> bool:
+    [(was_used,)] = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM entry WHERE namespace = ?1 AND kind = ?2 AND key BETWEEN ?3 AND ?4)"
+        " OR EXISTS (SELECT 1 FROM history WHERE namespace = ?1 AND kind = ?2 AND key BETWEEN ?3 AND ?4)",
+        (namespace_id, kind, first, last),
+    ).fetchall()
+    return bool(was_used)
+
+
 def state(
     connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, revision: int
 ) -> Entry | None:

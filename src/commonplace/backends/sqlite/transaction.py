@@ -113,6 +113,9 @@ class SQLiteTransaction(Transaction):
     def history(self, kind: str, key: str) -> list[Revision]:
         return reading.history(self._connection, self._row.id, kind, key, self._time)
 
+    def was_used(self, kind: str, first: str, last: str) -> bool:
+        return reading.was_used(self._connection, self._row.id, kind, first, last)
+
     def state(self, kind: str, key: str, revision: int) -> Entry | None:
         return reading.state(self._connection, self._namespace, self._row.id, kind, key, revision)
 
