@@ -203,11 +203,18 @@ def test_a_call_of_the_unified_tool_names_its_thread_in_its_meta(server: Any, bo
     asyncio.run(run())
 
 
-def test_a_name_that_a_server_has_already_is_refused():
-    server = MCPServer("MyServer")
+def test_a_name_that_a_server_has_already_is_refused(server):
+    with pytest.raises(AlreadyExists, match="a tool named process_task already"):
+        enable_memory(server, name="process_task")
     enable_memory(server)
     with pytest.raises(AlreadyExists, match="a tool named memory already"):
         enable_memory(server)
+
+    async def talk(ask: Ask, tools: list[Any]) -> None:
+        described = {tool.name: tool.description for tool in tools}
+        assert (sorted(described), described["process_task"]) == (["memory", "process_task"], "Process a task.")
+
+    use(server, talk)
 
 
 @pytest.mark.promise("claude-missing-package")

@@ -122,6 +122,9 @@ def _add_to_fastmcp(server: FastMCP[Any], tool: _Served) -> None:
             answer = await run_sync(tool.call, arguments, _thread_of(request.meta if request else None))
             return ToolResult(content=answer.text, is_error=answer.is_error)
 
+    # Listing the tools is awaited there; left to itself, the server replaces what has this name.
+    held = server.local_provider._components.values()
+    _refuse_taken(tool.name, [one.name for one in held if isinstance(one, Tool)])
     server.add_tool(MemoryTool(name=tool.name, description=tool.description, parameters=tool.input_schema))
 
 
