@@ -266,6 +266,15 @@ def test_limit_and_offset_page_through_the_facts(tools: Tools) -> None:
             tools.search("likes", **wrong)
 
 
+def test_an_argument_that_is_null_counts_as_not_given(tools: Tools) -> None:
+    id = tools.create("likes tea")
+    found = tools.search_tool.call({"query": "tea", "limit": None, "offset": None, "filter": None}, ANN)
+    assert isinstance(found, str)
+    assert [fact["key"] for fact in json.loads(found)] == [id]
+    with pytest.raises(ValueError, match=r"^query is required"):
+        tools.search_tool.call({"query": None}, ANN)
+
+
 @pytest.mark.promise("facts-search")
 @pytest.mark.parametrize("query", ["", "  ", None, 5])
 def test_an_empty_query_is_refused(tools: Tools, query: Any) -> None:

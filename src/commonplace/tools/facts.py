@@ -193,8 +193,8 @@ class SearchMemoryTool(_Tool):
         return written if self.response_format == "content" else (written, facts)
 
     def call(self, arguments: Mapping[str, Any], config: Config = None) -> str | tuple[str, list[Fact]]:
-        """The same with a model's arguments as they came."""
-        given = dict(self._check_arguments(arguments))
+        """The same with a model's arguments as they came; one that is null counts as not given."""
+        given = {name: value for name, value in self._check_arguments(arguments).items() if value is not None}
         return self(given.pop("query", None), **given, config=config)
 
     def find(
