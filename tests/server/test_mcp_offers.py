@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+import commonplace
 from commonplace.cli import mcp as command
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.mcp import completion, guidance, profiles, prompts, resources
@@ -237,6 +239,32 @@ def test_memory_save_tells_what_to_save_and_how(memory):
     fields = {"type": "decision", "source": "chat://x", "confidence": 0.9, "tags": ["project:a", "topic:x"]}
     assert f"Arguments to use: {json.dumps(fields)}" in text
     assert "secret" in text
+
+
+@pytest.mark.promise("mcp-prompts")
+@pytest.mark.parametrize("profile", profiles.PROFILES)
+def test_a_prompt_names_no_tool_that_its_profile_lacks(start, tmp_path, profile):
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        for number in range(10):
+            content = {"n": number, "text": "deploys " * 200}
+            book.space("user", "default").records.create(**{**NOTE, "content": content})
+    server = start("--profile", profile)
+    server.initialize()
+
+    def named(prompt, **arguments):
+        answer = server.ask("prompts/get", {"name": prompt, "arguments": arguments})["result"]
+        return {*re.findall(r"\w+_\w+", answer["messages"][0]["content"]["text"])} & {*TOOLS["all"]}
+
+    is_records = "memory_create" in TOOLS[profile]
+    listed = [prompt["name"] for prompt in server.ask("prompts/list")["result"]["prompts"]]
+    assert listed == ["memory_recall", *(["memory_save"] if is_records else [])]
+    for query in ({"query": "deploys"}, {"query": "deploys", "tags": "none"}):
+        assert named("memory_recall", **query) <= {*TOOLS[profile]}
+    if is_records:
+        assert named("memory_save", type="note", source="chat", confidence="0.9") == {"memory_create", "memory_search"}
+    else:
+        refused = server.ask("prompts/get", {"name": "memory_save", "arguments": {}})["error"]
+        assert refused == {"code": -32000, "message": "Unknown prompt: memory_save; there are memory_recall"}
 
 
 @pytest.mark.parametrize(

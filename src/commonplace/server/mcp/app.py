@@ -27,7 +27,7 @@ from commonplace.server.mcp.eras import HANDSHAKE, has_links
 from commonplace.server.mcp.guidance import instructions
 from commonplace.server.mcp.memory import CLIENT, Memory
 from commonplace.server.mcp.profiles import Answer, Profile, Toolbox
-from commonplace.server.mcp.prompts import PROMPTS, render
+from commonplace.server.mcp.prompts import prompts_for, render
 from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, read
 from commonplace.server.mcp.subscriptions import Watcher
 from commonplace.tools.records_answer import wire_text
@@ -117,6 +117,7 @@ class _Offered:
         self._memory = memory
         self._watcher = watcher
         self._tools = Toolbox(memory, profile)
+        self._prompts = prompts_for(self._tools)
         self._profile = profile
         self._turn = turn
 
@@ -160,10 +161,12 @@ class _Offered:
     async def list_prompts(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[types.Prompt.model_validate(one) for one in PROMPTS])
+        return types.ListPromptsResult(prompts=[types.Prompt.model_validate(one) for one in self._prompts])
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        description, text = await self._run(lambda: render(self._memory, params.name, params.arguments or {}))
+        description, text = await self._run(
+            lambda: render(self._memory, params.name, params.arguments or {}, self._prompts)
+        )
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
         return types.GetPromptResult(description=description, messages=[message])
 

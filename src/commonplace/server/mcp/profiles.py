@@ -60,7 +60,7 @@ class Toolbox:
             for name, (spec, _) in self._tools.items()
         ]
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._tools
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
