@@ -112,6 +112,7 @@ class AsyncThreads:
         return AsyncWorkingMemories(self._wrapped.working)
 
     create = _awaited(Threads.create)
+    begin = _awaited(Threads.begin)
     get = _awaited(Threads.get)
     list = _awaited(Threads.list)
     update = _awaited(Threads.update)

@@ -159,6 +159,7 @@ def bodies(held: Held) -> dict[str, list[Any]]:
         "/v1/transfers": [{"thread": thread, "to": RESOURCE}, {"thread": thread, "to": "user/alice"}],
         "/v1/title-suggestions": [{"thread": thread, "title": "x"}],
         "/v1/working-memory": [{"content": "x"}, {"content": "x", "revision": 1}],
+        "/v1/conversations": [{"messages": [said]}, {"messages": [{**said, "id": message}], "resource": RESOURCE}],
         "/v1/messages": [{"messages": [said]}, {"messages": [{**said, "id": message}]}],
         "/v1/messages/{id}": [{"content": "x"}],
         "/v1/message-deletions": [{"ids": [message]}],

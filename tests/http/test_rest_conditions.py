@@ -141,6 +141,7 @@ CREATIONS = {
     "record": ("POST", "/v1/records", {"json": RECORD}),
     "thread": ("POST", "/v1/threads", {"json": {"title": "Deploys"}}),
     "messages": ("POST", "/v1/messages?thread=t", {"json": {"messages": [{"role": "user", "content": "hello"}]}}),
+    "conversation": ("POST", "/v1/conversations", {"json": {"messages": [{"role": "user", "content": "hello"}]}}),
     "append": ("POST", "/v1/files/log", {"content": "line"}),
     "clone": ("POST", "/v1/clones", {"json": {"thread": "t"}}),
     "write": ("PUT", "/v1/files/new", {"content": "text"}),

@@ -43,6 +43,52 @@ def test_a_thread_takes_the_id_resource_and_metadata_that_it_is_given(space):
         space.threads.create(id="t-1")
 
 
+def test_a_thread_begins_with_its_messages_in_one_change_and_is_the_same_when_they_are_sent_again(space):
+    said = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hello", "id": "m1"},
+        {"role": "assistant", "content": "good day", "id": "m2"},
+    ]
+    messages = space.threads.begin(said, "Greetings", resource="u2")
+    [thread] = space.threads.list().threads
+
+    assert {message.thread_id for message in messages} == {thread.id}
+    assert (thread.title, thread.resource_id, all_texts(space, thread)) == ("Greetings", "u2", ["hello", "good day"])
+    assert {change.commit for change in space.changes()} == {1}
+    assert space.threads.begin(said, "Greetings", resource="u2") == messages
+    assert space.stats().commit == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "error", "reason"),
+    [
+        ([], InvalidInput, "there is nothing to save"),
+        ([{"role": "system", "content": "x"}], InvalidInput, "there is nothing to save"),
+        ([{"role": "user", "content": "x", "resourceId": "u2"}], InvalidInput, "has the resourceId 'u2'"),
+        ([{"role": "user", "content": "x", "id": "m1"}], Conflict, "with another content"),
+        (
+            [{"role": "user", "content": "hi", "id": "m1"}, {"role": "user", "content": "x"}],
+            Conflict,
+            "in thread t already",
+        ),
+        (
+            [{"role": "user", "content": "x", "id": "n"}, {"role": "user", "content": "y", "id": "n"}],
+            Conflict,
+            "another",
+        ),
+        ([{"role": "user", "content": "hi", "id": "other"}], Conflict, "in thread theirs already"),
+    ],
+)
+def test_a_beginning_that_is_refused_leaves_nothing(space, messages, error, reason):
+    for thread, resource, message in (("t", None, "m1"), ("theirs", "u2", "other")):
+        space.threads.create(id=thread, resource=resource)
+        space.threads.add(thread, [{"role": "user", "content": "hi", "id": message}])
+    before = space.stats()
+    with pytest.raises(error, match=reason):
+        space.threads.begin(messages)
+    assert space.stats() == before
+
+
 @pytest.mark.promise("conversations-thread-missing")
 def test_a_missing_thread_is_told_by_its_id(space):
     for call in (

@@ -105,6 +105,23 @@ def test_a_message_with_an_id_is_saved_once(tools):
     assert len(tools("thread_read", thread=thread).structured["items"]) == 1
 
 
+def test_a_call_that_began_a_conversation_may_be_sent_again(tools):
+    call = {"messages": [{**USER, "id": "m1"}, {**ASSISTANT, "id": "m2"}]}
+    first = tools("message_add", **call)
+    again = tools("message_add", **call)
+    assert (again.text, again.structured) == (first.text, first.structured)
+    assert [item["id"] for item in tools("thread_list").structured["items"]] == [first.structured["thread"]["id"]]
+
+
+def test_an_answer_has_the_thread_as_it_is_after_the_messages(tools, clock):
+    thread = tools("message_add", messages=[USER]).structured["thread"]
+    assert tools("thread_list").structured["items"] == [thread]
+    clock.advance()
+    added = tools("message_add", thread=thread["id"], messages=[ASSISTANT]).structured
+    assert added["thread"]["updatedAt"] == added["items"][0]["createdAt"] > thread["updatedAt"]
+    assert tools("thread_list").structured["items"] == [added["thread"]]
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "reason"),
     [
@@ -125,7 +142,9 @@ def test_a_message_with_an_id_is_saved_once(tools):
         ("message_add", {"messages": "hello"}, "messages must be a list"),
         ("message_add", {"messages": [{"content": "x"}]}, "message 1: role is required"),
         ("message_add", {"messages": [USER, {"role": "user"}]}, "message 2: content is required"),
-        ("message_add", {"messages": [{**USER, "id": "m1"}]}, "is in thread t1 already"),
+        ("message_add", {"messages": [{**USER, "id": "m1"}, ASSISTANT]}, "in thread t1 already; name that thread"),
+        ("message_add", {"messages": [{**USER, "id": "m1"}, {**USER, "id": "m2"}]}, "in thread t1, t2 already"),
+        ("message_add", {"messages": [{**ASSISTANT, "id": "m1"}]}, "exists already with another content"),
         ("message_add", {"messages": [{"role": "system", "content": "x"}]}, "there is nothing to save"),
         ("message_add", {"thread": "none", "messages": [USER]}, "No thread found with id none"),
         ("message_add", {"thread": "t1", "title": "x", "messages": [USER]}, "title is for a new conversation"),
@@ -145,11 +164,22 @@ def test_what_is_refused_says_what_to_correct_and_leaves_nothing_behind(space, t
     assert space.threads.working.read() is None
 
 
-def test_a_refused_message_leaves_no_thread_even_where_nothing_may_be_deleted(book):
-    space = book.space("user", "u1", rules=Rules(actions=frozenset({"read", "write"})))
-    answer = ConversationTools(space).call("message_add", {"messages": [{"role": "bad", "content": "x"}]})
-    assert (answer.is_error, "message 1: role is required" in answer.text) == (True, True)
-    assert space.threads.list().threads == ()
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"role": "bad", "content": "x"}, "message 1: role is required"),
+        ({**ASSISTANT, "id": "m1"}, "exists already with another content"),
+        ({**USER, "resourceId": "u2"}, "has the resourceId 'u2'"),
+        ({**USER, "content": "x" * 3_000}, "at most 3,000 are allowed"),
+    ],
+)
+def test_a_refused_message_leaves_no_thread_even_where_nothing_may_be_deleted(book, message, reason):
+    space = book.space("user", "u1", rules=Rules(actions=frozenset({"read", "write"}), max_bytes=3_000))
+    began = space.threads.create(id="t1")
+    space.threads.add("t1", [{**USER, "id": "m1"}])
+    answer = ConversationTools(space).call("message_add", {"messages": [message]})
+    assert (answer.is_error, reason in answer.text) == (True, True), answer.text
+    assert [thread.id for thread in space.threads.list().threads] == [began.id]
 
 
 def test_a_thread_is_titled_by_its_first_user_message_not_by_the_one_just_added(tools, space):

@@ -63,6 +63,12 @@ class RemoteThreads(Threads):
         body = {"title": title, "resource": resource, "metadata": _json("metadata", metadata), "id": id}
         return self._read_thread(self._caller.make("POST", "/threads", None, body))
 
+    def begin(
+        self, messages: Sequence[Mapping[str, object]], title: str | None = None, *, resource: str | None = None
+    ) -> tuple[Message, ...]:
+        body = {"messages": _messages(messages, verbatim=False), "title": title, "resource": resource}
+        return _read_messages(self._caller.make("POST", "/conversations", {"entries": True}, body))
+
     def get(self, id: str, *, resource: str | None = None) -> Thread:
         return self._read_thread(self._caller.read(_thread(id), {"resource": _id(resource)}))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import cast
@@ -16,7 +16,7 @@ from typing import cast
 from commonplace.checks import JSON
 from commonplace.engine.search import Searcher
 from commonplace.entry import Entry
-from commonplace.errors import AlreadyExists
+from commonplace.errors import AlreadyExists, Conflict, InvalidInput
 from commonplace.filters import Filter, equal, parse_conditions
 from commonplace.limits import Limits
 from commonplace.space import timeline
@@ -35,7 +35,7 @@ from commonplace.space.conversation import (
 )
 from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE, THREAD, WORKING
-from commonplace.space.messages import MAX_MESSAGES, check_ids, thread_prefix
+from commonplace.space.messages import MAX_MESSAGES, Message, check_ids, incoming, message_of, thread_prefix
 from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
 from commonplace.space.recall import Recall, RecallRequest, RecallScope, recall
 from commonplace.space.thread_messages import UNSET, ThreadMessages
@@ -90,6 +90,34 @@ class Threads(ThreadMessages):
             return transaction.put(draft)
 
         return self._thread(self._handle.write(work)[0])
+
+    def begin(
+        self, messages: Sequence[Mapping[str, object]], title: str | None = None, *, resource: str | None = None
+    ) -> tuple[Message, ...]:
+        """Begin a conversation with its first messages, all in one change or nothing; the messages name the thread.
+
+        Where all of them are in one thread of the resource already, they stay there: the same call may come again.
+        """
+        owner = self.default_resource if resource is None else check_id("resource", resource)
+        draft = thread_draft(str(uuid.uuid4()), owner, check_title(title), {})
+        arrived = incoming(messages, draft.key, self._limits)
+        if not arrived:
+            raise InvalidInput("there is nothing to save: the roles system and developer are left out")
+        try:
+            return ThreadMessages(replace(self._handle, first=draft), self._limits).add(draft.key, messages)
+        except Conflict:
+            ids = [one.id for one in arrived if one.is_named]
+            found = [self._handle.store.find(self._handle.namespace, MESSAGE, id) for id in ids]
+            known = [message_of(entry) for entry in found if entry is not None]
+            if not known:
+                raise
+        places = sorted({(message.thread_id, message.resource_id) for message in known})
+        if len(known) < len(arrived) or len(places) > 1 or places[0][1] != owner:
+            raise Conflict(
+                f"messages with these ids are in thread {', '.join(id for id, _ in places)} already; "
+                "name that thread to add to it, or leave them out"
+            )
+        return self.add(places[0][0], messages)
 
     def get(self, id: str, *, resource: str | None = None) -> Thread:
         return self._thread(find_thread(self._handle.get, id, resource))

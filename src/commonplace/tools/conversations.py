@@ -7,9 +7,7 @@ says what to correct. The working memory is that of the namespace's own resource
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any, cast
 
 from commonplace.checks import JSON
@@ -18,7 +16,7 @@ from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.space.conversation import Thread
 from commonplace.space.keys import MESSAGE
 from commonplace.space.message_text import searchable_text
-from commonplace.space.messages import Message, incoming
+from commonplace.space.messages import Message
 from commonplace.space.space import Space
 from commonplace.space.times import moment
 from commonplace.space.titles import FIRST_MESSAGES, first_user_text, has_own_title, local_title
@@ -120,14 +118,8 @@ class ConversationTools:
             raise InvalidInput('messages must be a list, such as [{"role": "user", "content": "…"}]')
         if id is not None and title is not None:
             raise InvalidInput("title is for a new conversation; leave it out, or leave out thread")
-        thread = threads.get(id) if id is not None else self._begun(title, messages)
-        try:
-            saved = threads.add(thread.id, messages)
-        except CommonplaceError:
-            if id is None:
-                with suppress(CommonplaceError):  # the reason is what it was made for
-                    threads.delete(thread.id)
-            raise
+        saved = threads.begin(messages, title) if id is None else threads.add(id, messages)
+        thread = threads.get(saved[0].thread_id if id is None else id)
         if not has_own_title(thread.title):
             text = first_user_text(threads.messages(thread.id, limit=FIRST_MESSAGES).messages)
             made = None if text is None else local_title(text)
@@ -135,13 +127,6 @@ class ConversationTools:
         items = [{"id": message.id, "createdAt": iso(message.created_at)} for message in saved]
         text = f"{len(items)} messages saved.\n{_heading(thread)}"
         return Answer(text, {"thread": thread_item(thread), "items": items})
-
-    def _begun(self, title: str | None, messages: list[Any]) -> Thread:
-        """A new conversation for messages that will be taken: none is left behind without any."""
-        id = str(uuid.uuid4())
-        if not incoming(messages, id, self.space.limits):
-            raise InvalidInput("there is nothing to save: the roles system and developer are left out")
-        return self.space.threads.create(title, id=id)
 
     def _read_working(self, given: Arguments) -> Answer:
         present = self.working.read()

@@ -141,10 +141,21 @@ class Transfer(Body):
     to: Text = Field(examples=["u-456"])
 
 
+Messages = Annotated[
+    Any,
+    WithJsonSchema({"type": "array", "items": _OBJECT}),
+    Field(examples=[[{"role": "user", "content": "When do we deploy?"}]]),
+]
+
+
+class NewConversation(Body):
+    messages: Messages
+    title: OptionalText = Field(default=None, examples=["Deploys"])
+    resource: OptionalText = None
+
+
 class NewMessages(Body):
-    messages: Annotated[Any, WithJsonSchema({"type": "array", "items": _OBJECT})] = Field(
-        examples=[[{"role": "user", "content": "When do we deploy?"}]]
-    )
+    messages: Messages
     verbatim: StrictBool = False
 
 

@@ -26,7 +26,14 @@ from commonplace.server.http.rest.answers import (
     part,
     under_conditions,
 )
-from commonplace.server.http.rest.bodies import ContextBody, MessageChange, MessageIds, NewMessages, RecallBody
+from commonplace.server.http.rest.bodies import (
+    ContextBody,
+    MessageChange,
+    MessageIds,
+    NewConversation,
+    NewMessages,
+    RecallBody,
+)
 from commonplace.server.http.rest.files import Cursor
 from commonplace.server.http.rest.models import (
     CommitModel,
@@ -60,6 +67,20 @@ def message_form(message: Message, entries: bool) -> dict[str, JSON]:
 
 def message_forms(messages: Iterable[Message], entries: bool) -> list[dict[str, JSON]]:
     return [message_form(message, entries) for message in messages]
+
+
+@router.post(
+    "/conversations",
+    summary="Begin a thread with messages",
+    status_code=201,
+    responses=documented(MessagesModel, *WRITING, success=201, links=_FIRST),
+)
+def begin_thread(space: Once, begun: NewConversation, entries: Entries = False) -> Response:
+    """Begin a conversation with its first messages, all in one change or nothing; each of them names its thread.
+
+    Where all of them are in one thread of the resource already, they stay there.
+    """
+    return answer({"messages": message_forms(space.threads.begin(**begun.given()), entries)}, 201)
 
 
 @router.post(
