@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import commonplace
 from commonplace.tools.as_data import NOTE as TOLD
 
 from .conftest import NOTE, StartServer, Stdio
@@ -37,7 +40,9 @@ def wrapping(start: StartServer) -> Stdio:
 def test_every_tool_that_gives_back_what_is_stored_wraps_it(wrapping: Stdio) -> None:
     record = wrapping.call("memory_create", **{**NOTE, "content": {"text": ATTACK}})["structuredContent"]["items"][0]
     wrapping.call("memory", command="append", path="/a", content=ATTACK)
-    added = wrapping.call("message_add", messages=[{"role": "user", "content": ATTACK}])["structuredContent"]
+    said = {"role": "user", "content": ATTACK, "id": "m1"}
+    began = re.search("^Thread (.+): ", texts(wrapping.call("message_add", messages=[said])), re.MULTILINE)
+    assert began
     wrapping.call("manage_memory", action="create", content=ATTACK)
     for name, arguments in {
         "memory_search": {"query": "canary"},
@@ -45,12 +50,34 @@ def test_every_tool_that_gives_back_what_is_stored_wraps_it(wrapping: Stdio) -> 
         "memory": {"command": "read", "path": "/a"},
         "claude_memory": {"command": "view", "path": "/memories/a"},
         "search_memory": {"query": "canary"},
-        "thread_read": {"thread": added["thread"]["id"]},
+        "thread_list": {},
+        "thread_read": {"thread": began[1]},
         "conversation_search": {"query": "canary"},
+        "message_add": {"thread": began[1], "messages": [{"role": "assistant", "content": "Noted."}]},
     }.items():
         answer = wrapping.call(name, **arguments)
         assert not answer.get("isError"), (name, answer)
         assert is_wrapped(texts(answer)), (name, answer)
+
+
+@pytest.mark.promise("wrapped-answers-mcp")
+def test_a_refusal_that_quotes_what_is_stored_wraps_it(start: StartServer, tmp_path: Path) -> None:
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        threads = book.space("user", "default").threads
+        threads.working.write({"keyContext": ATTACK})
+        threads.create(id=ATTACK)
+        threads.add(ATTACK, [{"role": "user", "content": "hello", "id": "m1"}])
+    server = start("--wrap-results", "--profile", "conversations")
+    server.initialize()
+    for name, arguments in {
+        "updateWorkingMemory": {"memory": {"activeProjects": [{"name": "roof"}]}},
+        "message_add": {
+            "messages": [{"role": "user", "content": "hello", "id": "m1"}, {"role": "user", "content": "?"}]
+        },
+    }.items():
+        refused = server.call(name, **arguments)
+        assert refused["isError"], (name, refused)
+        assert is_wrapped(texts(refused)), (name, refused)
 
 
 def test_a_tool_whose_answer_is_wrapped_promises_no_structure(wrapping: Stdio) -> None:
@@ -58,6 +85,7 @@ def test_a_tool_whose_answer_is_wrapped_promises_no_structure(wrapping: Stdio) -
     assert [
         name for name, tool in tools.items() if "outputSchema" in tool and tool["annotations"]["readOnlyHint"]
     ] == []
+    assert "outputSchema" not in tools["message_add"]
     assert "outputSchema" in tools["memory_create"]
     assert wrapping.call("memory_create", **NOTE)["structuredContent"]["items"]
 

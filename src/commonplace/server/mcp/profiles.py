@@ -14,6 +14,7 @@ from commonplace.tools.as_data import as_data
 from commonplace.tools.claude import ClaudeMemoryTool
 from commonplace.tools.conversations import TOOLS as CONVERSATION_TOOLS
 from commonplace.tools.conversations import ConversationTools
+from commonplace.tools.conversations_specs import MESSAGE_ADD
 from commonplace.tools.facts import (
     ManageMemoryTool,
     SearchMemoryTool,
@@ -26,6 +27,7 @@ from commonplace.tools.records_answer import Answer, refusal
 from commonplace.tools.records_specs import TOOLS as RECORD_TOOLS
 from commonplace.tools.records_specs import ToolSpec
 from commonplace.tools.unified import UnifiedMemoryTool
+from commonplace.tools.working_memory import TOOL_NAME as UPDATE_WORKING_MEMORY
 
 __all__ = ["PROFILES", "Answer", "Profile", "Toolbox", "check_profile"]
 
@@ -33,7 +35,11 @@ Profile = Literal["records", "files", "claude", "facts", "conversations", "all"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 Call = Callable[[Memory, Mapping[str, Any]], Answer]
-_FILE_TOOLS = ("memory", "claude_memory")
+_WRITES_THAT_QUOTE = ("memory", "claude_memory", MESSAGE_ADD.name)
+"""Tools that change something, and answer with what is stored."""
+
+_REFUSALS_THAT_QUOTE = (MESSAGE_ADD.name, UPDATE_WORKING_MEMORY)
+"""Tools whose refusals may quote what is stored: the id of another thread, a field that was not sent."""
 
 
 def check_profile(name: str) -> Profile:
@@ -52,7 +58,7 @@ class Toolbox:
         self._wrapped = {
             name
             for name, (spec, _) in self._tools.items()
-            if memory.wraps_results and (spec.is_read_only or name in _FILE_TOOLS)
+            if memory.wraps_results and (spec.is_read_only or name in _WRITES_THAT_QUOTE)
         }
         # What is wrapped is a text: structured, it would reach the model without its marks.
         self.specs = [
@@ -70,7 +76,10 @@ class Toolbox:
             answer = call(self._memory, arguments)
         except CommonplaceError as error:
             return refusal(str(error))
-        return Answer(as_data(answer.text)) if name in self._wrapped and not answer.is_error else answer
+        quotes = name in (_REFUSALS_THAT_QUOTE if answer.is_error else self._wrapped)
+        if not (quotes and self._memory.wraps_results):
+            return answer
+        return Answer(as_data(answer.text), is_error=answer.is_error)
 
 
 def _tools_of(profile: Profile) -> list[tuple[ToolSpec, Call]]:
