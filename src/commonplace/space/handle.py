@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from commonplace.checks import Namespace
 from commonplace.engine.indexing import Indexer
-from commonplace.entry import Draft, Entry
+from commonplace.entry import Entry
 from commonplace.space.expected import Expected
 from commonplace.space.once import Once
 from commonplace.space.rules import Action, Rules
@@ -28,8 +28,6 @@ class Handle:
     rules: Rules = Rules()  # noqa: RUF009 - frozen
     once: Once | None = None
     expected: Expected | None = None
-    first: Draft | None = None
-    """Put before a change, in its transaction: what refuses the change leaves it out too."""
 
     def write(self, work: Callable[[Transaction], T], *actions: Action) -> tuple[T, int | None]:
         """Run a change; its result and its commit number, None when nothing changed.
@@ -37,7 +35,7 @@ class Handle:
         It counts as the action `write`, or as those named.
         """
         self.rules.check(*(actions or ("write",)))
-        change = self.rules.kept(work if self.first is None else self._after_first(work))
+        change = self.rules.kept(work)
         if self.expected is not None:
             change = self.expected.met(change)
         if self.once is not None:
@@ -46,16 +44,6 @@ class Handle:
         if result[1] is not None:
             self.indexer.notice_write()
         return result
-
-    def _after_first(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
-        draft = self.first
-        assert draft is not None
-
-        def change(transaction: Transaction) -> T:
-            transaction.put(draft)
-            return work(transaction)
-
-        return change
 
     def get(self, kind: str, key: str, *, as_of: int | None = None) -> Entry | None:
         return self.store.get(self.namespace, kind, [key], as_of=as_of)[0]

@@ -25,6 +25,7 @@ from commonplace.space.conversation import (
 from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE, THREAD
 from commonplace.space.messages import (
+    Incoming,
     Message,
     MessagePage,
     Numbering,
@@ -68,32 +69,20 @@ class ThreadMessages:
         With `verbatim` any objects are kept to the letter, each as a new message at the thread's end: ids and times in
         them are theirs, not ours.
         """
-        arrived = incoming(messages, check_id("thread id", thread_id), self._limits, verbatim=verbatim)
-        if self._handle.rules.screen is not None:  # before it is compared with what is there already
-            arrived = [replace(one, draft=self._handle.rules.screened(one.draft)) for one in arrived]
+        arrived = self._arrived(messages, check_id("thread id", thread_id), verbatim=verbatim)
 
         def work(transaction: Transaction) -> tuple[Entry, ...]:
-            owner = cast(str, find_thread(transaction.get, thread_id, resource).attributes["resourceId"])
-            numbering = Numbering(transaction, thread_id)
-            saved: dict[str, Entry] = {}
-            is_new = False
-            now = numbering.end() if verbatim else transaction.time
-            for message in arrived:
-                message.check_owner(owner)
-                known = transaction.find(MESSAGE, message.id) if message.is_named else None
-                if known is not None:
-                    message.check_same(known, thread_id)
-                    saved.setdefault(message.id, known)
-                    continue
-                at = now if message.created_at is None else message.created_at
-                draft = message.placed(numbering.key(at), at, owner)
-                saved[message.id] = transaction.put(draft, is_fresh=True)
-                is_new = True
-            if is_new:
-                transaction.touch(THREAD, thread_id)
-            return tuple(saved.values())
+            owner = find_thread(transaction.get, thread_id, resource).attributes["resourceId"]
+            return saved(transaction, thread_id, cast(str, owner), arrived, at_end=verbatim)
 
         return tuple(map(message_of, self._handle.write(work)[0]))
+
+    def _arrived(self, messages: object, thread_id: str, *, verbatim: bool = False) -> list[Incoming]:
+        arrived = incoming(messages, thread_id, self._limits, verbatim=verbatim)
+        if self._handle.rules.screen is None:
+            return arrived
+        # Before it is compared with what is there already.
+        return [replace(one, draft=self._handle.rules.screened(one.draft)) for one in arrived]
 
     def messages(
         self,
@@ -237,6 +226,30 @@ class ThreadMessages:
 
     def _check_metadata(self, metadata: Mapping[str, JSON]) -> dict[str, JSON]:
         return check_object("metadata", metadata, self._limits.message_bytes)
+
+
+def saved(
+    transaction: Transaction, thread_id: str, owner: str, arrived: Sequence[Incoming], *, at_end: bool = False
+) -> tuple[Entry, ...]:
+    """Put messages into a thread that is there; those that are in it already stay as they are."""
+    numbering = Numbering(transaction, thread_id)
+    now = numbering.end() if at_end else transaction.time
+    entries: dict[str, Entry] = {}
+    is_new = False
+    for message in arrived:
+        message.check_owner(owner)
+        known = transaction.find(MESSAGE, message.id) if message.is_named else None
+        if known is not None:
+            message.check_same(known, thread_id)
+            entries.setdefault(message.id, known)
+            continue
+        at = now if message.created_at is None else message.created_at
+        draft = message.placed(numbering.key(at), at, owner)
+        entries[message.id] = transaction.put(draft, is_fresh=True)
+        is_new = True
+    if is_new:
+        transaction.touch(THREAD, thread_id)
+    return tuple(entries.values())
 
 
 def _found(entry: Entry | None, id: str, resource: str | None) -> Entry:

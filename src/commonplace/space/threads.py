@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import cast
@@ -35,10 +35,10 @@ from commonplace.space.conversation import (
 )
 from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE, THREAD, WORKING
-from commonplace.space.messages import MAX_MESSAGES, Message, check_ids, incoming, message_of, thread_prefix
+from commonplace.space.messages import MAX_MESSAGES, Message, check_ids, message_of, thread_of_key, thread_prefix
 from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
 from commonplace.space.recall import Recall, RecallRequest, RecallScope, recall
-from commonplace.space.thread_messages import UNSET, ThreadMessages
+from commonplace.space.thread_messages import UNSET, ThreadMessages, saved
 from commonplace.space.thread_search import ThreadSearchRequest, ThreadSearchResult, search_threads
 from commonplace.space.times import microseconds
 from commonplace.space.titles import has_own_title
@@ -100,24 +100,26 @@ class Threads(ThreadMessages):
         """
         owner = self.default_resource if resource is None else check_id("resource", resource)
         draft = thread_draft(str(uuid.uuid4()), owner, check_title(title), {})
-        arrived = incoming(messages, draft.key, self._limits)
+        arrived = self._arrived(messages, draft.key)
         if not arrived:
             raise InvalidInput("there is nothing to save: the roles system and developer are left out")
-        try:
-            return ThreadMessages(replace(self._handle, first=draft), self._limits).add(draft.key, messages)
-        except Conflict:
-            ids = [one.id for one in arrived if one.is_named]
-            found = [self._handle.store.find(self._handle.namespace, MESSAGE, id) for id in ids]
-            known = [message_of(entry) for entry in found if entry is not None]
+
+        def work(transaction: Transaction) -> tuple[Entry, ...]:
+            found = [transaction.find(MESSAGE, one.id) for one in arrived if one.is_named]
+            known = [entry for entry in found if entry is not None]
             if not known:
-                raise
-        places = sorted({(message.thread_id, message.resource_id) for message in known})
-        if len(known) < len(arrived) or len(places) > 1 or places[0][1] != owner:
-            raise Conflict(
-                f"messages with these ids are in thread {', '.join(id for id, _ in places)} already; "
-                "name that thread to add to it, or leave them out"
-            )
-        return self.add(places[0][0], messages)
+                transaction.put(draft)
+                return saved(transaction, draft.key, owner, arrived)
+            places = sorted({thread_of_key(entry.key) for entry in known})
+            is_theirs = any(entry.attributes["resourceId"] != owner for entry in known)
+            if is_theirs or len(places) > 1 or len(known) < len(arrived):
+                raise Conflict(
+                    f"messages with these ids are in thread {', '.join(places)} already; "
+                    "name that thread to add to it, or leave them out"
+                )
+            return saved(transaction, places[0], owner, arrived)
+
+        return tuple(map(message_of, self._handle.write(work)[0]))
 
     def get(self, id: str, *, resource: str | None = None) -> Thread:
         return self._thread(find_thread(self._handle.get, id, resource))
