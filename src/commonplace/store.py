@@ -267,7 +267,10 @@ class Transaction(ABC):
 
     @abstractmethod
     def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
-        """Keep a value under a key together with this change; where nothing was changed, nothing is kept."""
+        """Keep a value under a key together with this change, also where nothing was changed.
+
+        It takes no commit number, and a namespace is not made for it alone: there nothing is kept.
+        """
 
 
 class Waker(ABC):

@@ -164,6 +164,18 @@ def test_a_creation_with_a_key_is_made_once_and_answered_alike(http: httpx.Clien
 
 
 @pytest.mark.promise("rest-idempotent")
+def test_a_request_that_changed_nothing_is_not_made_later_and_keeps_its_key(http: httpx.Client) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    http.put("/v1/files/f", content="mine")
+    first = http.patch("/v1/files/f", json={"text": "mine"}, headers=key)
+    http.put("/v1/files/f", content="another's")
+    again = http.patch("/v1/files/f", json={"text": "mine"}, headers=key)
+    assert (again.status_code, again.content) == (200, first.content)
+    assert http.patch("/v1/files/f", json={"text": "other"}, headers=key).status_code == 409
+    assert http.get("/v1/files/f").text == "another's"
+
+
+@pytest.mark.promise("rest-idempotent")
 def test_a_key_for_another_request_is_refused(http: httpx.Client) -> None:
     key = {"Idempotency-Key": "k-1"}
     assert http.post("/v1/records", json=RECORD, headers=key).status_code == 201

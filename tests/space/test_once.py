@@ -37,6 +37,31 @@ def test_the_first_answer_comes_even_when_it_was_changed_or_deleted_since(space:
     assert space.stats().entries == {}
 
 
+@pytest.mark.promise("once-creation")
+def test_a_call_that_had_nothing_to_change_is_not_made_later(space: Space) -> None:
+    thread = space.threads.create("mine")
+    space.files.write("/f", "mine")
+    space.threads.working.write({"name": "mine"})
+    calls = (
+        lambda: space.once("edit", "f").files.edit("/f", lambda _: "mine"),
+        lambda: space.once("directory", "f").files.make_directory("/d"),
+        lambda: space.once("title", "f").threads.update(thread.id, title="mine"),
+        lambda: space.once("working", "f").threads.working.write({"name": "mine"}),
+        lambda: space.once("messages", "f").threads.add(thread.id, []),
+    )
+    space.files.make_directory("/d")
+    first = [call() for call in calls]
+    space.files.write("/f", "another's")
+    space.files.delete("/d")
+    space.threads.update(thread.id, title="another's")
+    space.threads.working.write({"name": "another's"})
+    commit = space.stats().commit
+    assert [call() for call in calls] == first
+    assert space.stats().commit == commit
+    with pytest.raises(Conflict, match="used for another request; send a new one"):
+        space.once("edit", "g").files.edit("/f", lambda _: "other")
+
+
 def test_messages_are_added_once(space: Space) -> None:
     thread = space.threads.create()
     said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]

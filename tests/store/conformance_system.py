@@ -52,11 +52,19 @@ class SystemConformance:
         except RuntimeError:
             assert recorded(store, "k") is None
 
-    def test_an_operation_that_changed_nothing_is_not_kept(self, store: Store) -> None:
+    def test_an_operation_that_changed_nothing_is_kept_without_a_commit(self, store: Store) -> None:
         write_file(store, "a")
         _, commit = store.write(HERE, lambda transaction: transaction.record_operation("k", 1, expires_at=LATER))
         assert commit is None
+        assert recorded(store, "k") == 1
+        assert recorded(store, "k", THERE) is None
+        assert [change.commit for change in store.changes(HERE)] == [1]
+
+    def test_an_operation_alone_does_not_make_a_namespace(self, store: Store) -> None:
+        store.write(HERE, lambda transaction: transaction.record_operation("k", 1, expires_at=LATER))
+        assert store.namespaces() == []
         assert recorded(store, "k") is None
+        assert recorded(store, "k", THERE) is None
 
     def test_an_operation_expires_and_its_key_can_be_used_again(self, store: Store, clock: Any) -> None:
         record(store, "k", 1, expires_at=clock.now + 10_000_000)

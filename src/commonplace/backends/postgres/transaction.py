@@ -281,8 +281,8 @@ class PostgresTransaction(Transaction):
         )
 
     def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
-        if self._has_commit:
-            system.record_operation(self._session, self._spot, key, value, expires_at=expires_at, now=self._time)
+        self.mark_changed()
+        system.record_operation(self._session, self._spot, key, value, expires_at=expires_at, now=self._time)
 
     def forget_operations(self) -> None:
         self._session.send(

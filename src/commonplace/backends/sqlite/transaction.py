@@ -251,7 +251,7 @@ class SQLiteTransaction(Transaction):
         )
 
     def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
-        if self._has_commit:
+        if self._row.id:
             system.record_operation(self._connection, self._row.id, key, value, expires_at=expires_at, now=self._time)
 
     # States and their history
