@@ -229,6 +229,43 @@ def test_edits_of_many_callers_are_all_kept(remote: RemoteBook) -> None:
     assert files.read("/f") == "20"
 
 
+def test_an_edit_under_a_condition_keeps_what_others_wrote_meanwhile(remote: RemoteBook) -> None:
+    space = remote.space()
+    space.files.write("/plan", "x")
+    space.files.write("/f", "one")
+
+    def change(text: str) -> str:
+        if "theirs" not in text:
+            space.files.append("/f", "theirs")
+        return text + "\nmine"
+
+    space.expecting("file", "/plan", 1).files.edit("/f", change)
+    assert space.files.read("/f") == "one\ntheirs\nmine"
+    with pytest.raises(Outdated, match="file /plan is at revision 1"):
+        space.expecting("file", "/plan", 7).files.edit("/f", str.upper)
+
+
+def test_a_working_memory_with_a_schema_under_a_condition_is_written_though_others_write_too(
+    remote: RemoteBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = remote.space()
+    space.files.write("/plan", "x")
+    schema = {"type": "object", "properties": {"name": {"type": "string"}, "city": {"type": "string"}}}
+    check = RemoteWorkingMemories._check_fit
+    quicker = [{"city": "Bonn"}]
+
+    def check_late(*arguments: Any) -> None:
+        check(*arguments)
+        while quicker:
+            space.threads.working.write(quicker.pop())
+
+    monkeypatch.setattr(RemoteWorkingMemories, "_check_fit", check_late)
+    careful = space.expecting("file", "/plan", 1).threads.working
+    assert careful.write({"name": "Ana"}, schema=schema).content == {"city": "Bonn", "name": "Ana"}
+    with pytest.raises(Outdated, match="file /plan is at revision 1"):
+        space.expecting("file", "/plan", 7).threads.working.write({"name": "Eve"}, schema=schema)
+
+
 def test_claudes_tool_answers_with_what_a_masking_service_keeps(remote: RemoteBook, book: Book) -> None:
     book.redaction = Redactor("mask", kinds=["email"])
     space = remote.space()

@@ -19,7 +19,7 @@ def file(http: httpx.Client) -> tuple[str, dict[str, object]]:
 
 
 def record(http: httpx.Client) -> tuple[str, dict[str, object]]:
-    made = http.post("/v1/records", json=RECORD)
+    made = http.post("/v1/records", json={**RECORD, "id": "r"})
     return made.headers["location"], {"json": {"confidence": 0.5}}
 
 
@@ -57,9 +57,10 @@ def test_a_change_of_what_was_changed_since_is_refused(http: httpx.Client, make:
 @pytest.mark.promise("rest-conditional")
 def test_a_tag_that_a_proxy_made_weak_is_still_known(http: httpx.Client) -> None:
     address, _ = record(http)
-    for held, status in (('W/"1"', 304), ('"7", W/"1"', 304), ('W/"7"', 200), ("", 200), ("*", 304)):
+    weak = f"W/{http.get(address).headers['etag']}"
+    for held, status in ((weak, 304), (f'"7", {weak}', 304), ('W/"7"', 200), ("", 200), ("*", 304)):
         assert http.get(address, headers={"If-None-Match": held}).status_code == status
-    assert http.patch(address, headers={"If-Match": 'W/"1"'}, json={"confidence": 0.5}).status_code == 412
+    assert http.patch(address, headers={"If-Match": weak}, json={"confidence": 0.5}).status_code == 412
 
 
 def test_a_record_that_was_deleted_and_comes_again_is_a_new_one(http: httpx.Client) -> None:
@@ -106,6 +107,36 @@ def test_the_condition_may_be_on_another_entry(http: httpx.Client) -> None:
 
 
 @pytest.mark.promise("rest-conditional")
+@pytest.mark.parametrize("outdated", ["file %2Fplan 7", "file %2Fplan 1, record r 7", "record r 7,8, file %2Fplan 1"])
+def test_every_one_of_several_conditions_has_to_hold(http: httpx.Client, outdated: str) -> None:
+    http.put("/v1/files/plan", content="x")
+    http.post("/v1/records", json={**RECORD, "id": "r"})
+    http.put("/v1/files/f", content="one")
+    for condition in ({"If-Match": '"1"'}, {"If-Match": "*"}, {}):
+        headers = {**condition, "If-Revision": outdated}
+        assert http.put("/v1/files/f", content="two", headers=headers).status_code == 412
+        assert http.delete("/v1/files/f", headers=headers).status_code == 412
+        assert http.patch("/v1/records/r", json={"confidence": 0.5}, headers=headers).status_code == 412
+        assert http.delete("/v1/records/r", headers=headers).status_code == 412
+    new = {"If-None-Match": "*"}
+    assert http.put("/v1/files/new", content="x", headers={**new, "If-Revision": outdated}).status_code == 412
+    assert http.put("/v1/files/new", content="x", headers={**new, "If-Match": '"7"'}).status_code == 412
+    assert http.get("/v1/stats").json()["commit"] == 3
+
+
+@pytest.mark.promise("rest-conditional")
+def test_conditions_may_stand_in_one_header_or_in_several(http: httpx.Client) -> None:
+    http.put("/v1/files/plan", content="x")
+    http.post("/v1/records", json={**RECORD, "id": "r"})
+    plan, record = ("If-Revision", "file %2Fplan 1,2"), ("If-Revision", "record r 1")
+    late = ("If-Revision", "record r 7")
+    assert http.put("/v1/files/f", content="x", headers=[plan, late]).status_code == 412
+    assert http.put("/v1/files/f", content="x", headers=[late, plan]).status_code == 412
+    assert http.put("/v1/files/f", content="x", headers=[plan, record]).status_code == 200
+    assert http.put("/v1/files/f", content="y", headers=[("If-Revision", f"{plan[1]}, {record[1]}")]).status_code == 200
+
+
+@pytest.mark.promise("rest-conditional")
 def test_of_many_who_change_the_same_revision_one_wins(server: Server, http: httpx.Client) -> None:
     http.put("/v1/files/counter", content="0")
 
@@ -127,9 +158,12 @@ def test_of_many_who_change_the_same_revision_one_wins(server: Server, http: htt
 
 def test_the_working_memory_has_a_revision_from_the_beginning(http: httpx.Client) -> None:
     address = "/v1/working-memory?resource=r"
-    assert http.get(address).json() == {"working_memory": None}
+    empty = http.get(address)
+    assert empty.json() == {"working_memory": None}
     first = http.put(address, json={"content": {"name": "Ana"}}, headers={"If-None-Match": "*"})
-    assert first.headers["etag"] == '"1"'
+    assert first.json()["revision"] == 1
+    assert first.headers["etag"] == http.get(address).headers["etag"]
+    assert http.delete(address, headers={"If-Match": empty.headers["etag"]}).status_code == 412
     late = http.put(address, json={"content": {"name": "Eve"}}, headers={"If-None-Match": "*"})
     assert late.status_code == 412
     assert http.put(address, json={"content": {"city": "Bonn"}, "revision": 1}).json()["revision"] == 2

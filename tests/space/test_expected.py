@@ -72,6 +72,26 @@ def test_the_condition_may_be_on_another_entry_than_the_change(space: Space) -> 
     assert space.stats().entries == {"file": 1, "record": 1}
 
 
+@pytest.mark.promise("expected-revision")
+def test_every_one_of_several_conditions_has_to_hold(space: Space) -> None:
+    space.files.write("/plan", "x")
+    space.files.write("/other", "x")
+    for plan, other in ((7, 1), (1, 7), (7, 7)):
+        with pytest.raises(Outdated):
+            space.expecting("file", "/plan", plan).expecting("file", "/other", other).files.write("/f", "y")
+    assert not space.files.exists("/f")
+    assert space.expecting("file", "/plan", 1).expecting("file", "/other", 1).files.write("/f", "y").revision == 1
+
+
+@pytest.mark.promise("expected-revision")
+def test_a_condition_holds_for_an_edit_that_changes_nothing(space: Space) -> None:
+    space.files.write("/plan", "x")
+    space.files.write("/f", "one")
+    with pytest.raises(Outdated, match="file /plan is at revision 1"):
+        space.expecting("file", "/plan", 7).files.edit("/f", lambda text: text)
+    assert space.expecting("file", "/plan", 1).files.edit("/f", lambda text: text).revision == 1
+
+
 def test_a_repeated_creation_is_answered_though_its_condition_has_passed(space: Space) -> None:
     careful = space.expecting("file", "/f", 0).once("k", "f")
     first = careful.files.write("/f", "one")

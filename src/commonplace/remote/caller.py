@@ -6,7 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -33,10 +33,7 @@ class Caller:
     limits: Limits
     actor: str | None = None
     once: Once | None = None
-    expected: Expected | None = None
-
-    def under(self, *, once: Once | None = None, expected: Expected | None = None) -> Caller:
-        return replace(self, once=once or self.once, expected=expected or self.expected)
+    expected: tuple[Expected, ...] = ()
 
     def read(self, path: str, query: Mapping[str, Any] | None = None, *, body: object = None) -> Any:
         """The JSON of an address; with a body it is asked for by POST, and changes nothing all the same."""
@@ -45,9 +42,20 @@ class Caller:
     def answer(self, path: str, query: Mapping[str, Any] | None = None, *, body: object = None) -> Answer:
         return self._ask("GET" if body is None else "POST", path, query, body, {}, is_repeatable=True)
 
-    def make(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: object = None) -> Any:
+    def make(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: object = None,
+        *,
+        if_match: str | None = None,
+    ) -> Any:
         """The JSON that tells of what was made. It has a key, so that a lost answer can be asked for again."""
-        return self._ask(method, path, query, body, self._conditions(str(uuid.uuid4())), is_repeatable=True).json()
+        conditions = self._conditions(str(uuid.uuid4()))
+        if if_match is not None:
+            conditions["If-Match"] = if_match
+        return self._ask(method, path, query, body, conditions, is_repeatable=True).json()
 
     def change(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: object = None) -> Any:
         """The JSON that tells of a change which, made twice, would be another one."""
@@ -79,9 +87,8 @@ class Caller:
             headers["Idempotency-Fingerprint"] = _header_text(self.once.fingerprint)
         elif idempotency_key is not None:
             headers["Idempotency-Key"] = idempotency_key
-        if self.expected is not None:
-            revisions = ",".join(map(str, self.expected.revisions)) or "*"
-            headers["If-Revision"] = f"{self.expected.kind} {quote(self.expected.name, safe='')} {revisions}"
+        if self.expected:
+            headers["If-Revision"] = ", ".join(map(_condition, self.expected))
         return headers
 
 
@@ -123,6 +130,11 @@ def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     raise InvalidInput(f"an argument contains a {type(value).__name__}, which JSON cannot hold")
+
+
+def _condition(expected: Expected) -> str:
+    revisions = ",".join(map(str, expected.revisions)) or "*"
+    return f"{expected.kind} {quote(expected.name, safe='')} {revisions}"
 
 
 def _header_text(text: str) -> str:

@@ -10,9 +10,7 @@ from typing import Any
 from commonplace.checks import check_text
 from commonplace.errors import Conflict, NotFound, Outdated
 from commonplace.remote.caller import Caller, tail, time_argument
-from commonplace.space.expected import Expected
 from commonplace.space.files import FileInfo, FilePage, Files, Moved, Removed
-from commonplace.space.keys import FILE
 from commonplace.space.paths import ROOT, normalise
 from commonplace.space.times import expiry
 from commonplace.wire.forms import thing_of
@@ -70,18 +68,13 @@ class RemoteFiles(Files):
         address = self._at("files", path)
         for _ in range(MAX_EDITS):
             answer = self._caller.answer(address)
-            old = answer.body.decode()
-            new = check_text("text", change(old))
-            if new == old:
-                return self.stat(path)
-            revision = int(answer.header("ETag").strip('"'))
-            caller = self._caller
-            if caller.expected is None:
-                caller = caller.under(expected=Expected(FILE, path, path, (revision,)))
+            etag = answer.header("ETag")
+            body = {"text": check_text("text", change(answer.body.decode()))}
             try:
-                return _info(caller.make("PATCH", address, None, {"text": new})["file"])
+                return _info(self._caller.make("PATCH", address, None, body, if_match=etag)["file"])
             except Outdated:
-                if caller is self._caller:
+                # While the file is as it was, it is another entry that is not as expected.
+                if self._caller.expected and self._caller.answer(self._at("info", path)).header("ETag") == etag:
                     raise
         raise Conflict(f"{path} was changed by others {MAX_EDITS} times while it was edited; try again later")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Literal
@@ -53,10 +54,11 @@ class RemoteSpace(Space):
         return RemoteThreads(self._caller)
 
     def once(self, key: str, fingerprint: str) -> RemoteSpace:
-        return RemoteSpace(self._caller.under(once=Once(key, fingerprint)))
+        return RemoteSpace(replace(self._caller, once=Once(key, fingerprint)))
 
     def expecting(self, kind: str, key: str, *revisions: int) -> RemoteSpace:
-        return RemoteSpace(self._caller.under(expected=Expected(_check_kind(kind), key, key, revisions)))
+        expected = Expected(_check_kind(kind), key, key, revisions)
+        return RemoteSpace(replace(self._caller, expected=(*self._caller.expected, expected)))
 
     def search(
         self,

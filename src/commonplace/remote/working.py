@@ -55,11 +55,14 @@ class RemoteWorkingMemories(WorkingMemories):
         for _ in range(MAX_WRITES):
             present = self.read(resource=resource, thread=thread)
             self._check_fit(present, update, template, rules)
-            seen = (present.revision if present else 0) if revision is None else revision
+            seen = _revision(present) if revision is None else revision
             try:
                 return _made(self._caller, query, {**body, "revision": seen})
             except Outdated:
-                if revision is not None or self._caller.expected is not None:
+                if revision is not None:
+                    raise
+                # While the memory is as it was, it is another entry that is not as expected.
+                if self._caller.expected and _revision(self.read(resource=resource, thread=thread)) == seen:
                     raise
         raise Conflict(f"the working memory was changed by others {MAX_WRITES} times meanwhile; try again later")
 
@@ -81,6 +84,10 @@ def _whose(resource: str | None, thread: str | None) -> dict[str, str | None]:
         "resource": None if resource is None else check_id("resource", resource),
         "thread": None if thread is None else check_id("thread", thread),
     }
+
+
+def _revision(memory: WorkingMemory | None) -> int:
+    return 0 if memory is None else memory.revision
 
 
 def _made(caller: Caller, query: Mapping[str, Any], body: object) -> WorkingMemory:

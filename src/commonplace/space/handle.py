@@ -27,7 +27,7 @@ class Handle:
     actor: str | None
     rules: Rules = Rules()  # noqa: RUF009 - frozen
     once: Once | None = None
-    expected: Expected | None = None
+    expected: tuple[Expected, ...] = ()
 
     def write(self, work: Callable[[Transaction], T], *actions: Action) -> tuple[T, int | None]:
         """Run a change; its result and its commit number, None when nothing changed.
@@ -36,8 +36,8 @@ class Handle:
         """
         self.rules.check(*(actions or ("write",)))
         change = self.rules.kept(work)
-        if self.expected is not None:
-            change = self.expected.met(change)
+        for expected in self.expected:
+            change = expected.met(change)
         if self.once is not None:
             change = self.once.done(change, work.__qualname__)
         result = self.store.write(self.namespace, change, actor=self.actor)

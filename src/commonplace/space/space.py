@@ -85,10 +85,11 @@ class Space:
     def expecting(self, kind: str, key: str, *revisions: int) -> Space:
         """This space for a change that is made only while an entry is at one of these revisions; else Outdated.
 
-        0 is the revision of what does not exist. Without any, the entry has to exist.
+        0 is the revision of what does not exist. Without any, the entry has to exist. Called again, both have to hold.
         """
         expected = Expected(*self._place(kind, key), key, revisions)
-        return Space(replace(self._handle, expected=expected), self._searcher, self._limits)
+        handle = replace(self._handle, expected=(*self._handle.expected, expected))
+        return Space(handle, self._searcher, self._limits)
 
     def search(
         self,

@@ -36,6 +36,7 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 }
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _IF_REVISION = re.compile(r"([a-z]+) (\S+) (\*|\d{1,18}(?:,\d{1,18})*)")
+_BETWEEN = re.compile(r",\s*(?=[a-z])")
 _TAG = re.compile(r'"(\d{1,18})(?:\.\d+)?"')
 
 
@@ -129,7 +130,7 @@ def under_conditions(space: Space, kind: str, key: str, if_match: str | None, if
     if if_new is not None:
         if if_new.strip() != "*":
             raise InvalidInput("If-None-Match of a write is `*` (only where nothing is there yet), or left out")
-        return space.expecting(kind, key, 0)
+        space = space.expecting(kind, key, 0)
     if if_match is None:
         return space
     if if_match.strip() == "*":
@@ -162,17 +163,19 @@ async def made_once(
         ),
     ] = None,
     if_revision: Annotated[
-        str | None,
+        list[str],
         Header(
             alias="If-Revision",
             description="Make the change only while some entry, also another one, has one of these revisions: kind, "
-            "its name in percent-encoding, and numbers or `*`; 0 is one that does not exist.",
-            examples=["file %2Fnotes%2Ftoday 3"],
+            "its name in percent-encoding, and numbers or `*`; 0 is one that does not exist. Several such conditions, "
+            "with a comma between them or in headers of their own, all have to hold.",
+            examples=[["file %2Fnotes%2Ftoday 3", "record r-1 1,2"]],
         ),
-    ] = None,
+    ] = [],  # noqa: B006 - FastAPI copies it
 ) -> Space:
-    if if_revision is not None:
-        space = _expecting(space, if_revision)
+    for header in if_revision:
+        for condition in _BETWEEN.split(header):
+            space = _expecting(space, condition)
     if key is None:
         return space
     if fingerprint is None:
