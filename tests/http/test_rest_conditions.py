@@ -171,6 +171,20 @@ def test_the_working_memory_has_a_revision_from_the_beginning(http: httpx.Client
     assert http.get(address).json()["working_memory"]["content"] == {"name": "Ana", "city": "Bonn"}
 
 
+@pytest.mark.promise("rest-conditional")
+def test_an_append_and_a_new_directory_hold_to_conditions_too(http: httpx.Client) -> None:
+    new = {"If-None-Match": "*"}
+    assert http.post("/v1/files/log", content="one", headers=new).status_code == 200
+    assert http.post("/v1/files/log", content="two", headers=new).status_code == 412
+    assert http.get("/v1/files/log").text == "one"
+    assert http.put("/v1/directories/d", headers={"If-Match": "*"}).status_code == 412
+    made = http.put("/v1/directories/d", headers=new)
+    assert made.status_code == 200
+    assert http.put("/v1/directories/d", headers=new).status_code == 412
+    assert http.put("/v1/directories/d", headers={"If-Match": '"7"'}).status_code == 412
+    assert http.put("/v1/directories/d", headers={"If-Match": made.headers["etag"]}).status_code == 200
+
+
 CREATIONS = {
     "record": ("POST", "/v1/records", {"json": RECORD}),
     "thread": ("POST", "/v1/threads", {"json": {"title": "Deploys"}}),

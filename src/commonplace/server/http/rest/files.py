@@ -30,7 +30,7 @@ from commonplace.server.http.rest.bodies import FileEdit, Move
 from commonplace.server.http.rest.models import EditedFile, FileModel, FilesPage, MovedModel, RemovedModel
 from commonplace.server.http.service import SpaceOf
 from commonplace.space.files import FileInfo
-from commonplace.space.keys import FILE
+from commonplace.space.keys import DIRECTORY, FILE
 from commonplace.space.space import Space
 from commonplace.wire.forms import form_of
 
@@ -118,9 +118,9 @@ def write_file(
     responses=documented(FileModel, *WRITING, links=_FILE_LINKS, etag=True),
     openapi_extra=_TEXT_BODY,
 )
-def append_to_file(space: Once, path: str, text: TextBody, if_match: IfMatch = None) -> Response:
+def append_to_file(space: Once, path: str, text: TextBody, if_match: IfMatch = None, if_new: IfNew = None) -> Response:
     """Add the body to the end of a file, on a new line; makes the file where there is none."""
-    space = under_conditions(space, FILE, "/" + path, if_match)
+    space = under_conditions(space, FILE, "/" + path, if_match, if_new)
     return _told(space.files.append("/" + path, text))
 
 
@@ -205,8 +205,9 @@ def list_directory(
 @router.put(
     "/directories/{path:tail}", summary="Make a directory", responses=documented(FileModel, *WRITING, etag=True)
 )
-def make_directory(space: Once, path: str) -> Response:
+def make_directory(space: Once, path: str, if_match: IfMatch = None, if_new: IfNew = None) -> Response:
     """Make a directory and those above it; one that exists is fine."""
+    space = under_conditions(space, DIRECTORY, "/" + path, if_match, if_new)
     return _told(space.files.make_directory("/" + path))
 
 
