@@ -20,6 +20,7 @@ from commonplace import book as sync
 from commonplace.checks import Namespace
 from commonplace.limits import Limits
 from commonplace.remote import connect as connect_to_service
+from commonplace.space.expected import Seen
 from commonplace.space.files import FileInfo, Files
 from commonplace.space.records import Records
 from commonplace.space.rules import Rules
@@ -164,7 +165,7 @@ class AsyncSpace:
     def once(self, key: str, fingerprint: str) -> AsyncSpace:
         return AsyncSpace(self._wrapped.once(key, fingerprint))
 
-    def expecting(self, kind: str, key: str, *revisions: int) -> AsyncSpace:
+    def expecting(self, kind: str, key: str, *revisions: Seen) -> AsyncSpace:
         return AsyncSpace(self._wrapped.expecting(kind, key, *revisions))
 
     search = _awaited(Space.search)

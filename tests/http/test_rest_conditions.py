@@ -137,6 +137,30 @@ def test_conditions_may_stand_in_one_header_or_in_several(http: httpx.Client) ->
 
 
 @pytest.mark.promise("rest-conditional")
+def test_a_thread_that_was_written_to_is_not_deleted_by_its_former_tag(http: httpx.Client) -> None:
+    http.post("/v1/threads", json={"id": "t"})
+    etag = http.get("/v1/threads/t").headers["etag"]
+    said = {"messages": [{"id": "m", "role": "user", "content": "said meanwhile"}]}
+    http.post("/v1/messages?thread=t", json=said)
+    assert http.patch("/v1/threads/t", json={"title": "x"}, headers={"If-Match": etag}).status_code == 412
+    assert http.delete("/v1/threads/t", headers={"If-Match": etag}).status_code == 412
+    assert http.get("/v1/messages/m").status_code == 200
+    now = http.get("/v1/threads/t").headers["etag"]
+    assert http.delete("/v1/threads/t", headers={"If-Match": now}).status_code == 200
+
+
+@pytest.mark.promise("rest-conditional")
+@pytest.mark.parametrize("make", [file, record, thread, message])
+def test_the_tag_of_what_was_erased_is_none_of_what_came_after_it(http: httpx.Client, make: Make) -> None:
+    address, change = make(http)
+    etag = http.get(address).headers["etag"]
+    http.post("/v1/purge", json={"everything": True})
+    make(http)
+    assert http.get(address, headers={"If-None-Match": etag}).status_code == 200
+    assert http.patch(address, headers={"If-Match": etag}, **change).status_code == 412  # type: ignore[arg-type]
+
+
+@pytest.mark.promise("rest-conditional")
 def test_of_many_who_change_the_same_revision_one_wins(server: Server, http: httpx.Client) -> None:
     http.put("/v1/files/counter", content="0")
 
@@ -169,6 +193,14 @@ def test_the_working_memory_has_a_revision_from_the_beginning(http: httpx.Client
     assert http.put(address, json={"content": {"city": "Bonn"}, "revision": 1}).json()["revision"] == 2
     assert http.delete(address, headers={"If-Match": '"1"'}).status_code == 412
     assert http.get(address).json()["working_memory"]["content"] == {"name": "Ana", "city": "Bonn"}
+
+
+@pytest.mark.promise("rest-conditional")
+def test_the_tag_of_an_empty_working_memory_can_be_written_under(http: httpx.Client) -> None:
+    address = "/v1/working-memory?resource=r"
+    empty = {"If-Match": http.get(address).headers["etag"]}
+    assert http.put(address, json={"content": {"name": "Ana"}}, headers=empty).status_code == 200
+    assert http.put(address, json={"content": {"name": "Eve"}}, headers=empty).status_code == 412
 
 
 @pytest.mark.promise("rest-conditional")

@@ -92,6 +92,17 @@ def test_a_condition_holds_for_an_edit_that_changes_nothing(space: Space) -> Non
     assert space.expecting("file", "/plan", 1).files.edit("/f", lambda text: text).revision == 1
 
 
+@pytest.mark.promise("expected-revision")
+def test_the_time_of_the_last_use_may_be_expected_too(space: Space) -> None:
+    space.threads.create("first", id="t")
+    seen = (1, space.state("thread", "t", 1).updated_at)
+    space.expecting("thread", "t", seen).files.write("/f", "one")
+    space.threads.add("t", [{"id": "m", "role": "user", "content": "hello"}])
+    with pytest.raises(Outdated, match="thread t is at revision 1, but not as it was seen; read it again"):
+        space.expecting("thread", "t", seen).threads.delete("t")
+    space.expecting("thread", "t", 7, (1, space.state("thread", "t", 1).updated_at)).threads.delete("t")
+
+
 def test_a_repeated_creation_is_answered_though_its_condition_has_passed(space: Space) -> None:
     careful = space.expecting("file", "/f", 0).once("k", "f")
     first = careful.files.write("/f", "one")

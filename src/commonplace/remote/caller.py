@@ -133,7 +133,8 @@ def _plain(value: object) -> object:
 
 
 def _condition(expected: Expected) -> str:
-    revisions = ",".join(map(str, expected.revisions)) or "*"
+    states = (seen if isinstance(seen, tuple) else (seen,) for seen in expected.revisions)
+    revisions = ",".join(".".join(map(str, state)) for state in states) or "*"
     return f"{expected.kind} {quote(expected.name, safe='')} {revisions}"
 
 

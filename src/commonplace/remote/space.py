@@ -18,7 +18,7 @@ from commonplace.remote.files import RemoteFiles
 from commonplace.remote.records import RemoteRecords
 from commonplace.remote.threads import RemoteThreads
 from commonplace.remote.working import all_revisions
-from commonplace.space.expected import Expected
+from commonplace.space.expected import Expected, Seen
 from commonplace.space.keys import DIRECTORY, FILE, KINDS
 from commonplace.space.once import Once
 from commonplace.space.paths import normalise
@@ -56,7 +56,7 @@ class RemoteSpace(Space):
     def once(self, key: str, fingerprint: str) -> RemoteSpace:
         return RemoteSpace(replace(self._caller, once=Once(key, fingerprint)))
 
-    def expecting(self, kind: str, key: str, *revisions: int) -> RemoteSpace:
+    def expecting(self, kind: str, key: str, *revisions: Seen) -> RemoteSpace:
         expected = Expected(_check_kind(kind), key, key, revisions)
         return RemoteSpace(replace(self._caller, expected=(*self._caller.expected, expected)))
 

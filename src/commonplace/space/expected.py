@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from commonplace.errors import Outdated
 from commonplace.store import Transaction
 
 T = TypeVar("T")
+Seen: TypeAlias = int | tuple[int, int]
+"""A revision, or one and `updated_at` in microseconds, which together no other state has.
+
+A message touches its thread without a new revision, and after a purge revisions begin anew.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +24,18 @@ class Expected:
     kind: str
     key: str
     name: str
-    revisions: tuple[int, ...]
+    revisions: tuple[Seen, ...]
 
     def met(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
         """A change that raises Outdated, and does nothing, where the entry has another revision."""
 
         def change(transaction: Transaction) -> T:
             entry = transaction.get(self.kind, self.key)
-            found = 0 if entry is None else entry.revision
-            if found not in self.revisions and (self.revisions or not found):
+            found, at = (0, 0) if entry is None else (entry.revision, entry.updated_at)
+            if not {found, (found, at)}.intersection(self.revisions) and (self.revisions or not found):
                 present = f"is at revision {found}" if found else "does not exist"
+                if any(isinstance(seen, tuple) and seen[0] == found for seen in self.revisions):
+                    present += ", but not as it was seen"
                 raise Outdated(f"{self.kind} {self.name} {present}; read it again, then decide", found)
             return work(transaction)
 

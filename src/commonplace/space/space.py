@@ -15,7 +15,7 @@ from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.limits import Limits
-from commonplace.space.expected import Expected
+from commonplace.space.expected import Expected, Seen
 from commonplace.space.files import Files
 from commonplace.space.handle import Handle
 from commonplace.space.keys import (
@@ -82,10 +82,11 @@ class Space:
         """
         return Space(replace(self._handle, once=Once(key, fingerprint)), self._searcher, self._limits)
 
-    def expecting(self, kind: str, key: str, *revisions: int) -> Space:
+    def expecting(self, kind: str, key: str, *revisions: Seen) -> Space:
         """This space for a change that is made only while an entry is at one of these revisions; else Outdated.
 
         0 is the revision of what does not exist. Without any, the entry has to exist. Called again, both have to hold.
+        A pair asks for `updated_at` too, in microseconds: a message touches its thread without a new revision.
         """
         expected = Expected(*self._place(kind, key), key, revisions)
         handle = replace(self._handle, expected=(*self._handle.expected, expected))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, Any
 from urllib.parse import unquote, urlencode
@@ -18,7 +19,9 @@ from pydantic import BaseModel
 from commonplace.checks import JSON
 from commonplace.errors import InvalidInput
 from commonplace.server.http.service import SpaceOf
+from commonplace.space.expected import Seen
 from commonplace.space.space import Space
+from commonplace.space.times import microseconds
 from commonplace.wire.forms import dumps
 from commonplace.wire.problems import KINDS, MEDIA_TYPE
 
@@ -35,9 +38,10 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     }
 }
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-_IF_REVISION = re.compile(r"([a-z]+) (\S+) (\*|\d{1,18}(?:,\d{1,18})*)")
+_SEEN = r"\d{1,18}(?:\.-?\d{1,18})?"
+_IF_REVISION = re.compile(rf"([a-z]+) (\S+) (\*|{_SEEN}(?:,{_SEEN})*)")
 _BETWEEN = re.compile(r",\s*(?=[a-z])")
-_TAG = re.compile(r'"(\d{1,18})(?:\.\d+)?"')
+_TAG = re.compile(rf'"({_SEEN})"')
 
 
 def part(name: str) -> APIRouter:
@@ -68,7 +72,7 @@ def documented(
     if links:
         done["links"] = dict(links)
     if etag:
-        done["headers"] = {"ETag": {"description": "The revision.", "schema": {"type": "string"}}}
+        done["headers"] = {"ETag": {"description": "The revision and its time.", "schema": {"type": "string"}}}
     answers: dict[int | str, dict[str, Any]] = {success: done}
     for status in sorted({*statuses, *COMMON_STATUSES}):
         titles = sorted({f"{kind.title} (`{kind.code}`)" for kind in KINDS if kind.status == status})
@@ -92,9 +96,9 @@ def next_page(request: Request, cursor: str | None, name: str = "cursor") -> str
 # Conditions
 
 
-def etag_of(revision: int, updated_at: int | None = None) -> str:
-    """The tag of a revision; with a time where a thing can be touched without a new one."""
-    return f'"{revision}"' if updated_at is None else f'"{revision}.{updated_at}"'
+def etag_of(revision: int, updated_at: datetime) -> str:
+    """The tag of a state, which no other one has; that of nothing has the revision and the time 0."""
+    return f'"{revision}.{microseconds("updated_at", updated_at)}"'
 
 
 def is_known(request: Request, etag: str) -> bool:
@@ -111,8 +115,9 @@ IfMatch = Annotated[
     str | None,
     Header(
         alias="If-Match",
-        description='Change it only while it has one of these ETags, such as `"3"`; `*`: only while it exists.',
-        examples=['"3"'],
+        description="Change it only while it has one of these ETags, or with a number alone this revision; `*`: only "
+        "while it exists.",
+        examples=['"3.1769860800000000"', '"3"'],
     ),
 ]
 IfNew = Annotated[
@@ -121,7 +126,9 @@ IfNew = Annotated[
 ]
 IfChanged = Annotated[
     str | None,
-    Header(alias="If-None-Match", description="Answer 304 while it still has this ETag.", examples=['"3"']),
+    Header(
+        alias="If-None-Match", description="Answer 304 while it still has this ETag.", examples=['"3.1769860800000000"']
+    ),
 ]
 
 
@@ -137,7 +144,12 @@ def under_conditions(space: Space, kind: str, key: str, if_match: str | None, if
         return space.expecting(kind, key)
     tags = [_TAG.fullmatch(part.strip()) for part in if_match.split(",")]
     # A tag that we never gave matches nothing, as no entry has a revision below 0.
-    return space.expecting(kind, key, *(-1 if tag is None else int(tag[1]) or -1 for tag in tags))
+    return space.expecting(kind, key, *(-1 if tag is None else _seen(tag[1]) for tag in tags))
+
+
+def _seen(written: str) -> Seen:
+    revision, _, updated_at = written.partition(".")
+    return (int(revision), int(updated_at)) if updated_at else int(revision)
 
 
 # Once
@@ -189,7 +201,7 @@ def _expecting(space: Space, written: str) -> Space:
     found = _IF_REVISION.fullmatch(written.strip())
     if found is None:
         raise InvalidInput("If-Revision is written like: file %2Fnotes%2Ftoday 3")
-    revisions = () if found[3] == "*" else map(int, found[3].split(","))
+    revisions = () if found[3] == "*" else map(_seen, found[3].split(","))
     return space.expecting(found[1], unquote(found[2]), *revisions)
 
 

@@ -80,13 +80,13 @@ def read_file(
     as_of: Annotated[str | None, Query(description="As it was at this time, ISO 8601.")] = None,
     if_changed: IfChanged = None,
 ) -> Response:
-    """The text of a file, now or as it was, byte for byte. `ETag` is its revision."""
+    """The text of a file, now or as it was, byte for byte. `ETag` is its revision and the time of that."""
     path = "/" + path
     if as_of is not None:
         return Response(space.files.read(path, as_of=as_of), media_type="text/plain")
     # The tag is read before the text: one that is too old is refused by If-Match, one too new would lose an update.
     info = space.files.stat(path)
-    etag = etag_of(info.revision)
+    etag = etag_of(info.revision, info.updated_at)
     if info.kind == FILE and is_known(request, etag):
         return not_modified(etag)
     return Response(space.files.read(path), headers={"ETag": etag}, media_type="text/plain")
@@ -183,7 +183,7 @@ def _kind_at(space: Space, path: str) -> str:
 def stat_path(request: Request, space: SpaceOf, path: str, if_changed: IfChanged = None) -> Response:
     """Size, lines, revision and times, without the text."""
     info = space.files.stat("/" + path)
-    etag = etag_of(info.revision)
+    etag = etag_of(info.revision, info.updated_at)
     return not_modified(etag) if is_known(request, etag) else answer(form_of(info), etag=etag)
 
 
@@ -229,4 +229,4 @@ def move_path(space: Once, move: Move) -> Response:
 
 
 def _told(info: FileInfo) -> Response:
-    return answer(form_of(info), etag=etag_of(info.revision))
+    return answer(form_of(info), etag=etag_of(info.revision, info.updated_at))

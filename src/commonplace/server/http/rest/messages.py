@@ -49,6 +49,7 @@ from commonplace.server.http.service import SpaceOf
 from commonplace.space.keys import MESSAGE
 from commonplace.space.messages import Message
 from commonplace.space.recall import Recall
+from commonplace.space.times import moment
 from commonplace.wire.forms import form_of
 
 router = part("messages")
@@ -175,7 +176,7 @@ def get_message(
     entries: Entries = False,
     if_changed: IfChanged = None,
 ) -> Response:
-    """A message by its own id. `ETag` is its revision."""
+    """A message by its own id. `ETag` is its revision and the time of that."""
     message = space.threads.get_message(id, resource=resource)
     etag = _etag(message)
     return not_modified(etag) if is_known(request, etag) else answer(message_form(message, entries), etag=etag)
@@ -264,4 +265,4 @@ def _recall_form(found: Recall, entries: bool) -> dict[str, JSON]:
 
 def _etag(message: Message) -> str:
     assert message.entry is not None
-    return etag_of(message.entry.revision)
+    return etag_of(message.entry.revision, moment(message.entry.updated_at))

@@ -67,7 +67,7 @@ def create_record(request: Request, space: Once, record: NewRecord) -> Response:
     location = f"{request.url.path}/{quote(made.id, safe='')}"
     # Not by its revision: that goes on where a record with this id was deleted before.
     status = 201 if made.created_at == made.updated_at else 200
-    return answer(form_of(made), status, etag=etag_of(made.revision), location=location)
+    return answer(form_of(made), status, etag=etag_of(made.revision, made.updated_at), location=location)
 
 
 @router.get("/records", summary="List records", responses=documented(RecordsPage))
@@ -100,9 +100,9 @@ def get_record(
     as_of: Annotated[str | None, Query(description="As it was at this time, ISO 8601.")] = None,
     if_changed: IfChanged = None,
 ) -> Response:
-    """A record, now or as it was. `ETag` is its revision."""
+    """A record, now or as it was. `ETag` is its revision and the time of that."""
     record = space.records.get(id, as_of=as_of)
-    etag = etag_of(record.revision)
+    etag = etag_of(record.revision, record.updated_at)
     return not_modified(etag) if is_known(request, etag) else _told(record)
 
 
@@ -124,4 +124,4 @@ def delete_record(space: Once, id: str, if_match: IfMatch = None) -> Response:
 
 
 def _told(record: Record) -> Response:
-    return answer(form_of(record), etag=etag_of(record.revision))
+    return answer(form_of(record), etag=etag_of(record.revision, record.updated_at))

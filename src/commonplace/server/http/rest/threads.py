@@ -49,7 +49,7 @@ from commonplace.server.http.service import SpaceOf
 from commonplace.space.conversation import Thread
 from commonplace.space.keys import THREAD, WORKING
 from commonplace.space.space import Space
-from commonplace.space.times import microseconds
+from commonplace.space.times import moment
 from commonplace.wire.forms import form_of
 
 router = part("threads")
@@ -68,8 +68,7 @@ UNDO = {"undo": link("undo")}
 
 
 def thread_etag(thread: Thread) -> str:
-    # A message touches its thread without a new revision.
-    return etag_of(thread.revision, microseconds("updated_at", thread.updated_at))
+    return etag_of(thread.revision, thread.updated_at)
 
 
 @router.post(
@@ -197,7 +196,7 @@ def read_working(
 ) -> Response:
     """What an agent keeps in mind of a resource, or of one thread; null where there is nothing yet."""
     memory = space.threads.working.read(resource=resource, thread=thread)
-    etag = etag_of(0 if memory is None else memory.revision)
+    etag = etag_of(0, moment(0)) if memory is None else etag_of(memory.revision, memory.updated_at)
     if is_known(request, etag):
         return not_modified(etag)
     return answer({"working_memory": None if memory is None else form_of(memory)}, etag=etag)
@@ -220,7 +219,7 @@ def write_working(
     """A text replaces the text; an object is merged into the object. An empty template replaces nothing (409)."""
     space = under_conditions(space, WORKING, working_name(space, resource, thread), if_match, if_new)
     memory = space.threads.working.write(**update.given(), resource=resource, thread=thread)
-    return answer(form_of(memory), etag=etag_of(memory.revision))
+    return answer(form_of(memory), etag=etag_of(memory.revision, memory.updated_at))
 
 
 @router.delete(
