@@ -69,6 +69,16 @@ def test_the_list_tells_everything_but_the_secret(run):
     assert text.rpartition("_")[2] not in str(documents)
 
 
+def test_a_key_that_was_kept_with_an_expiry_past_all_dates_is_listed_and_revoked(run, book_file):
+    run("keys", "create", "robot", "--expires", "90d")
+    with commonplace.open(book_file, background=False) as book:
+        ((id, row),) = book.store.system_list("keys").items()
+        book.store.system_put("keys", id, {**row, "expires_at": 10**18})
+    assert "good until" in run("keys", "list").out
+    assert run("keys", "list", "--json").json[0]["expires_at"].startswith("9999-")
+    assert run("keys", "revoke", "robot", "--json").json["revoked_at"] is not None
+
+
 def test_a_forgotten_key_leaves_the_list(run, book_file):
     run("keys", "create", "laptop")
     assert run("keys", "revoke", "laptop", "--forget").code == 0
@@ -93,6 +103,8 @@ def test_a_forgotten_key_leaves_the_list(run, book_file):
         ("keys create x --actions ,", 2, "are no actions"),
         ("keys create x --rate fast", 2, "is no rate"),
         ("keys create x --expires never", 2, "is no duration"),
+        ("keys create x --expires 9999999d", 2, "is too long"),
+        (f"keys create x --expires {'9' * 400}", 2, "is too long"),
         ("keys create x --max-bytes 0", 2, "above 0"),
         ("keys create x --below --everything", 2, "not allowed with"),
         ("keys create a/b --namespace user/x", 2, "is no name for a key"),

@@ -156,6 +156,11 @@ def test_flags_stand_between_arguments_and_end_where_two_dashes_say_so(run: Run)
             "commonplace: argument --ttl: 'soon' is no duration; write 90s, 30m, 12h, 7d or 2w\n"
             "Try `commonplace add --help`.\n",
         ),
+        (
+            ["add", "x", "--ttl", "99999999999w"],
+            "commonplace: argument --ttl: '99999999999w' is too long; write a shorter one, such as 90d\n"
+            "Try `commonplace add --help`.\n",
+        ),
     ],
 )
 def test_a_wrong_call_is_told_in_a_line_and_exits_with_two(run: Run, words: list[str], said: str) -> None:

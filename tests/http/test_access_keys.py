@@ -83,6 +83,13 @@ def test_a_name_that_could_be_taken_for_another_caller_is_refused(book, name):
         Keys(book.store).create(Key(name, ("user", "u1")))
 
 
+def test_a_key_that_would_expire_past_all_dates_is_refused(book):
+    keys = Keys(book.store)
+    with pytest.raises(InvalidInput, match="before the year 9999"):
+        keys.create(Key("robot", ("user", "u1"), expires_at=10**18))
+    assert keys.list() == []
+
+
 def test_reading_is_part_of_every_key(book):
     assert Keys(book.store).create(Key("w", ("a",), actions=frozenset(("write",))))[0].actions == {"read", "write"}
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from commonplace.space.space import Space
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_LONGEST_SECONDS = 1e11  # about 3,000 years: what ends then still has a date
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 
 
@@ -23,7 +24,10 @@ def duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 90s, 30m, 12h, 7d or 2w")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+    seconds = float(match[1]) * _UNITS[match[2] or "s"]
+    if seconds > _LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is too long; write a shorter one, such as 90d")
+    return seconds
 
 
 def time(text: str) -> datetime:

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from threading import Lock
 from typing import Any, cast
 
@@ -28,6 +29,9 @@ REMEMBERED_SECONDS = 2.0
 MAX_REMEMBERED = 10_000
 USED_EVERY_MICROSECONDS = 3_600_000_000
 """How coarse `last_used_at` is: a key in use costs one write an hour."""
+
+LATEST_EXPIRY = round(datetime(9999, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+"""A later time may have no date in some zone."""
 
 _PART, _USED_PART = "keys", "keys-used"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -87,6 +91,8 @@ class Keys:
                 f"and not {LOCAL!r}"
             )
         check_namespace(key.namespace)
+        if key.expires_at is not None and key.expires_at > LATEST_EXPIRY:
+            raise InvalidInput("a key must expire before the year 9999; leave its expiry out for one that never does")
         secret = secrets.token_hex(_SECRET_BYTES)
         made = replace(key, created_at=self._clock(), revoked_at=None, actions=key.actions | {"read"})
         row = {**_row(made), "hash": _hash(secret).hex()}
@@ -218,12 +224,13 @@ def _row(key: Key) -> dict[str, JSON]:
 def _key(value: JSON) -> Key:
     row = dict(cast("Mapping[str, Any]", value))
     row.pop("hash")
-    rate = row.pop("rate")
+    rate, expires_at = row.pop("rate"), row.pop("expires_at")
     return Key(
         **{
             **row,
             "namespace": tuple(row["namespace"]),
             "actions": frozenset(row["actions"]),
             "rate": None if rate is None else Rate(*rate),
+            "expires_at": None if expires_at is None else min(expires_at, LATEST_EXPIRY),  # any was taken once
         }
     )
