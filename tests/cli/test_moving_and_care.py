@@ -40,6 +40,24 @@ def test_export_replaces_no_file_unless_told(run: Run, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
 
 
+@pytest.mark.parametrize("name", ["book.db", "./book.db", "link.db", "book.db-wal", "book.db-shm", "book.db-lock"])
+def test_export_never_replaces_the_book_itself(run: Run, tmp_path: Path, name: str) -> None:
+    run("add", "--file", "/a", "one")
+    (tmp_path / "link.db").symlink_to("book.db")
+    for book in ("book.db", "link.db"):
+        refused = run("--db", book, "export", name, "--force")
+        assert (refused.code, "is a file of the book; choose another name" in refused.err) == (4, True)
+    assert run("cat", "/a").out == "one"
+
+
+def test_move_knows_the_same_book_by_another_name(run: Run, tmp_path: Path) -> None:
+    run("add", "one")
+    (tmp_path / "link.db").symlink_to("book.db")
+    for name in ("book.db", "./book.db", str(tmp_path / "book.db"), "link.db", "sqlite:///book.db"):
+        refused = run("move", "book.db", name)
+        assert (refused.code, "are the same book" in refused.err) == (2, True)
+
+
 def test_an_export_is_for_its_owner_alone(run: Run, tmp_path: Path) -> None:
     run("add", "one")
     (tmp_path / "old.jsonl").touch(0o644)

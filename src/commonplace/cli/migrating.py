@@ -10,10 +10,11 @@ from commonplace.cli.context import Context
 from commonplace.cli.output import counted
 from commonplace.cli.values import namespace
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.settings import open_from_settings
+from commonplace.settings import Settings, open_from_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from commonplace.book import Book
     from commonplace.cli.parser import Commands
@@ -55,8 +56,7 @@ def register(commands: Commands) -> None:
 
 
 @contextmanager
-def _opened(context: Context, url: str, *, create: bool) -> Iterator[Book]:
-    settings = replace(context.settings, database_url=url, remote=None)
+def _opened(settings: Settings, *, create: bool) -> Iterator[Book]:
     if not create and settings.book_file is not None and not settings.book_file.exists():
         raise NotFound(f"there is no book at {settings.book_file}; name the one to move")
     with open_from_settings(settings, background=False) as book:
@@ -66,12 +66,15 @@ def _opened(context: Context, url: str, *, create: bool) -> Iterator[Book]:
 def move_book(context: Context) -> int:
     from commonplace.exchange.move import move_book as move
 
-    source, target = context.arguments.source, context.arguments.target
-    if source == target:
+    source, target = (
+        replace(context.settings, database_url=url, remote=None)
+        for url in (context.arguments.source, context.arguments.target)
+    )
+    if source == target or _is_one_file(source.book_file, target.book_file):
         raise InvalidInput("source and target are the same book; name another place for the copy")
     with (
-        _opened(context, source, create=False) as old,
-        _opened(context, target, create=True) as new,
+        _opened(source, create=False) as old,
+        _opened(target, create=True) as new,
         context.progress() as progress,
     ):
         moved = move(old.store, new.store, progress)
@@ -83,6 +86,10 @@ def move_book(context: Context) -> int:
         f"moved {counted(moved.namespaces, 'namespace')} with {counted(moved.states, 'state')}, all compared{there}"
     )
     return 0
+
+
+def _is_one_file(one: Path | None, other: Path | None) -> bool:
+    return one is not None and other is not None and one.exists() and other.exists() and one.samefile(other)
 
 
 def migrate(context: Context) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from commonplace.checks import local_path
 from commonplace.cli.context import ACTOR, Context
@@ -86,7 +86,7 @@ def export_lines(context: Context) -> int:
     with context.book() as book:
         if chosen is not None and chosen[0] not in book.namespaces(*chosen[0]):
             raise NotFound(f"there is no namespace {arguments.namespace}; `namespaces` lists those there are")
-        with context.progress() as progress, _target(arguments.file, arguments.force, context.out.stdout) as write:
+        with context.progress() as progress, _target(context) as write:
             exported = book.export(write, namespaces=chosen, progress=progress)
     if arguments.file in STDOUT:
         return 0
@@ -99,8 +99,9 @@ def export_lines(context: Context) -> int:
 
 
 @contextmanager
-def _target(name: str, is_forced: bool, stdout: TextIO) -> Iterator[Callable[[bytes], object]]:
+def _target(context: Context) -> Iterator[Callable[[bytes], object]]:
     """Where the lines go; a file appears under its name only when it is complete and on disk, for its owner alone."""
+    name, stdout = context.arguments.file, context.out.stdout
     if name in STDOUT:
         yield stdout.buffer.write
         stdout.buffer.flush()
@@ -113,7 +114,9 @@ def _target(name: str, is_forced: bool, stdout: TextIO) -> Iterator[Callable[[by
             yield stream.write
         return
     target = Path(os.path.realpath(given))
-    if os.path.lexists(target) and not is_forced:
+    if target.exists() and any(file.exists() and target.samefile(file) for file in _book_files(context)):
+        raise AlreadyExists(f"{target} is a file of the book; choose another name")
+    if os.path.lexists(target) and not context.arguments.force:
         raise AlreadyExists(f"{target} exists already; choose another name, or replace it with --force")
     if not target.parent.is_dir():
         raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
@@ -127,6 +130,13 @@ def _target(name: str, is_forced: bool, stdout: TextIO) -> Iterator[Callable[[by
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _book_files(context: Context) -> Iterator[Path]:
+    book = context.settings.book_file
+    if book is not None:
+        for name in (book, os.path.realpath(book)):  # behind a link, SQLite's own stand beside the real file
+            yield from (Path(f"{name}{suffix}") for suffix in ("", "-wal", "-shm", "-lock", "-turn"))
 
 
 def import_lines(context: Context) -> int:
