@@ -229,6 +229,32 @@ def test_cat_of_a_deleted_record_names_its_history(run: Run) -> None:
     assert run("cat", id, "--revision", "1").json["content"] == {"text": "tea"}
 
 
+def test_an_id_means_what_is_alive_before_what_was_deleted(run: Run, book_file: Path) -> None:
+    with commonplace.open(book_file, background=False) as book:
+        space = book.space("user", "default")
+        space.records.create(id="x-1", type="note", content={"text": "gone"}, source="test", confidence=1)
+        space.records.delete("x-1")
+        space.threads.create(id="x-1", title="Alive")
+        space.threads.add("x-1", [{"role": "user", "content": "hi"}])
+    assert run("cat", "x-1").out.splitlines()[1].endswith("user: hi")
+    assert run("history", "x-1", "--json").json["kind"] == "thread"
+    assert run("cat", "x-1", "--revision", "1").json["content"] == {"text": "gone"}
+    assert run("rm", "x-1").out.startswith("deleted the thread x-1")
+    gone = run("cat", "x-1")
+    assert (gone.code, "record x-1 was deleted" in gone.err) == (3, True)
+    assert run("history", "x-1", "--json").json["kind"] == "record"
+
+
+def test_a_path_means_the_file_and_the_directory_has_to_be_said(run: Run) -> None:
+    run("add", "--file", "/d", "secret")
+    run("rm", "/d")
+    run("add", "--file", "/d/a", "one")
+    assert run("history", "/d", "--json").json["kind"] == "file"
+    assert run("purge", "/d", "--yes").code == 0
+    assert run("cat", "/d/a").out == "one"
+    assert run("history", "/d", "--json").json["kind"] == "directory"
+
+
 def test_history_tells_every_revision_and_who_made_it(run: Run) -> None:
     run("add", "--file", "/a", "one")
     run("rm", "/a")

@@ -102,17 +102,12 @@ def _record(context: Context, space: Space) -> Record | None:
     arguments = context.arguments
     if arguments.revision is not None:
         kind, _ = guess(space, arguments.key)
-        if kind != "record":
+        if kind != "record" and not space.history("record", arguments.key):
             raise InvalidInput("--revision is for files and records; a thread can be read --as-of a time")
         return record_of(space.state("record", arguments.key, arguments.revision))
     try:
         return space.records.get(arguments.key, as_of=arguments.as_of)
     except NotFound:
-        if any(line.action == "deleted" for line in space.history("record", arguments.key)):
-            raise NotFound(
-                f"record {arguments.key} was deleted; `{context.command('history', arguments.key)}` lists the "
-                "revisions that can be read and restored"
-            ) from None
         return None
 
 
@@ -123,6 +118,11 @@ def _print_thread(context: Context, book: Book, space: Space) -> None:
     as_of = microseconds("--as-of", context.arguments.as_of)
     found = _thread(space, key) if as_of is None else _former_thread(book.store, space.namespace, key, as_of)
     if found is None:
+        if any(line.action == "deleted" for line in space.history("record", key)):
+            raise NotFound(
+                f"record {key} was deleted; `{context.command('history', key)}` lists the revisions that can be read "
+                "and restored"
+            )
         place = "/".join(space.namespace)
         raise NotFound(f"there is no record or thread {key} in {place}; `search` and `ls` find ids")
     thread, messages = found

@@ -23,7 +23,7 @@ prints one JSON document, and `changes` and `export` print one JSON object a lin
 of every command may stand before or after it. Colours and progress bars appear on a terminal only.
 
 A time is ISO 8601 (in this computer's zone where it names none), or how long ago: `30m`, `2h`, `7d`, `2w`. A key that
-begins with `/` is a file's path; any other is a record's or a thread's id."""
+begins with `/` is a file's path; any other is the id of a record or a thread, of the live one where both had it."""
 
 
 def reference() -> str:

@@ -78,16 +78,20 @@ def origin(text: str) -> str:
 
 
 def guess(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Revision]]:
-    """The kind of entry that a name means, with its history: a path is a file's, anything else an id."""
+    """The kind of entry that a name means, with its history: a path is a file's, anything else an id.
+
+    Of a record and a thread with the same id, the one that is alive is meant.
+    """
     if kind is not None:
         kinds: tuple[str, ...] = (kind,)
     else:
         kinds = ("file", "directory") if key.startswith("/") else ("record", "thread")
-    for candidate in kinds:
-        revisions = space.history(candidate, key)
-        if revisions:
-            return candidate, revisions
-    raise NotFound(f"there is no {' or '.join(kinds)} {key} in {'/'.join(space.namespace)}, and never was")
+    found = [(candidate, revisions) for candidate in kinds if (revisions := space.history(candidate, key))]
+    if not found:
+        raise NotFound(f"there is no {' or '.join(kinds)} {key} in {'/'.join(space.namespace)}, and never was")
+    if not key.startswith("/"):  # a path stays the file's: `purge` must not take a live directory for a deleted file
+        found.sort(key=lambda one: one[1][-1].action in ("deleted", "expired"))
+    return found[0]
 
 
 def kind_and_key(names: list[str]) -> tuple[str | None, str]:
