@@ -197,6 +197,35 @@ def test_a_book_that_does_not_exist_is_not_made_by_reading(run: Run, book_file: 
     assert not book_file.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["add", "x", "--confidence", "7"], 2),
+        (["add", "x", "--tag", "x" * 10_000], 2),
+        (["add", "--as-json", "{bad"], 2),
+        (["add", "x", "--file", "/a/../b"], 2),
+        (["add", "x", "--ttl", "40000d"], 2),
+        (["import", "garbage.jsonl"], 2),
+        (["import", "empty.jsonl"], 2),
+        (["import", "cut.jsonl"], 2),
+        (["keys", "create", "bad name", "--namespace", "user/ana"], 2),
+        (["serve", "--rate", "fast"], 2),
+        (["serve", "--host", "0.0.0.0"], 6),
+        (["serve", "--jwt-issuer", "https://id.example"], 6),
+    ],
+)
+def test_a_command_that_is_refused_leaves_no_new_book_behind(
+    run: Run, tmp_path: Path, words: list[str], code: int
+) -> None:
+    run("--db", "full.db", "add", "tea")
+    lines = run("--db", "full.db", "export").out.splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_text("".join(lines[:3]))
+    (tmp_path / "garbage.jsonl").write_text("hello\n")
+    (tmp_path / "empty.jsonl").touch()
+    assert run("--db", "typo.db", *words).code == code
+    assert [path.name for path in tmp_path.glob("typo.db*")] == []
+
+
 def test_a_database_server_that_is_not_there_is_told_without_its_password(run: Run) -> None:
     refused = run("--db", "postgresql://me:secret@127.0.0.1:1/x", "ls")
     assert (refused.code, "cannot be reached" in refused.err, "secret" in refused.err) == (5, True, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -50,18 +50,28 @@ class Context:
 
         Only a command that writes may create it: a mistyped name must not become an empty book.
         """
-        file = self.settings.book_file
-        if self.settings.remote is None and not create and file is not None and not file.exists():
+        if not create and self._is_missing:
             raise NotFound(
-                f"there is no book at {file} yet; `{self.command('add', 'some text')}` makes one, "
+                f"there is no book at {self.settings.book_file} yet; `{self.command('add', 'some text')}` makes one, "
                 "or name another with --db"
             )
         with open_from_settings(self.settings, background=False) as book:
             yield book
 
+    def rehearse(self, work: Callable[[Book], object]) -> None:
+        """Where there is no book yet, do this in memory first: what is refused must not leave an empty one behind."""
+        if self._is_missing:
+            with open_from_settings(replace(self.settings, database_url=":memory:"), background=False) as book:
+                work(book)
+
+    @property
+    def _is_missing(self) -> bool:
+        file = self.settings.book_file
+        return self.settings.remote is None and file is not None and not file.exists()
+
     @contextmanager
-    def space(self, *, create: bool = False) -> Iterator[Space]:
-        with self.book(create=create) as book:
+    def space(self) -> Iterator[Space]:
+        with self.book() as book:
             yield book.space(*self.labels(book), actor=ACTOR)
 
     def labels(self, book: Book) -> Namespace:

@@ -97,6 +97,7 @@ def _create(context: Context) -> int:
         max_entries=given.max_entries,
         max_bytes=given.max_bytes,
     )
+    context.rehearse(lambda book: Keys(book.store).create(key))
     with context.book(create=True) as book:
         made, text = Keys(book.store).create(key)
     if context.out.is_json:

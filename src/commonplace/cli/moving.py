@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -143,13 +144,11 @@ def import_lines(context: Context) -> int:
     arguments = context.arguments
     only = None if arguments.namespace is None else context.settings.namespace_labels
     outcomes = []
-    with (
-        _source(arguments.file) as stream,
-        context.book(create=True) as book,
-        context.progress(in_bytes=True) as progress,
-    ):
-        for outcome in book.import_lines(stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress):
-            outcomes.append(outcome)
+    with _source(arguments.file) as stream:
+        context.rehearse(lambda book: _check_beginning(stream))
+        with context.book(create=True) as book, context.progress(in_bytes=True) as progress:
+            for outcome in book.import_lines(stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress):
+                outcomes.append(outcome)
     if context.out.is_json:
         context.out.document([_fields(outcome) for outcome in outcomes])
         return 0
@@ -158,6 +157,14 @@ def import_lines(context: Context) -> int:
     if context.settings.remote is None and any(one.states and one.outcome != "identical" for one in outcomes):
         context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
     return 0
+
+
+def _check_beginning(stream: BinaryIO) -> None:
+    """Read an export to the end of its first namespace: where that cannot be done, nothing of it can come in."""
+    from commonplace.exchange import namespaces_of
+
+    for _ in islice(namespaces_of(stream), 2):
+        pass
 
 
 @contextmanager

@@ -6,13 +6,15 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from commonplace.cli.context import Context
+from commonplace.cli.context import ACTOR, Context
 from commonplace.cli.output import counted
 from commonplace.cli.values import duration
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from commonplace.book import Book
     from commonplace.cli.parser import Commands
+    from commonplace.space.files import FileInfo
     from commonplace.space.records import Record
 
 
@@ -45,8 +47,9 @@ def add(context: Context) -> int:
         _refuse_record_options(arguments)
         return _add_to_file(context, _text(arguments.text))
     text = _text(arguments.text)
-    with context.space(create=True) as space:
-        record = space.records.create(
+
+    def create(book: Book) -> Record:
+        return book.space(*context.labels(book), actor=ACTOR).records.create(
             type=arguments.type or "note",
             content=_content(text) if arguments.as_json else {"text": text.rstrip("\n")},
             source=arguments.source or "cli",
@@ -54,6 +57,10 @@ def add(context: Context) -> int:
             tags=arguments.tag or (),
             ttl_seconds=arguments.ttl,
         )
+
+    context.rehearse(create)
+    with context.book(create=True) as book:
+        record = create(book)
     if context.out.is_json:
         context.out.document(record_fields(record))
     else:
@@ -63,12 +70,18 @@ def add(context: Context) -> int:
 
 
 def _add_to_file(context: Context, text: str) -> int:
-    path = context.arguments.file
-    with context.space(create=True) as space:
-        if context.arguments.ttl is None:
-            info = space.files.append(path, text)
-        else:  # an append keeps the file's own expiry, so only a new file can be given one
-            info = space.files.write(path, text, overwrite=False, ttl_seconds=context.arguments.ttl)
+    path, ttl = context.arguments.file, context.arguments.ttl
+
+    def write(book: Book) -> FileInfo:
+        files = book.space(*context.labels(book), actor=ACTOR).files
+        if ttl is None:
+            return files.append(path, text)
+        # An append keeps the file's own expiry, so only a new file can be given one.
+        return files.write(path, text, overwrite=False, ttl_seconds=ttl)
+
+    context.rehearse(write)
+    with context.book(create=True) as book:
+        info = write(book)
     if context.out.is_json:
         context.out.document(
             {"path": info.path, "size": info.size, "lines": info.lines, "revision": info.revision}

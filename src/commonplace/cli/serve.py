@@ -97,12 +97,14 @@ def run(context: Context) -> int:
         raise ConfigurationError(
             f"the service needs the packages {', '.join(missing)}; install them: pip install 'commonplace[server]'"
         )
+    from commonplace.server.http.running import make_gate
     from commonplace.server.http.running import run as serve
 
     given: dict[str, Any] = {name: getattr(context.arguments, name) for name in _FLAGS}
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     settings = replace(context.settings, **{name: value for name, value in given.items() if value is not None})
     key_command = context.command("keys", "create", "NAME", "--namespace", "user/NAME")
+    context.rehearse(lambda book: make_gate(book, settings, key_command))
     serve(settings, key_command=key_command, ready=lambda service, address: _tell(context, service, address))
     return 0
 
