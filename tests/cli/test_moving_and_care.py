@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,18 @@ def test_import_reads_standard_input_and_merges(run: Run, monkeypatch: pytest.Mo
     assert run("--db", "mine.db", "ls").out == "a\nb\n"
 
 
+def test_import_reads_a_pipe_by_its_name(run: Run, tmp_path: Path) -> None:
+    run("add", "--file", "/a", "one")
+    lines = run("export").out
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[lines])
+    writer.start()
+    imported = run("--db", "copy.db", "import", "pipe")
+    writer.join()
+    assert imported.code == 0
+    assert run("--db", "copy.db", "export").out == lines
+
+
 def test_backup_is_a_book(run: Run) -> None:
     run("add", "--file", "/a", "one")
     assert run("backup", "copy.db").code == 0
@@ -122,7 +136,11 @@ def test_stats_and_namespaces_count(run: Run) -> None:
     assert "1 directory, 1 file" in run("stats").out
     assert run("namespaces").out == "user/ana\nuser/default\n"
     assert run("namespaces", "user/ana", "--json").json == ["user/ana"]
-    assert run("namespaces", "-l").out.splitlines()[1].split() == ["user/ana", "1", "0", "1"]
+    header, ana, _ = run("namespaces", "-l").out.splitlines()
+    assert header.split("  ")[-1] == "last change"
+    assert ana.split()[:4] == ["user/ana", "1", "0", "1"]
+    assert datetime.fromisoformat(" ".join(ana.split()[4:])).year >= 2026
+    assert run("namespaces", "-l", "--json").json[1] == stats["namespace"]
 
 
 def test_reindex_rebuilds_the_keywords(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.context import Context
 from commonplace.cli.output import counted, shown_bytes, shown_time
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.checks import Namespace
     from commonplace.cli.parser import Commands
-    from commonplace.store import StoreStats
+    from commonplace.store import NamespaceStats, StoreStats
 
 GROUP = "Care"
 PAGE = 1_000
@@ -69,11 +69,7 @@ def print_stats(context: Context) -> int:
     place = str(context.settings.remote or context.settings.place)
     if context.out.is_json:
         counts = {} if whole is None else {"book": {"path": place, **asdict(whole)}}
-        counts["namespace"] = {
-            **asdict(own),
-            "namespace": "/".join(own.namespace),
-            "updated_at": moment(own.updated_at),
-        }
+        counts["namespace"] = _fields(own)
         context.out.document(counts)
         return 0
     rows = [] if whole is None else _whole_rows(place, whole)
@@ -105,8 +101,15 @@ def _kinds(entries: Mapping[str, int]) -> str:
     return ", ".join(counted(count, kind, plural.get(kind)) for kind, count in entries.items()) or "none"
 
 
+def _fields(stats: NamespaceStats) -> dict[str, Any]:
+    from commonplace.space.times import moment
+
+    return {**asdict(stats), "namespace": "/".join(stats.namespace), "updated_at": moment(stats.updated_at)}
+
+
 def print_namespaces(context: Context) -> int:
     from commonplace.checks import parse_namespace
+    from commonplace.space.times import moment
 
     prefix = parse_namespace(context.arguments.prefix) if context.arguments.prefix else ()
     with context.book() as book:
@@ -114,15 +117,21 @@ def print_namespaces(context: Context) -> int:
         stats = [book.space(*namespace).stats() for namespace in found] if context.arguments.long else []
     if context.out.is_json:
         if context.arguments.long:
-            context.out.document([{**asdict(one), "namespace": "/".join(one.namespace)} for one in stats])
+            context.out.document([_fields(one) for one in stats])
         else:
             context.out.document(["/".join(namespace) for namespace in found])
     elif context.arguments.long:
         rows = [
-            ["/".join(one.namespace), f"{sum(one.entries.values()):,}", f"{one.former_states:,}", str(one.commit)]
+            [
+                "/".join(one.namespace),
+                f"{sum(one.entries.values()):,}",
+                f"{one.former_states:,}",
+                str(one.commit),
+                shown_time(moment(one.updated_at)),
+            ]
             for one in stats
         ]
-        context.out.table(("namespace", "entries", "former states", "commit"), rows, right=(1, 2, 3))
+        context.out.table(("namespace", "entries", "former states", "commit", "last change"), rows, right=(1, 2, 3))
     else:
         for namespace in found:
             context.out.line("/".join(namespace))

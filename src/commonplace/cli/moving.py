@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -169,18 +169,24 @@ def _check_beginning(stream: BinaryIO) -> None:
 
 @contextmanager
 def _source(name: str) -> Iterator[BinaryIO]:
-    """The file; standard input goes to a temporary one first, since a namespace may have to be read twice."""
+    """The file; standard input and a pipe go to a temporary one first: a namespace may have to be read twice."""
     if name == "-":
-        with tempfile.TemporaryFile() as copy:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
+        with _copied(sys.stdin.buffer) as copy:
             yield copy
         return
     try:
         stream = local_path("the file to import", name).open("rb")
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {name} to import") from error
-    with stream:
-        yield stream
+    with stream, nullcontext(stream) if stream.seekable() else _copied(stream) as source:
+        yield source
+
+
+@contextmanager
+def _copied(stream: BinaryIO) -> Iterator[BinaryIO]:
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(stream, copy)
+        yield copy
 
 
 def _fields(outcome: Imported) -> dict[str, Any]:
