@@ -62,10 +62,9 @@ def name(document: Path) -> str:
 @pytest.fixture
 def a_users_machine(tmp_path, monkeypatch):
     """An empty folder to work in, a book of its own, and the program on the path."""
-    for variable in ("EMBEDDINGS_MODEL", "EMBEDDINGS_POOLING", "EMBEDDINGS_NORMALIZE"):
+    for variable in ("EMBEDDINGS_MODEL", "EMBEDDINGS_POOLING", "EMBEDDINGS_NORMALIZE", "COMMONPLACE_NAMESPACE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("DATABASE_URL", str(tmp_path / "book.db"))
-    monkeypatch.setenv("COMMONPLACE_NAMESPACE", "user/docs")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     return tmp_path
