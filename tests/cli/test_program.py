@@ -335,6 +335,16 @@ def test_control_c_exits_with_130_and_changes_nothing(run: Run, book_file: Path)
     assert run("ls", "--records", "--json").json[0]["content"] == {"text": "one"}
 
 
+@pytest.mark.parametrize("step", ["parser.build_parser", "context.Context.create"])
+def test_control_c_exits_with_130_from_the_start(run: Run, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"commonplace.cli.{step}", interrupted)
+    ran = run("stats")
+    assert (ran.code, ran.out, ran.err) == (130, "", "commonplace: interrupted\n")
+
+
 def on_a_terminal(book_file: Path, *words: str, **variables: str) -> str:
     """What a command writes to a terminal, standard output and error together."""
     leader, follower = pty.openpty()

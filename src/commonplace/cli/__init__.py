@@ -15,15 +15,13 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Our own errors become one line on stderr, never a traceback."""
-    from commonplace.cli.parser import build_parser
-
-    _mend_streams()
     try:
         try:
-            arguments = build_parser().parse_args(argv)
-        except SystemExit as leaving:
-            return leaving.code if isinstance(leaving.code, int) else 0
-        return _run(arguments)
+            _mend_streams()
+            return _run(argv)
+        except KeyboardInterrupt:
+            print("commonplace: interrupted", file=sys.stderr)
+            return INTERRUPTED
     except BrokenPipeError:
         _forget_output()
         return PIPE_CLOSED
@@ -39,17 +37,19 @@ def _mend_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _run(arguments: object) -> int:
+def _run(argv: Sequence[str] | None) -> int:
     from commonplace.cli.context import Context
+    from commonplace.cli.parser import build_parser
 
+    try:
+        arguments = build_parser().parse_args(argv)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
     try:
         context = Context.create(arguments)
         code: int = context.arguments.run(context)
         context.out.stdout.flush()
         return code
-    except KeyboardInterrupt:
-        print("commonplace: interrupted", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
         raise
     except (CommonplaceError, OSError) as error:
