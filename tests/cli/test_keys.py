@@ -136,8 +136,9 @@ def test_what_would_do_nothing_is_refused(run, book_file, words, told):
 
 def test_a_name_is_used_once(run):
     assert run("keys", "create", "laptop").code == 0
-    again = run("keys", "create", "laptop")
+    again = run("keys", "create", "laptop", "--db", "book.db")
     assert (again.code, again.out) == (4, "")
+    assert again.err.endswith("or remove that one: commonplace --db book.db keys revoke laptop --forget\n")
 
 
 def test_the_actions_that_the_command_knows_are_those_of_the_rules():

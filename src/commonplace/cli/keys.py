@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.cli.context import Context
 from commonplace.cli.output import shown_time
 from commonplace.cli.values import count, duration
-from commonplace.errors import InvalidInput
+from commonplace.errors import AlreadyExists, InvalidInput
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
@@ -99,7 +99,13 @@ def _create(context: Context) -> int:
     )
     context.rehearse(lambda book: Keys(book.store).create(key))
     with context.book(create=True) as book:
-        made, text = Keys(book.store).create(key)
+        try:
+            made, text = Keys(book.store).create(key)
+        except AlreadyExists as error:
+            raise AlreadyExists(
+                f"there is a key {key.name} already, in use or revoked; choose another name, "
+                f"or remove that one: {context.command('keys', 'revoke', key.name, '--forget')}"
+            ) from error
     if context.out.is_json:
         context.out.document({**_document(made, None), "key": text})
     else:
