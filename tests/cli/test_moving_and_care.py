@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import commonplace
+from commonplace.embedding.models import Digest, Model, ModelFile
 
 from .conftest import Run, give_input
 
@@ -192,6 +194,25 @@ def test_model_list_shows_what_is_installed_and_the_default(run: Run) -> None:
     assert run("model", "list", "x").code == 2
     assert run("model", "pull", "x").code == 6
     assert run("model", "pull", "--from", "nowhere").code == 3
+
+
+def test_model_pull_tells_that_it_mended_a_damaged_model(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "model.onnx").write_bytes(b"weights")
+    file = ModelFile("model.onnx", (Digest(hashlib.sha256(b"weights").hexdigest(), 7),))
+    tiny = Model("tiny", (), "MIT", 4, "cls", "", 16, (0.0, 1.0), (file,), ())
+    monkeypatch.setattr("commonplace.embedding.models.model_named", lambda name: tiny)
+
+    def pulled() -> str:
+        return run("model", "pull", "tiny", "--from", "source").out
+
+    place = tmp_path / "no-models" / "tiny"
+    assert pulled() == f"tiny was installed in {place}\n"
+    assert pulled() == f"tiny is installed already in {place}\n"
+    (place / "model.onnx").write_bytes(b"WEIGHTS")
+    assert pulled() == f"tiny was installed in {place}\n"
 
 
 @pytest.mark.promise("cli-semantic-search")

@@ -25,7 +25,7 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("action", choices=("pull", "list"), help="what to do")
     parser.add_argument("name", nargs="?", help="the model to pull (default: $EMBEDDINGS_MODEL, then the default one)")
-    parser.add_argument("--from", dest="source", metavar="FOLDER", help="take its files from this folder")
+    parser.add_argument("--from", dest="source", metavar="FOLDER", help="look for its files in this folder first")
 
 
 def run(context: Context) -> int:
@@ -34,9 +34,9 @@ def run(context: Context) -> int:
 
 def pull_model(context: Context) -> int:
     from commonplace.checks import local_path
-    from commonplace.embedding.folder import default_models_folder
+    from commonplace.embedding.folder import default_models_folder, file_is_right, model_path
     from commonplace.embedding.models import DEFAULT_MODEL, model_named
-    from commonplace.embedding.pull import installed, pull
+    from commonplace.embedding.pull import pull
     from commonplace.errors import NotFound
 
     name = context.arguments.name or context.settings.embeddings_model
@@ -46,7 +46,7 @@ def pull_model(context: Context) -> int:
     source = None if given is None else local_path("the folder to take the model from", given)
     if source is not None and not source.is_dir():
         raise NotFound(f"there is no folder {source} to take the model from")
-    was_there = installed(model, folder)
+    was_there = all(file_is_right(file, model_path(model, folder) / file.name) for file in model.files)
     with context.progress(in_bytes=True) as progress:
         path = pull(model, folder=folder, source_folder=source, progress=progress)
     if context.out.is_json:
