@@ -89,7 +89,14 @@ def _open_store(
 
     path = default_path() if url is None else url
     if url is None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = Path(path).parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot make the folder {folder} for the book: {error.strerror}; name a file elsewhere, with --db, "
+                "DATABASE_URL or the path to open"
+            ) from error
     elif str(path) != MEMORY:
         text = str(path).removeprefix("sqlite:///")
         if "://" in text:

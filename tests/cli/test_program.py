@@ -87,6 +87,21 @@ def test_a_home_folder_that_does_not_exist_is_told_and_no_traceback(
     assert "is '~no-such-user/x'; there is no such home folder" in ran.err
 
 
+def test_a_data_folder_that_cannot_be_made_is_told_with_the_next_step(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("DATABASE_URL")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    ran = run("add", "tea")
+    folder = tmp_path / "file" / "commonplace"
+    assert (ran.code, ran.out) == (6, "")
+    assert ran.err == (
+        f"commonplace: cannot make the folder {folder} for the book: Not a directory; name a file elsewhere, "
+        "with --db, DATABASE_URL or the path to open\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [
