@@ -90,6 +90,15 @@ def test_the_printed_settings_have_what_the_shell_says_but_its_secrets(shell, ca
 
 
 @pytest.mark.promise("mcp-print-config")
+def test_nor_is_the_password_of_a_book_that_was_given_printed(shell, capsys):
+    assert main(["mcp", "--print-config", "cursor", "--db", "postgresql://ana:secret@h:5/db"]) == 0
+    printed = capsys.readouterr()
+    started = json.loads(printed.out)["mcpServers"]["memory"]
+    assert (started["args"][-1], started["env"]) == ("mcp", {"DATABASE_URL": "postgresql://ana:YOUR_PASSWORD@h:5/db"})
+    assert "put yours in place of what begins with YOUR_" in printed.err
+
+
+@pytest.mark.promise("mcp-print-config")
 def test_the_printed_settings_name_the_service_that_was_given(shell, capsys):
     shell.setenv("DATABASE_URL", "/b.db")
     assert main(["mcp", "--print-config", "vscode", "--remote", "http://h:1", "--namespace", "user/default"]) == 0

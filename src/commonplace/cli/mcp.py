@@ -81,7 +81,7 @@ def print_config(context: Context) -> int:
 
 
 def _place(context: Context) -> tuple[list[str], dict[str, str]]:
-    """The words that name the book or the service, and the variables; a secret of the shell's is left to fill in."""
+    """The words that name the book or the service, and the variables; a secret is left to fill in."""
     settings = context.settings
     if settings.remote is not None:
         # A service without keys refuses one: where none is set, none is needed.
@@ -91,6 +91,4 @@ def _place(context: Context) -> tuple[list[str], dict[str, str]]:
         return [], {}
     if settings.book_file is not None:
         return ["--db", str(settings.book_file)], {}
-    if context.arguments.db is not None:
-        return ["--db", settings.database_url], {}
     return [], {"DATABASE_URL": _PASSWORD.sub(r"\g<user>YOUR_PASSWORD", settings.database_url)}
