@@ -102,7 +102,10 @@ def run(context: Context) -> int:
 
     given: dict[str, Any] = {name: getattr(context.arguments, name) for name in _FLAGS}
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    settings = replace(context.settings, **{name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = replace(context.settings, **given)
+    if settings.jwt_jwks is None and any(name.startswith("jwt_") for name in given):
+        raise ConfigurationError("tokens need the issuer's keys too: give --jwt-jwks FILE or an https:// address")
     key_command = context.command("keys", "create", "NAME", "--namespace", "user/NAME")
     context.rehearse(lambda book: make_gate(book, settings, key_command))
     serve(settings, key_command=key_command, ready=lambda service, address: _tell(context, service, address))
