@@ -17,6 +17,7 @@ from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite.connection import Connection, connect
 from commonplace.backends.sqlite.migrate import check_schema
 from commonplace.entry import Draft
+from commonplace.errors import Unavailable
 from commonplace.store import Scan, Store
 
 
@@ -116,6 +117,26 @@ def test_two_stores_in_one_process_on_one_file_see_each_other_and_lose_nothing(t
     assert [get(store, "n").value for store in stores] == [240, 240]  # type: ignore[union-attr]
     for store in stores:
         store.close()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_book_reached_by_a_link_is_the_same_book(is_there: bool, tmp_path: Path) -> None:
+    book, link = tmp_path / "book.db", tmp_path / "link.db"
+    link.symlink_to("book.db")
+    if is_there:
+        SQLiteStore(book).close()
+    linked = SQLiteStore(link, busy_seconds=0.05)
+    direct = SQLiteStore(book)
+    assert direct._queue is not None
+    with direct._queue.held(), pytest.raises(Unavailable, match="another process has been writing"):
+        put(linked, "k")
+    put(linked, "k")
+    assert linked.stats() == direct.stats()
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("book.db", "book.db-lock", "book.db-shm", "book.db-turn", "book.db-wal", "link.db"), 0o600
+    )
+    linked.close()
+    direct.close()
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="counts locks as Linux shows them")

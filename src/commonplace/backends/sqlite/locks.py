@@ -57,9 +57,10 @@ class WriterQueue:
         self._timeout_seconds = timeout_seconds
         self._free_since = 0.0
         self._handles: list[int] = []
+        file = os.path.realpath(path)  # whoever comes by a link stands in the same queue
         try:
             for suffix in ("-turn", "-lock"):
-                self._handles.append(os.open(path + suffix, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                self._handles.append(os.open(file + suffix, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
             self.close()
             raise ConfigurationError(

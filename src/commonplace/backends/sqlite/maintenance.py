@@ -111,7 +111,7 @@ def stats(connection: Connection, path: str) -> StoreStats:
     model = connection.execute("SELECT identity FROM model WHERE role = 'serving'").fetchall()
     pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
     page_size = connection.execute("PRAGMA page_size").fetchall()[0][0]
-    log = Path(path + "-wal")
+    log = Path(os.path.realpath(path) + "-wal")
     return StoreStats(
         schema=schema_version(connection),
         namespaces=count("namespace"),

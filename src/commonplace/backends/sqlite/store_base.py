@@ -103,7 +103,7 @@ class OpenStore(Store):
     def _create_private(self) -> None:
         """Memories are nobody else's business: a new file is readable by its owner only."""
         try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            os.close(os.open(os.path.realpath(self.path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except OSError:
             return  # it exists, or SQLite will say why it cannot
 
