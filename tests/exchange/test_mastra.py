@@ -377,6 +377,40 @@ assert sorted(folder.iterdir()) == before
     assert (run.stdout, run.returncode) == ("4\n", 0), run.stderr
 
 
+def test_a_log_that_cannot_be_read_is_not_passed_over_for_a_file_reached_by_a_link():
+    code = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+import commonplace
+from commonplace.errors import ConfigurationError
+from commonplace.exchange.mastra import import_mastra
+from test_mastra import MemoryFile, fill
+place, folder = Path(sys.argv[1]), Path(sys.argv[1]) / "folder"
+folder.mkdir()
+memory = MemoryFile(place / "mastra.db")
+memory.saved()
+memory.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+fill(memory)
+for name in ("mastra.db", "mastra.db-wal"):
+    (folder / name).write_bytes((place / name).read_bytes())
+(place / "link.db").symlink_to("folder/mastra.db")
+book = commonplace.open(":memory:", background=False)
+folder.chmod(0o555)
+if os.getuid() == 0:  # who may write anywhere
+    os.setuid(65534)
+try:
+    print(import_mastra(book.store, ("agent", "a1"), place / "link.db").messages)
+except ConfigurationError as error:
+    print(error)
+"""
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folders are closed to others
+        os.chmod(place, 0o755)
+        here = str(Path(__file__).parent)
+        run = subprocess.run([sys.executable, "-c", code, place, here], capture_output=True, text=True, check=False)
+    assert "cannot be opened" in run.stdout, (run.stdout, run.stderr)
+
+
 # Screened
 
 

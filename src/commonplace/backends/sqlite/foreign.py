@@ -70,7 +70,7 @@ def _snapshot(path: Path) -> apsw.Connection:
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A file in WAL mode wants a log beside it, which a folder that is read-only does not let in. Where there is
         # none yet, nobody writes, and all is in the file itself.
-        if Path(f"{path}-wal").exists():
+        if Path(f"{path.resolve()}-wal").exists():
             raise
         return _reading(f"file:{quote(str(path))}?mode=ro&immutable=1")
 
