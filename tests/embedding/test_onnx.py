@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -168,6 +169,20 @@ def test_other_weights_under_the_same_name_are_another_identity() -> None:
     other = replace(DEFAULT_MODEL, files=(MODELS[1].files[0], vocabulary))
     assert weights.digests != other.files[0].digests
     assert other.identity != DEFAULT_MODEL.identity
+
+
+@pytest.mark.promise("embedding-no-telemetry")
+def test_the_model_keeps_no_account_of_its_use_for_anybody(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from commonplace.embedding import create_embedder; "
+        "create_embedder(models_folder=Path(sys.argv[1])).embed(['cats'], purpose='query')"
+    )
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
+    }
+    command = [sys.executable, "-c", program, str(default_models_folder())]
+    subprocess.run(command, env={**kept, "HOME": str(tmp_path)}, check=True)
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_making_an_embedder_loads_neither_numpy_nor_onnxruntime() -> None:

@@ -108,6 +108,8 @@ class OnnxEmbedder:
                     f"embedding model {self._model.id} is damaged: the hash of {path / file.name} is wrong; "
                     f"run: {self._command()}"
                 )
+        # Else onnxruntime notes its use in the cache folder and tells Microsoft; who set it otherwise has decided.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
 
         from commonplace.embedding.wordpiece import WordPiece
