@@ -169,6 +169,36 @@ def test_an_mcp_call_under_way_is_answered_before_the_end(start, tmp_path):
         assert len(book.space("user", "default").records.list().records) == 1
 
 
+@pytest.mark.promise("service-serve-stop")
+@pytest.mark.parametrize(
+    ("step", "number", "code"),
+    [
+        ("build_app", signal.SIGTERM, -signal.SIGTERM),
+        ("build_app", signal.SIGINT, 130),
+        ("_Server.run", signal.SIGTERM, 0),
+        ("_Server.run", signal.SIGINT, 0),
+    ],
+)
+def test_a_stop_that_comes_while_it_starts_is_obeyed(environment, step, number, code):
+    program = f"""
+import signal, sys
+from commonplace.cli import main
+from commonplace.server.http import running
+
+def stopped(*arguments, step=running.{step}, **options):
+    signal.raise_signal({int(number)})
+    return step(*arguments, **options)
+
+running.{step} = stopped
+sys.exit(main(["serve", "--port", "0"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.promise("service-serve-port")
 def test_a_port_in_use_is_told_with_the_option_that_helps(environment):
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -7,7 +7,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 import uvicorn
 
@@ -36,9 +35,13 @@ def run(settings: Settings, *, key_command: str, ready: Callable[[Service, str],
     configure_service_logging(settings.log_level)
     with open_from_settings(settings, background=True) as book:
         service = Service(book, make_gate(book, settings, key_command), settings)
-        with _listening(settings) as listening, _signals_to_the_server():
+
+        def tell() -> None:
             address = settings.public_url or _address(settings.host, listening)
-            server = _Server(_config(service), lambda: ready(service, address.rstrip("/")))
+            ready(service, address.rstrip("/"))
+
+        server = _Server(_config(service), tell)
+        with _signals_to(server), _listening(settings) as listening:
             server.run(sockets=[listening])
 
 
@@ -129,13 +132,12 @@ class _Server(GracefulServer):
 
 
 @contextmanager
-def _signals_to_the_server() -> Iterator[None]:
-    """The server raises a signal again once it has stopped; by then it has been obeyed, and the program ends well."""
+def _signals_to(server: uvicorn.Server) -> Iterator[None]:
+    """A stop is the server's to obey, from before it takes its own hold of signals until after it gives that up.
 
-    def obeyed(number: int, frame: FrameType | None) -> None:
-        return None
-
-    former = {number: signal.signal(number, obeyed) for number in (signal.SIGTERM, signal.SIGINT)}
+    Once it has stopped, it raises again what it was sent: that comes here too, and the program ends well.
+    """
+    former = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
