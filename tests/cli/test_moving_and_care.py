@@ -13,6 +13,7 @@ import pytest
 
 import commonplace
 from commonplace.embedding.models import Digest, Model, ModelFile
+from doubles import WordEmbedder
 
 from .conftest import Run, give_input
 
@@ -149,6 +150,31 @@ def test_reindex_rebuilds_the_keywords(run: Run) -> None:
     run("add", "--file", "/a", "zebra")
     assert run("reindex", "--keywords").out == "made the keyword index anew\n"
     assert run("search", "zebra").code == 0
+
+
+@pytest.mark.promise("cli-reindex-keeps-the-model")
+def test_reindex_stays_with_the_books_model_until_another_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(name: str | None, **options: object) -> WordEmbedder:
+        return WordEmbedder(f"{(name or 'default').removesuffix('@1')}@1")
+
+    monkeypatch.setattr("commonplace.embedding.create_embedder", make)
+    run("add", "tea")
+    assert run("reindex").out == "everything is embedded with default@1\n"
+    run("reindex", "--model", "other")
+    run("add", "coffee")
+    assert "`commonplace reindex` embeds them" in run("doctor").out
+    assert run("reindex").out == "everything is embedded with other@1\n"
+    monkeypatch.setenv("EMBEDDINGS_MODEL", "third")
+    assert run("reindex").out == "everything is embedded with third@1\n"
+
+
+def test_a_book_whose_model_cannot_be_made_is_told_how_to_take_another(run: Run, book_file: Path) -> None:
+    with commonplace.open(book_file, embedder=WordEmbedder("of a program@1"), background=False) as book:
+        book.space("user", "default").files.write("/a", "tea")
+        book.reindex()
+    refused = run("reindex")
+    assert (refused.code, "this book's vectors are of the model of a program@1" in refused.err) == (6, True)
+    assert "`commonplace reindex --model NAME`" in refused.err
 
 
 def test_reindex_without_its_model_says_how_to_get_it(run: Run) -> None:

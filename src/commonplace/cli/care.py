@@ -53,7 +53,9 @@ def register(commands: Commands) -> None:
   commonplace reindex --keywords""",
     )
     chosen = reindex.add_mutually_exclusive_group()
-    chosen.add_argument("--model", metavar="NAME", help="the model to embed with (default: $EMBEDDINGS_MODEL)")
+    chosen.add_argument(
+        "--model", metavar="NAME", help="the model to embed with (default: $EMBEDDINGS_MODEL, else the book's own)"
+    )
     chosen.add_argument("--keywords", action="store_true", help="make the keyword index anew instead")
 
 
@@ -146,13 +148,15 @@ def _all_namespaces(book: Book, prefix: Namespace) -> list[Namespace]:
 
 
 def make_index(context: Context) -> int:
+    context.refuse_a_service("reindex")
     arguments = context.arguments
     with context.book() as book, context.progress() as progress:
         if arguments.keywords:
             book.rebuild_keywords(progress=progress)
             done = "made the keyword index anew"
         else:
-            embedder = context.settings.embedder(arguments.model)
+            name = arguments.model or context.settings.embeddings_model
+            embedder = context.settings.embedder(name) if name else book.indexer.target()
             try:
                 book.reindex(embedder, progress=progress)
             except KeyboardInterrupt:

@@ -182,6 +182,11 @@ class Indexer:
         identity = target if of_writes else serving
         embed(self._models.chosen if identity is None else self._models.for_identity(identity), ["ready"], "query")
 
+    def target(self) -> Embedder:
+        """The model that new texts are embedded with: the book's own, or while it has none the chosen one."""
+        _, target = self._store.models()
+        return self._models.chosen if target is None else self._models.for_identity(target)
+
     def aim(self, embedder: Embedder) -> None:
         """Make a model the one to embed with, unless it fails; the old vectors serve until all is done."""
         target = as_it_reads(embedder)
@@ -199,7 +204,7 @@ class Indexer:
             waiting = self._not_refused(self._store.pending(namespace, BATCH))
         if not waiting:
             return None
-        embedder = self._target()
+        embedder = self.target()
         vectors, _ = self._vectors(embedder, waiting)
         with self._mutex:
             if not vectors or self._is_closed:
@@ -211,7 +216,7 @@ class Indexer:
 
     def _embed(self, claimed: Sequence[Pending]) -> dict[Pending, CommonplaceError]:
         """Embed one batch; those that the model refused, which stay pending."""
-        embedder = self._target()
+        embedder = self.target()
         vectors, refused = self._vectors(embedder, claimed)
         if vectors:
             self._keep(embedder, vectors)
@@ -253,10 +258,6 @@ class Indexer:
         for passage, reason in list(refused.items())[:REFUSED_TOLD]:
             error.add_note(f"{'/'.join(passage.namespace)}: {passage.text[:60]!r}: {reason}")
         return error
-
-    def _target(self) -> Embedder:
-        _, target = self._store.models()
-        return self._models.chosen if target is None else self._models.for_identity(target)
 
     def _loop(self) -> None:
         while not self._stops:

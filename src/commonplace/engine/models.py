@@ -60,7 +60,8 @@ class Models:
                 return found
         raise ConfigurationError(
             f"this book's vectors are of the model {identity}, and this program was started with "
-            f"{self.chosen.identity}; run `commonplace reindex` to embed it anew, or start with the book's model"
+            f"{self.chosen.identity}; run `commonplace reindex --model NAME` to embed it anew, or start with the "
+            "book's model"
         )
 
 
