@@ -197,7 +197,22 @@ def test_doctor_reports_a_damaged_book_with_the_next_step(run: Run, book_file: P
     assert report.code == 1
     assert report.out.startswith("problem  book ")
     assert "restore a backup" in report.out
+    assert "commonplace doctor" not in report.out
     assert run("ls").code == 7
+
+
+def test_doctor_says_what_to_do_with_a_book_that_is_damaged_inside(run: Run, book_file: Path) -> None:
+    run("add", "tea")
+    with book_file.open("r+b") as file:  # where the tables lie; the schema at the start stays whole
+        file.seek(5 * 4096)
+        file.write(b"\xff" * 3 * 4096)
+    report = run("doctor")
+    found = [line for line in report.out.splitlines() if line.startswith("problem  integrity")]
+    assert found
+    for line in found:
+        assert "restore a backup, or export what can still be read and import it into a new book" in line
+    assert "commonplace doctor" not in report.out
+    assert "reindex --keywords" not in report.out
 
 
 def test_doctor_finds_an_index_that_disagrees(run: Run, book_file: Path) -> None:

@@ -106,14 +106,15 @@ def _integrity(context: Context, book: Book) -> Iterator[Finding]:
         with context.progress() as progress:
             problems = book.verify(progress=progress)
     except CommonplaceError as error:
-        problems = [message(error)]
+        yield Finding("integrity", False, message(error))
+        return
     if not problems:
         yield Finding("integrity", True, "the file is sound, and the indexes agree with the texts")
     for problem in problems:
         step = ""
         if "commonplace" not in problem:
             step = (
-                "; restore a backup, or `export` what can still be read and import it into a new book"
+                "; restore a backup, or export what can still be read and import it into a new book"
                 if problem.startswith("file:")
                 else f"; run `{context.command('reindex', '--keywords')}`"
             )

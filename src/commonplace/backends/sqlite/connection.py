@@ -110,7 +110,7 @@ def _meaning(error: apsw.Error, name: str, path: str) -> CommonplaceError:
     if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
         return Corrupt(
             f"{name} is damaged or not a database ({error}); restore a backup, "
-            "or run `commonplace doctor` to see what can still be read"
+            "or export what can still be read and import it into a new book"
         )
     if isinstance(error, apsw.ConnectionClosedError):
         return Unavailable(f"{name} is closed; open it again")
