@@ -7,6 +7,7 @@ import socket
 
 import uvicorn
 from fastapi import FastAPI
+from sse_starlette.sse import AppStatus
 
 IDLE_SECONDS = 0.5
 """How long a connection that is between two requests stays open, so that one already on its way is not cut off."""
@@ -16,6 +17,11 @@ LOOK_SECONDS = 0.02
 
 class GracefulServer(uvicorn.Server):
     """For an app with `operation` installed."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        # Else every answer in events is cut within half a second, an MCP call's too; `Limiting` ends those that listen.
+        AppStatus.enable_automatic_graceful_drain = False
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no new connections; answer on those there are, each time ending one; then close what is idle.
