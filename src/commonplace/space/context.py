@@ -1,13 +1,15 @@
 """What a model is given before it answers: messages within a budget of tokens, and the working memory.
 
 No tool call comes without its result and no result without its call: what one of them needs is read from the thread,
-and what stays incomplete is left out. Only at the end of the thread that is asked for may a call wait for its result.
+and what stays incomplete is left out. Only at the end of the thread that is asked for, where nobody has spoken since,
+may calls wait for their results: those are given all or none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from numbers import Integral
 from typing import cast
 
@@ -20,7 +22,7 @@ from commonplace.space.handle import Handle
 from commonplace.space.messages import Message, message_of
 from commonplace.space.recall import Recall
 from commonplace.space.tokens import CountTokens, message_tokens
-from commonplace.space.tool_calls import Ties, bundles, ties_of
+from commonplace.space.tool_calls import Bundle, bundles, ties_of
 from commonplace.space.working import WorkingMemory, state_text
 
 MAX_TOKENS = 100_000_000
@@ -79,11 +81,11 @@ class Unit:
     messages: tuple[Message, ...]
     tokens: int
     age: int | None
-    """0 for what holds the thread's newest message, growing into the past; None for what only the query brought."""
+    """0 for what waits or holds the thread's newest message, growing into the past; None for what the query brought."""
     hit: int | None
     """The place among the hits, the best first; None for what was not found itself."""
     waits: bool
-    """Whether a call in it still waits for its result; then nothing comes after it."""
+    """Whether it is all the calls that still wait for their results; nothing from elsewhere comes after them."""
 
 
 def build_context(
@@ -157,7 +159,7 @@ class _Room:
 
 
 def _in_time_order(units: Sequence[Unit]) -> list[Message]:
-    """Every message at its time; but nothing comes between a call and its result, or after a call that waits."""
+    """Every message at its time; but nothing comes between a call and its result, or after calls that wait."""
     unit_of = {message.id: unit for unit in units for message in unit.messages}
     clusters: list[list[Message]] = []
     until = ""
@@ -166,10 +168,12 @@ def _in_time_order(units: Sequence[Unit]) -> list[Message]:
             clusters.append([])
         clusters[-1].append(message)
         until = max(until, _key(unit_of[message.id].messages[-1]))
+    waiting = next((unit.messages[0] for unit in units if unit.waits), None)
 
     def place(cluster: list[Message]) -> tuple[bool, int, str]:
-        waits = any(unit_of[message.id].waits for message in cluster)
-        return waits, _entry(cluster[0]).created_at, _key(cluster[0])
+        newest = cluster[-1]
+        ends = waiting is not None and newest.thread_id == waiting.thread_id and _key(newest) >= _key(waiting)
+        return ends, _entry(cluster[0]).created_at, _key(cluster[0])
 
     return [message for cluster in sorted(clusters, key=place) for message in cluster]
 
@@ -188,7 +192,7 @@ def _units(handle: Handle, thread_id: str, recalled: Recall, last: int, budget: 
         Unit(
             members,
             sum(message_tokens(as_it_came(message), budget.count) for message in members),
-            min((ages[message.id] for message in members if message.id in ages), default=None),
+            0 if waits and ages else min((ages[message.id] for message in members if message.id in ages), default=None),
             min((hits[message.id] for message in members if message.id in hits), default=None),
             waits,
         )
@@ -203,66 +207,102 @@ def _bundled(
     """The messages of one thread in bundles, with what these lack; those that nothing completes are left out.
 
     `newest` are those of them that end the thread, without a gap; None where it is not the thread that is asked for.
-    Each bundle comes with whether it waits for a result, as the end of that thread may.
+    Each bundle comes with whether it waits for results, as the end of that thread may: it is one, and the first.
     """
-    known = {_key(message): (message, ties_of(as_it_came(message))) for message in messages}
-    complete = _complete([(_key(message), known[_key(message)][1]) for message in newest or ()])
-    waiting = [*known]
-    while waiting:
-        key = waiting.pop()
-        message, ties = known[key]
-        for partner in _partners(handle, message, ties, is_complete=key in complete):
-            if _key(partner) not in known:
-                known[_key(partner)] = partner, ties_of(as_it_came(partner))
-                waiting.append(_key(partner))
-    ordered = [known[key] for key in sorted(known)]
-    for bundle in bundles([ties for _, ties in ordered]):
-        members = tuple(ordered[place][0] for place in bundle.places)
-        waits = bool(bundle.unanswered) or ordered[bundle.places[-1]][1].is_thought
-        may_wait = newest is not None and waits and not timeline.beside(handle, _entry(members[-1]), 1)
-        if not bundle.uncalled and (may_wait or not waits):
-            yield members, waits
+    recalled = {message.id for message in messages}
+    given: set[str] = set()
+    for piece in (newest or (), *((message,) for message in messages)):
+        if piece and piece[-1].id not in given:
+            stretch = _Stretch(handle, piece, recalled, ends=piece is newest, may_wait=newest is not None)
+            for members, waits in stretch.bundled():
+                if given.isdisjoint(message.id for message in members):
+                    given |= {message.id for message in members}
+                    yield members, waits
 
 
-def _complete(run: Sequence[tuple[str, Ties]]) -> set[str]:
-    """The keys of the messages of a run without a gap whose calls and results are all in it: nothing is to be read."""
-    return {
-        run[place][0]
-        for bundle in bundles([ties for _, ties in run])
-        if not bundle.unanswered and not bundle.uncalled
-        for place in bundle.places
-    }
+class _Stretch:
+    """Messages of a thread without a gap, read on in both directions for what the recalled ones among them need."""
 
+    def __init__(
+        self, handle: Handle, messages: Sequence[Message], recalled: set[str], *, ends: bool, may_wait: bool
+    ) -> None:
+        self._handle = handle
+        self._messages = [*messages]
+        self._ties = [ties_of(as_it_came(message)) for message in messages]
+        self._bundles = bundles(self._ties)
+        self._recalled = recalled
+        self._begins = False
+        self._ends = ends
+        self._may_wait = may_wait
 
-def _partners(handle: Handle, message: Message, ties: Ties, *, is_complete: bool) -> Iterator[Message]:
-    """Messages of the thread without which this one is refused by a model."""
-    if not is_complete:
-        # What is known says nothing here: between two messages that were recalled, the same id may be used again.
-        yield from _looked_for(handle, message, set(ties.open_calls), 1)
-        yield from _looked_for(handle, message, set(ties.foreign_results), -1)
-    if ties.is_thought:
-        yield from map(message_of, timeline.beside(handle, _entry(message), 1))
-    if ties.may_follow_thought:
-        for before in map(message_of, timeline.beside(handle, _entry(message), -1)):
-            if ties_of(as_it_came(before)).is_thought:
-                yield before
+    def bundled(self) -> Iterator[tuple[tuple[Message, ...], bool]]:
+        while (lacks_before := self._may_lack_before()) or self._may_lack_after():
+            self._read_on(-1 if lacks_before else 1)
+        sound = [bundle for bundle in self._needed() if not bundle.is_uncalled]
+        end = self._end()
+        waiting = [place for bundle in sound if bundle.waits and bundle.places[-1] >= end for place in bundle.places]
+        if waiting:
+            yield self._at(sorted(waiting)), True
+        for bundle in sound:
+            if not bundle.waits:
+                yield self._at(bundle.places), False
 
+    def _needed(self) -> list[Bundle]:
+        """Bundles that hold something recalled; and, where that is at the end, all that wait there, or may."""
+        end = self._end()
+        is_end_recalled = any(map(self._is_recalled, range(end, len(self._messages))))
+        return [
+            bundle
+            for bundle in self._bundles
+            if not bundle.is_lost
+            and (
+                any(map(self._is_recalled, bundle.places))
+                or (is_end_recalled and (bundle.waits or bundle.is_uncalled) and bundle.places[-1] >= end)
+            )
+        ]
 
-def _looked_for(handle: Handle, message: Message, ids: set[str], direction: int) -> Iterator[Message]:
-    """The messages after this one that answer its calls, or those before it that made them, the nearest first."""
-    entry, read = _entry(message), 0
-    while ids and read < REACH:
-        page = timeline.beside(handle, entry, direction * _STEP)
-        for other in map(message_of, page):
-            ties = ties_of(as_it_came(other))
-            partners = ties.foreign_results if direction > 0 else ties.calls
-            if ids & partners:
-                yield other
-            # Where an id is called again, what comes after answers that call.
-            ids -= partners | ties.calls
-        if len(page) < _STEP:
-            return
-        entry, read = page[-1], read + len(page)
+    def _may_lack_before(self) -> bool:
+        # A thought may come before those that may follow one, and another call that waits before those at the end.
+        led = len([*takewhile(lambda one: one.is_thought or one.may_follow_thought, self._ties)])
+        return not self._begins and (
+            any(bundle.places[0] < (REACH if bundle.is_uncalled else min(led, REACH)) for bundle in self._needed())
+            or (self._end() == 0 and len(self._messages) < REACH)
+        )
+
+    def _may_lack_after(self) -> bool:
+        newest = len(self._messages) - 1
+        return not self._ends and any(
+            (bundle.waits and newest - bundle.places[-1] < REACH)
+            or (bundle.places[-1] == newest and any(self._ties[place].is_thought for place in bundle.places))
+            for bundle in self._needed()
+        )
+
+    def _read_on(self, direction: int) -> None:
+        edge = self._messages[-1 if direction > 0 else 0]
+        page = [*map(message_of, timeline.beside(self._handle, _entry(edge), direction * _STEP))]
+        ties = [ties_of(as_it_came(message)) for message in page]
+        if direction > 0:
+            self._messages += page
+            self._ties += ties
+            self._ends = len(page) < _STEP
+        else:
+            self._messages[:0] = page[::-1]
+            self._ties[:0] = ties[::-1]
+            self._begins = len(page) < _STEP
+        self._bundles = bundles(self._ties)
+
+    def _end(self) -> int:
+        """Where the end of the thread begins: the place after which nobody speaks, if calls may wait there."""
+        place = len(self._ties)
+        while self._may_wait and self._ends and place and not self._ties[place - 1].is_talk:
+            place -= 1
+        return place
+
+    def _is_recalled(self, place: int) -> bool:
+        return self._messages[place].id in self._recalled
+
+    def _at(self, places: Sequence[int]) -> tuple[Message, ...]:
+        return tuple(self._messages[place] for place in places)
 
 
 def _key(message: Message) -> str:

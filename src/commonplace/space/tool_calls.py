@@ -28,14 +28,8 @@ class Ties:
     is_thought: bool
     """Reasoning of the Responses API, which is refused without the item after it."""
     may_follow_thought: bool
-
-    @property
-    def open_calls(self) -> frozenset[str]:
-        return self.calls - self.results
-
-    @property
-    def foreign_results(self) -> frozenset[str]:
-        return self.results - self.calls
+    is_talk: bool
+    """Whether somebody speaks: no call, result or thought."""
 
 
 def is_tied_by_id(message: Mapping[str, JSON]) -> bool:
@@ -53,6 +47,7 @@ def ties_of(message: Mapping[str, JSON]) -> Ties:
         is_thought=is_item and kind == "reasoning",
         may_follow_thought=(is_item and (str(kind).endswith("_call") or kind in _CALLS_OF_OTHER_NAMES))
         or (kind == "message" and message.get("role") == "assistant"),
+        is_talk=not found and not is_item,
     )
 
 
@@ -118,39 +113,56 @@ def _mappings(value: object) -> list[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Messages, by their places in a thread, that go together or not at all."""
+    """Messages, by their places in a stretch of a thread, that go together or not at all."""
 
     places: tuple[int, ...]
-    unanswered: frozenset[str]
-    uncalled: frozenset[str]
+    waits: bool
+    """Whether the result of a call in it, or what a thought leads to, could only come after the stretch."""
+    is_uncalled: bool
+    """Whether the call of a result in it could only come before the stretch."""
+    is_lost: bool
+    """Whether nothing completes it: a later call took the id of one without a result, or a thought led to nothing."""
 
 
 def bundles(ties: Sequence[Ties]) -> list[Bundle]:
-    """Bundle the messages of one thread, given in time order; a result belongs to the last call before it."""
+    """Bundle the messages of a stretch without a gap; a result belongs to the last call before it.
+
+    All that a model says and calls right after a thought belongs to the thought.
+    """
     leader = [*range(len(ties))]
-    answered: dict[tuple[int, str], bool] = {}
+    unanswered: set[tuple[int, str]] = set()
     last_call: dict[str, int] = {}
-    uncalled: dict[int, set[str]] = {}
+    uncalled: set[int] = set()
+    lost: set[int] = set()
+    is_led = False
     for place, one in enumerate(ties):
-        for id in one.calls:
-            last_call[id] = place
-            answered[place, id] = id in one.results
-        for id in one.foreign_results:
+        for id in one.results - one.calls:
             if id in last_call:
-                answered[last_call[id], id] = True
+                unanswered.discard((last_call[id], id))
                 _join(leader, last_call[id], place)
             else:
-                uncalled.setdefault(place, set()).add(id)
-        if one.is_thought and place + 1 < len(ties):
-            _join(leader, place, place + 1)
+                uncalled.add(place)
+        last_call |= dict.fromkeys(one.calls, place)
+        unanswered |= {(place, id) for id in one.calls - one.results}
+        follows_thought = place > 0 and ties[place - 1].is_thought
+        is_led = one.may_follow_thought and (is_led or follows_thought)
+        if is_led or (follows_thought and one.is_thought):
+            _join(leader, place - 1, place)
+        elif follows_thought:
+            lost.add(place - 1)
+    lost |= {place for place, id in unanswered if last_call[id] != place}
+    waiting = {place for place, _ in unanswered}
+    if ties and ties[-1].is_thought:
+        waiting.add(len(ties) - 1)
     members: dict[int, list[int]] = {}
     for place in range(len(ties)):
         members.setdefault(_find(leader, place), []).append(place)
     return [
         Bundle(
             tuple(places),
-            frozenset(id for place in places for id in ties[place].calls if not answered[place, id]),
-            frozenset(id for place in places for id in uncalled.get(place, ())),
+            waits=not waiting.isdisjoint(places),
+            is_uncalled=not uncalled.isdisjoint(places),
+            is_lost=not lost.isdisjoint(places),
         )
         for places in members.values()
     ]
