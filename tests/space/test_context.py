@@ -47,8 +47,8 @@ def function_output(id):
     return {"type": "function_call_output", "call_id": id, "output": "found"}
 
 
-def sdk_call(id):
-    return assistant([{"type": "tool-call", "toolCallId": id, "toolName": "look", "input": {}}])
+def sdk_call(id, *parts):
+    return assistant([{"type": "tool-call", "toolCallId": id, "toolName": "look", "input": {}}, *parts])
 
 
 def sdk_result(id):
@@ -74,7 +74,10 @@ ONE_PART = [
 
 THOUGHT = {"type": "reasoning", "summary": []}
 SPOKEN = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "let me see"}]}
+REQUEST = {"type": "tool-approval-request", "approvalId": "a1", "toolCallId": "c1"}
+RESPONSE = {"role": "tool", "content": [{"type": "tool-approval-response", "approvalId": "a1", "approved": True}]}
 AI_SDK = [sdk_call("c1"), sdk_result("c1")]
+AI_SDK_APPROVAL = [sdk_call("c1", REQUEST), RESPONSE, sdk_result("c1")]
 RESPONSES = [THOUGHT, function_call("c1"), function_output("c1")]
 PARALLEL = [THOUGHT, function_call("c1"), function_call("c2"), function_output("c2"), function_output("c1")]
 SPOKEN_BETWEEN = [THOUGHT, SPOKEN, function_call("c1"), function_output("c1")]
@@ -109,6 +112,7 @@ SHAPES = {
     "anthropic": ANTHROPIC,
     "one part": ONE_PART,
     "ai-sdk": AI_SDK,
+    "ai-sdk approval": AI_SDK_APPROVAL,
     "responses": RESPONSES,
     "responses in parallel": PARALLEL,
     "responses that speak first": SPOKEN_BETWEEN,
@@ -320,6 +324,7 @@ WAITING = {
     "another answered": [function_call("c1"), function_call("c2"), function_output("c2")],
     "openai": [call("c1"), call("c2"), call("c3"), result("c2")],
     "ai-sdk": [sdk_call("c1"), sdk_call("c2")],
+    "ai-sdk, one allowed": [sdk_call("c1", REQUEST), sdk_call("c2"), sdk_result("c2"), RESPONSE],
     "called by a program": [
         {"type": "program", "call_id": "p1", "code": "look()"},
         function_call("c1"),
@@ -461,6 +466,18 @@ def test_what_an_id_ties_together_stays_so_in_a_copy_of_the_thread(space, uses):
     space.threads.add(thread.id, [user("before"), *uses, user("after")])
     copied = space.threads.clone(thread.id)
     assert list(copied.context(last=2).messages) == [*uses, user("after")]
+
+
+def test_an_answer_about_a_call_needs_the_question_but_the_question_no_answer(space):
+    thread = space.threads.create()
+    same_id = dict(REQUEST, approvalId="c1")
+    said = [sdk_call("c1", REQUEST), sdk_result("c1"), user("x"), sdk_call("c1", same_id), user("y")]
+    allowed = {"role": "tool", "content": [{"type": "tool-approval-response", "approvalId": "c1", "approved": True}]}
+    [*_, asked, _] = space.threads.add(thread.id, said)
+    space.threads.add(thread.id, [allowed, user("z")])
+    assert list(thread.context().messages) == [*said[:3], user("y"), user("z")]
+    space.threads.delete_messages([asked.id])
+    assert list(thread.context().messages) == [*said[:3], user("y"), user("z")]
 
 
 def test_ids_that_a_model_uses_again_belong_to_the_nearest_call(space):

@@ -15,6 +15,7 @@ from commonplace.space.message_text import is_item_without_role, parts_beside_co
 
 _CALLING_PARTS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _RESULT_PARTS = ("tool-result", "tool-error")
+_APPROVAL_PARTS = ("tool-approval-request", "tool-approval-response")
 _CALLS_OF_OTHER_NAMES = ("program", "mcp_approval_request")
 _TIED_BY_ID = ("mcp_approval_request", "local_shell_call_output")
 
@@ -91,6 +92,12 @@ def _part_ties(part: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         yield from _tie(part["tool_use_id"], is_call=False)
     elif kind in _RESULT_PARTS:
         yield from _tie(part.get("toolCallId"), is_call=False)
+    elif kind in _APPROVAL_PARTS and isinstance(part.get("approvalId"), str):
+        # The answer needs the request, which needs no answer: its call is in the same message, and has a result or not.
+        id = f"approval {part['approvalId']}"
+        yield id, False
+        if kind == "tool-approval-request":
+            yield id, True
     elif kind.startswith("tool-") or kind == "dynamic-tool":
         # The AI SDK's own: one part that is a call first, and becomes its result.
         inner = part.get("toolInvocation")
