@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from store_calls import HERE, NOWHERE, SECOND, THERE, delete, found_keys, get, m
 from commonplace.entry import Change, Draft, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter
-from commonplace.store import Scan, Store, Transaction
+from commonplace.store import NamespaceHead, Scan, State, Store, Transaction
 
 
 class HistoryConformance:
@@ -178,6 +179,32 @@ class HistoryConformance:
         assert [change.key for change in store.changes(HERE, after=commit)] == ["c"]
         put(store, "x", namespace=THERE)
         assert len(store.changes(THERE)) == 1
+
+    @pytest.mark.promise("engine-feed-resync")
+    @pytest.mark.parametrize("writes", [1, 9], ids=["fewer commits", "more commits"])
+    def test_a_reader_of_a_purged_namespace_is_told_to_resync_when_states_are_taken_in(
+        self, store: Store, writes: int
+    ) -> None:
+        for number in range(writes):
+            put(store, f"{number}", namespace=THERE)
+        head, *states = store.export([THERE])
+        assert isinstance(head, NamespaceHead)
+        coming = [state for state in states if isinstance(state, State)]
+        for number in range(4):
+            put(store, "a", f"{number}")
+        store.purge(HERE)
+        cursor = store.namespace_stats(HERE).commit
+        assert store.changes(HERE, after=cursor) == []
+        store.adopt(NamespaceHead(HERE, 0, 0, 0), lambda: ())
+        assert store.changes(HERE, after=cursor) == []  # nothing came, so there is nothing to read again
+        store.adopt(replace(head, namespace=HERE), lambda: coming)
+        present = store.namespace_stats(HERE).commit
+        for behind in range(cursor + 1):
+            with pytest.raises(Conflict, match=f"no longer reaches back to commit {behind}"):
+                store.changes(HERE, after=behind)
+        assert store.changes(HERE, after=present) == []
+        put(store, "b")
+        assert [(change.commit, change.key) for change in store.changes(HERE, after=present)] == [(present + 1, "b")]
 
     # Expiry
 

@@ -94,7 +94,7 @@ def _states(session: Session, spot: Spot, ids: Sequence[int]) -> Iterator[State]
 
 def adopt(session: Session, head: NamespaceHead, states: Iterable[State]) -> int:
     tenant = tenant_of(head.namespace)
-    row = _empty_namespace(session, tenant, head)
+    row, last = _empty_namespace(session, tenant, head)
     incoming = Incoming(session, Spot(head.namespace, tenant, row.id), row)
     count = 0
     try:
@@ -116,11 +116,21 @@ def adopt(session: Session, head: NamespaceHead, states: Iterable[State]) -> int
             f"two states of namespace {'/'.join(head.namespace)} claim the same place"
             f" ({error.diag.message_detail}); nothing was imported"
         ) from error
+    if last and count:
+        # Readers of the old feed would miss what came in below their cursor: the floor tells them to read all again.
+        session.send(
+            "UPDATE namespace SET commit_number = greatest(commit_number, %(floor)s),"
+            " history_floor = greatest(history_floor, %(floor)s) WHERE tenant = %(tenant)s AND id = %(id)s",
+            {"floor": last + 1, "tenant": tenant, "id": row.id},
+        )
     return count
 
 
-def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> NamespaceRow:
-    """The namespace's row, made or brought to the head's counters; numbers that were given out never come back."""
+def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> tuple[NamespaceRow, int]:
+    """The namespace's row, made or brought to the head's counters, and the last commit that it had before.
+
+    Numbers that were given out never come back.
+    """
     path = "/".join(head.namespace)
     session.send(
         "INSERT INTO namespace (tenant, path, id) VALUES (%s, %s, nextval('identifier'))"
@@ -141,12 +151,11 @@ def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> Name
     row = NamespaceRow(
         namespace_id, max(commit, head.commit), max(time, head.commit_time), 0, 0, chunks_ended, 0, 0, None
     )
-    # Readers of the old feed would miss what comes in below their cursor: the floor tells them to read all again.
     session.send(
         "UPDATE namespace SET commit_number = %s, commit_time = %s, history_floor = %s WHERE tenant = %s AND path = %s",
-        (row.commit_number, row.commit_time, max(floor, head.history_floor, commit), tenant, path),
+        (row.commit_number, row.commit_time, max(floor, head.history_floor), tenant, path),
     )
-    return row
+    return row, commit
 
 
 class _Writing:

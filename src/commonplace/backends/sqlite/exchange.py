@@ -76,7 +76,7 @@ def _states(connection: Connection, namespace: Namespace, entry_id: int) -> Iter
 
 
 def adopt(connection: Connection, group: Group, head: NamespaceHead, states: Iterable[State]) -> int:
-    row = _empty_namespace(connection, group, head)
+    row, last = _empty_namespace(connection, group, head)
     count = 0
     try:
         writing: _Writing | None = None
@@ -95,15 +95,23 @@ def adopt(connection: Connection, group: Group, head: NamespaceHead, states: Ite
         raise InvalidInput(
             f"two states of namespace {'/'.join(head.namespace)} claim the same place ({error}); nothing was imported"
         ) from error
+    # Readers of the old feed would miss what came in below their cursor: the floor tells them to read all again.
+    floor = last + 1 if last and count else 0
+    row.commit_number = max(row.commit_number, floor)
     connection.execute(
-        "UPDATE namespace SET chunk_count = ?, term_total = ? WHERE id = ?", (row.chunk_count, row.term_total, row.id)
+        "UPDATE namespace SET commit_number = ?, history_floor = max(history_floor, ?), chunk_count = ?,"
+        " term_total = ? WHERE id = ?",
+        (row.commit_number, floor, row.chunk_count, row.term_total, row.id),
     )
     group.namespaces[head.namespace] = row
     return count
 
 
-def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) -> NamespaceRow:
-    """The namespace's row, made or brought to the head's counters; numbers that were given out never come back."""
+def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) -> tuple[NamespaceRow, int]:
+    """The namespace's row, made or brought to the head's counters, and the last commit that it had before.
+
+    Numbers that were given out never come back.
+    """
     path = "/".join(head.namespace)
     refusal = Conflict(f"namespace {path} holds entries or history already; import into an empty one, or merge")
     if head.namespace in group.namespaces:  # written to by another thread just now
@@ -118,18 +126,17 @@ def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) 
             " chunks_ended) VALUES (?, ?, ?, ?, ?, 0, 0, 0)",
             (namespace_id, path, head.commit, head.commit_time, head.history_floor),
         )
-        return NamespaceRow(namespace_id, head.commit, head.commit_time, 0, 0, 0)
+        return NamespaceRow(namespace_id, head.commit, head.commit_time, 0, 0, 0), 0
     namespace_id, commit, time, floor, chunks_ended = known[0]
     for table in ("entry", "history"):
         if connection.execute(f"SELECT 1 FROM {table} WHERE namespace = ? LIMIT 1", (namespace_id,)).fetchall():
             raise refusal
     row = NamespaceRow(namespace_id, max(commit, head.commit), max(time, head.commit_time), 0, 0, chunks_ended)
-    # Readers of the old feed would miss what comes in below their cursor: the floor tells them to read all again.
     connection.execute(
         "UPDATE namespace SET commit_number = ?, commit_time = ?, history_floor = ? WHERE id = ?",
-        (row.commit_number, row.commit_time, max(floor, head.history_floor, commit), namespace_id),
+        (row.commit_number, row.commit_time, max(floor, head.history_floor), namespace_id),
     )
-    return row
+    return row, commit
 
 
 class _Writing:
