@@ -434,7 +434,10 @@ class Store(ABC):
 
     @abstractmethod
     def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
-        """The feed after a commit number; whole commits only. Raises Conflict when history no longer reaches back."""
+        """The feed after a commit number; whole commits only.
+
+        Raises Conflict where history no longer reaches back that far, or has not come that far.
+        """
 
     @abstractmethod
     def waker(self) -> Waker:

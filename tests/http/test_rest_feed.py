@@ -115,6 +115,20 @@ def test_a_reader_that_is_too_far_behind_is_told_to_begin_anew(
 
 
 @pytest.mark.promise("rest-feed-resync")
+def test_a_reader_that_is_ahead_as_after_a_restored_backup_is_told_to_begin_anew(
+    server: Server, http: httpx.Client, book: commonplace.Book
+) -> None:
+    book.space("user", "default").files.write("/f", "x")
+    for address, headers in (
+        ("/v1/changes?after=2", {}),
+        ("/v1/changes/stream?after=2", {}),
+        ("/v1/changes/stream", {"Last-Event-ID": "2"}),
+    ):
+        ahead = http.get(address, headers=headers)
+        assert (ahead.status_code, ahead.json()["code"]) == (410, "resync")
+
+
+@pytest.mark.promise("rest-feed-resync")
 def test_a_reader_that_falls_behind_while_it_reads_gets_an_event(
     server: Server, book: commonplace.Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,16 @@ class HistoryConformance:
         assert len(store.changes(THERE)) == 1
 
     @pytest.mark.promise("engine-feed-resync")
+    def test_a_cursor_ahead_of_the_namespace_is_told_to_resync(self, store: Store) -> None:
+        put(store, "a")
+        put(store, "b")
+        assert store.changes(HERE, after=2) == []
+        with pytest.raises(Conflict, match=r"ends at commit 2, before commit 3; .* go on from commit 2"):
+            store.changes(HERE, after=3)
+        with pytest.raises(Conflict, match="ends at commit 0, before commit 1;"):
+            store.changes(NOWHERE, after=1)
+
+    @pytest.mark.promise("engine-feed-resync")
     @pytest.mark.parametrize("writes", [1, 9], ids=["fewer commits", "more commits"])
     def test_a_reader_of_a_purged_namespace_is_told_to_resync_when_states_are_taken_in(
         self, store: Store, writes: int

@@ -1,4 +1,6 @@
-"""Pages of a listing, on every backend: an entry's place in its order, as a cursor and back; and ranges of keys."""
+"""Pages of a listing, on every backend: an entry's place in its order, as a cursor and back; ranges of keys; and the
+cursors of the feed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 from commonplace.checks import INT64
 from commonplace.entry import Entry
-from commonplace.errors import InvalidInput
+from commonplace.errors import Conflict, InvalidInput
 from commonplace.filters import Filter
 from commonplace.store import Scan
 
@@ -23,6 +25,18 @@ Position = tuple[Any, Any]
 def check_limit(limit: int) -> None:
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(f"limit must be between 1 and {MAX_PAGE:,}, not {limit}")
+
+
+def check_feed(after: int, floor: int, last: int) -> None:
+    """Refuse a reader that the feed, whole between two commits, cannot lead on from where it stands."""
+    if after < floor:
+        raise Conflict(
+            f"the feed no longer reaches back to commit {after}; read everything again and go on from commit {floor}"
+        )
+    if after > last:  # the book was put back from a backup
+        raise Conflict(
+            f"the feed ends at commit {last}, before commit {after}; read everything again and go on from commit {last}"
+        )
 
 
 def position(scan: Scan, entry: Entry) -> Position:

@@ -59,7 +59,7 @@ KINDS = (
     Kind("ambiguous", 409, "The text stands in several places", Ambiguous, ("lines",)),
     Kind("precondition_failed", 412, "It was changed since", Outdated, ("revision",)),
     Kind("conflict", 409, "The present state forbids it", Conflict),
-    Kind("resync", 410, "The feed no longer reaches back that far", Conflict),
+    Kind("resync", 410, "The feed cannot be followed from there", Conflict),
     Kind("unauthorized", 401, "Who calls is not known", Unauthorized),
     Kind("forbidden", 403, "Not permitted", Forbidden),
     Kind("rate_limited", 429, "Too many requests", RateLimited, ("retry_after_seconds",)),

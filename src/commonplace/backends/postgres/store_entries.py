@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from commonplace.backends.paging import after_prefix, check_limit
+from commonplace.backends.paging import after_prefix, check_feed, check_limit
 from commonplace.backends.postgres import maintenance, reading, system
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.reading import Spot
@@ -13,7 +13,7 @@ from commonplace.backends.postgres.running import READ, SNAPSHOT
 from commonplace.backends.postgres.store_base import OpenStore
 from commonplace.checks import JSON, Namespace, parse_namespace
 from commonplace.entry import Change, Entry, Revision
-from commonplace.errors import Conflict, InvalidInput
+from commonplace.errors import InvalidInput
 from commonplace.store import Child, NamespaceStats, Page, Scan, StoreStats, Transaction, Waker
 
 T = TypeVar("T")
@@ -117,17 +117,18 @@ class EntryStore(OpenStore):
         self.end_expired(namespace)
 
         def work(session: Session, spot: Spot) -> list[Change]:
-            floor = session.rows(
-                "SELECT history_floor FROM namespace WHERE tenant = %s AND id = %s", (spot.tenant, spot.id)
-            )[0][0]
-            if after < floor:
-                raise Conflict(
-                    f"the feed no longer reaches back to commit {after}; read everything again and go on from "
-                    f"commit {floor}"
-                )
+            rows = session.rows(
+                "SELECT history_floor, commit_number FROM namespace WHERE tenant = %s AND id = %s",
+                (spot.tenant, spot.id),
+            )
+            check_feed(after, *rows[0])
             return reading.changes(session, spot, after, limit)
 
-        return self._read(namespace, [], work, snapshot=True)
+        found = self._read(namespace, None, work, snapshot=True)
+        if found is None:
+            check_feed(after, 0, 0)
+            return []
+        return found
 
     def stats(self) -> StoreStats:
         return self._runner.system(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from commonplace.backends.paging import after_prefix
+from commonplace.backends.paging import after_prefix, check_feed
 from commonplace.backends.sqlite import maintenance, reading, system
 from commonplace.backends.sqlite.connection import MEMORY, translated
 from commonplace.backends.sqlite.group import Group
@@ -14,7 +14,7 @@ from commonplace.backends.sqlite.transaction import SQLiteTransaction
 from commonplace.backends.states import columns, entry_of
 from commonplace.checks import JSON, Namespace, parse_namespace
 from commonplace.entry import Change, Entry, Revision
-from commonplace.errors import Conflict, InvalidInput
+from commonplace.errors import InvalidInput
 from commonplace.store import Child, NamespaceStats, Page, Scan, StoreStats, Transaction, Waker
 
 T = TypeVar("T")
@@ -119,12 +119,10 @@ class EntryStore(OpenStore):
         self.end_expired(namespace)
         with self._reading(snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
-            floor = connection.execute("SELECT history_floor FROM namespace WHERE id = ?", (place,)).fetchall()
-            if floor and after < floor[0][0]:
-                raise Conflict(
-                    f"the feed no longer reaches back to commit {after}; read everything again and go on from "
-                    f"commit {floor[0][0]}"
-                )
+            counters = connection.execute(
+                "SELECT history_floor, commit_number FROM namespace WHERE id = ?", (place,)
+            ).fetchall()
+            check_feed(after, *(counters[0] if counters else (0, 0)))
             return reading.changes(connection, place, after, limit)
 
     def stats(self) -> StoreStats:

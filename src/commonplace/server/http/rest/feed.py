@@ -45,7 +45,10 @@ After = Annotated[int, Query(ge=0, lt=2**63, description="The last commit seen; 
 
 @router.get("/changes", summary="List changes", responses=documented(Changes, 410))
 def list_changes(request: Request, space: SpaceOf, after: After = 0, limit: Limit = 1_000) -> Response:
-    """What was changed after a commit, in order, whole commits only. 410: history no longer reaches back that far."""
+    """What was changed after a commit, in order, whole commits only.
+
+    410: history no longer reaches back that far, or ends before.
+    """
     try:
         found = space.changes(after, limit)
     except Conflict as error:
@@ -63,7 +66,7 @@ def list_changes(request: Request, space: SpaceOf, after: After = 0, limit: Limi
     responses={
         **documented(None, 410),
         200: {
-            "description": "Events `commit`, each a whole commit; `resync` where history no longer reaches back.",
+            "description": "Events `commit`, each a whole commit; `resync` where history cannot lead on.",
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
         },
     },
