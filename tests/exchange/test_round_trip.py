@@ -339,6 +339,10 @@ def _ended_with(**fields: Any) -> Callable[[list[dict[str, Any]]], None]:
         (_line_of("thread", attributes={"resourceId": "r", "metadata": {}}), 'line 7 .*"title"'),
         (_line_of("message", attributes={"role": "user", "threadId": "t"}), 'line 8 .*"resourceId"'),
         (_line_of("message", value="text"), "line 8 .*object"),
+        (_line_of("working", value=[1]), "line 9 .*working memory"),
+        (_line_of("working", value=1), "line 9 .*working memory"),
+        (_line_of("working", value=True), "line 9 .*working memory"),
+        (_line_of("working", value=None), "line 9 .*working memory"),
         (_ended_with(actor="\ud800"), "line 5 .*surrogate"),
         (_ended_with(commit=10**30), 'line 5 .*"commit"'),
         (_ended_with(at=2**62), 'line 5 .*"at"'),
@@ -353,6 +357,7 @@ def test_what_nothing_else_may_write_is_not_imported_either(
     space.files.write("/notes/x", "the second")
     space.records.create(type="t", content={"a": 1}, source="s", confidence=0.5, tags=["q"])
     space.threads.add(space.threads.create(id="t").id, [{"role": "user", "content": "hello"}])
+    space.threads.working.write({"name": "Ada"})
     lines = lines_of(exported(source))
     change(lines)
     with pytest.raises(InvalidInput, match=complaint):

@@ -23,7 +23,7 @@ from commonplace.entry import Action, Entry
 from commonplace.errors import InvalidInput
 from commonplace.exchange.edits import apply_edit, edit_between
 from commonplace.limits import Limits
-from commonplace.space.keys import DIRECTORY, FILE, KINDS, MESSAGE, RECORD, THREAD
+from commonplace.space.keys import DIRECTORY, FILE, KINDS, MESSAGE, RECORD, THREAD, WORKING
 from commonplace.space.paths import ROOT, key_of, normalise, path_of
 from commonplace.space.times import moment
 from commonplace.store import Ending, NamespaceHead, State
@@ -235,6 +235,8 @@ def _check_kind(line: Line, kind: str, value: JSON, attributes: Mapping[str, JSO
         raise line.wrong("is a file whose value is no text")
     if kind == MESSAGE and not isinstance(value, Mapping):
         raise line.wrong("is a message whose value is no object")
+    if kind == WORKING and not isinstance(value, str | Mapping):
+        raise line.wrong("is a working memory whose value is neither a text nor an object")
     for name, types in _ATTRIBUTES.get(kind, {}).items():
         if name not in attributes:
             raise line.wrong(f'is a {kind} without the attribute "{name}"')
