@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, cast
-from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Query, Request
 
 from commonplace.book import Book
-from commonplace.errors import InvalidInput
 from commonplace.server.clients import client_word
 from commonplace.server.http.access.gate import Gate
 from commonplace.server.http.principal import Principal
@@ -40,16 +38,6 @@ def client_of(request: Request) -> str | None:
     return client_word(request.headers.get("user-agent", ""))
 
 
-def check_address(request: Request) -> None:
-    """Refuse an address that is no UTF-8: the server has put replacement characters where its bytes were."""
-    raw: bytes = request.scope["raw_path"]
-    if b"%" in raw:
-        try:
-            unquote_to_bytes(raw).decode()
-        except UnicodeDecodeError as error:
-            raise InvalidInput("the address is no UTF-8; encode its characters as UTF-8, then in percent") from error
-
-
 async def space_of(  # not `def`: a worker thread for it would cost more than all that it does
     request: Request,
     namespace: Annotated[
@@ -57,7 +45,6 @@ async def space_of(  # not `def`: a worker thread for it would cost more than al
         Query(description="The namespace, such as `user/u-123`; left out, the caller's own.", examples=["user/u-123"]),
     ] = None,
 ) -> Space:
-    check_address(request)
     book = service_of(request).book
     return principal_of(request).space(book, namespace, face="rest", client=client_of(request))
 

@@ -1,8 +1,12 @@
-"""The first thing that a request meets: whether a web page sent it, and who calls. Nothing is routed before that."""
+"""The first thing that a request meets: whether a web page sent it, who calls, and whether its address can be read.
+
+Nothing is routed before that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from urllib.parse import unquote_to_bytes
 
 import anyio
 from anyio.to_thread import run_sync
@@ -13,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.errors import CommonplaceError, Unauthorized
+from commonplace.errors import CommonplaceError, InvalidInput, Unauthorized
 from commonplace.server.http.access.gate import Gate
 from commonplace.server.http.access.hosts import check_own_page
 from commonplace.server.http.access.metadata import challenge
@@ -58,6 +62,7 @@ class Callers:
         headers = Headers(scope=scope)
         try:
             principal = await self._caller(scope["path"], headers)
+            _check_address(scope)
         except (CommonplaceError, HTTPException) as error:
             response = await self._worded(Request(scope, receive), error)
             await response(scope, receive, send)
@@ -108,6 +113,17 @@ class Callers:
         if isinstance(error, Unauthorized):
             response.headers["WWW-Authenticate"] = challenge(request, self._public_url)
         return response
+
+
+def _check_address(scope: Scope) -> None:
+    """Refuse an address that is no UTF-8: replacement characters where its bytes were make one name of several."""
+    for raw in (scope["raw_path"], scope["query_string"]):
+        if b"%" in raw:
+            try:
+                unquote_to_bytes(raw).decode()
+            except UnicodeDecodeError as error:
+                detail = "the address is no UTF-8; encode its characters as UTF-8, then in percent"
+                raise InvalidInput(detail) from error
 
 
 def _is_event_stream(start: Message) -> bool:
