@@ -135,6 +135,25 @@ def test_an_unknown_address_and_a_wrong_method_are_problems_too(http: httpx.Clie
     assert wrong.headers["allow"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", "/v1/files"),
+        ("GET", "/v1/tree"),
+        ("GET", "/v1/"),
+        ("GET", "/metrics/"),
+        ("GET", "/docs/"),
+        ("GET", "/api/memory/threads/"),
+    ],
+)
+def test_a_slash_too_many_or_too_few_is_a_problem_and_sends_nobody_elsewhere(
+    http: httpx.Client, method: str, path: str
+) -> None:
+    answer = http.request(method, path)
+    assert problem(answer)[:2] == (404, "no_such_route")
+    assert "location" not in answer.headers
+
+
 def test_an_unexpected_error_shows_nothing_internal(http: httpx.Client, book: commonplace.Book) -> None:
     def broken(*_: object, **__: object) -> object:
         raise RuntimeError("the password is hunter2")

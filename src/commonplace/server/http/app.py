@@ -48,6 +48,7 @@ def build_app(service: Service) -> FastAPI:
         version=__version__,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would send the caller, with its key, to http:// and to whatever Host it named
         lifespan=lifespan,
         telemetry=operation.WITHOUT_TELEMETRY,
     )
