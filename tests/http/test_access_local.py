@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from operated import operated
 from real_server import start_server
 
 from commonplace.errors import ConfigurationError
@@ -151,3 +152,22 @@ def test_the_description_tells_how_a_caller_shows_who_it_is(http):
     described = http.get("/openapi.json").json()
     assert set(described["components"]["securitySchemes"]) == {"bearer", "key"}
     assert described["security"] == [{}, {"bearer": []}, {"key": []}]
+
+
+@pytest.mark.promise("service-cors")
+def test_a_page_of_an_opened_origin_reads_every_refusal(service):
+    limits = {"max_body_bytes": 1_000, "request_seconds": 0.2, "max_streams": 0}
+    settings = replace(service.settings, cors_origins=("https://app.example",), **limits)
+    page = {"Origin": "https://app.example"}
+    with operated(replace(service, settings=settings)) as (server, _), server.client(headers=page) as client:
+        answers = [
+            client.get("/v1/files/missing"),
+            client.put("/v1/files/a", content="x" * 2_000),
+            client.get("/test/fail"),
+            client.get("/test/stream"),
+            client.post("/test/wait/for-long"),
+            client.options("/v1/files/a", headers={"Access-Control-Request-Method": "PUT"}),
+        ]
+    assert [answer.status_code for answer in answers] == [404, 413, 500, 503, 504, 200]
+    assert {answer.headers.get("access-control-allow-origin") for answer in answers} == {"https://app.example"}
+    assert all("x-request-id" in answer.headers for answer in answers)

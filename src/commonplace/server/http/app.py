@@ -8,7 +8,6 @@ from typing import Any
 
 from anyio.to_thread import run_sync
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 
 from commonplace import __version__
 from commonplace.server.http import mastra, operation, page, problems, reference, rest
@@ -21,8 +20,6 @@ from commonplace.server.http.service import Service
 
 OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*")
 """What anybody may ask for: nothing that a memory holds."""
-
-_SHOWN_TO_PAGES = ("ETag", "Link", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate", "X-Request-Id")
 
 _SECURITY: dict[str, dict[str, str]] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key of `commonplace keys create`, or a token."},
@@ -70,15 +67,6 @@ def build_app(service: Service) -> FastAPI:
         origins=settings.cors_origins,
         public_url=settings.public_url,
     )
-    if settings.cors_origins:
-        # Outside of who may call: a browser asks beforehand, and sends no credentials with that.
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.cors_origins,
-            allow_methods=["*"],
-            allow_headers=["*"],
-            expose_headers=_SHOWN_TO_PAGES,
-        )
     operation.install(app, service)
     _describe_access(app)
     return app

@@ -1,16 +1,17 @@
-"""Operation of the service: health, metrics, logs, traces and limits, put around an app by `install`."""
+"""Operation of the service: health, metrics, logs, traces, limits and CORS, put around an app by `install`."""
 
 from __future__ import annotations
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
+from starlette.middleware.cors import CORSMiddleware
 
 from commonplace.server.http.operation.heads import BoundedHeads
 from commonplace.server.http.operation.health import Readiness, health_router
 from commonplace.server.http.operation.limiting import Limiting, RequestLimits
 from commonplace.server.http.operation.logs import configure_service_logging
 from commonplace.server.http.operation.metrics import Metrics, metrics_router
-from commonplace.server.http.operation.observing import Observing
+from commonplace.server.http.operation.observing import Failing, Observing
 from commonplace.server.http.operation.work import Work
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
@@ -22,6 +23,8 @@ UVICORN = {"http": BoundedHeads, "log_config": None, "access_log": False}
 
 WITHOUT_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """For `FastAPI(telemetry=…)`: its own spans carry paths and queries, and its logs carry what was refused."""
+
+_SHOWN_TO_PAGES = ("ETag", "Link", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate", "X-Request-Id")
 
 
 def open_paths(settings: Settings) -> tuple[str, ...]:
@@ -47,6 +50,17 @@ def install(app: FastAPI, service: Service) -> Work:
         streams=settings.max_streams,
     )
     app.add_middleware(Limiting, limits=limits, work=work, count=metrics.count_refusal)
+    app.add_middleware(Failing)
+    if settings.cors_origins:
+        # Outside of who may call: a browser asks beforehand, and sends no credentials with that. And outside of all
+        # refusals and failures: a page could not read them.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=_SHOWN_TO_PAGES,
+        )
     if settings.tracing:
         from commonplace.server.http.operation.tracing import Tracing, make_provider, trace_store
 

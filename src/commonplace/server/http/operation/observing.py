@@ -72,12 +72,6 @@ class Observing:
             await self._app(scope, received, observed)
         except ClientDisconnect:
             pass  # It left while it was sending: nobody waits for an answer, and nothing has failed.
-        except Exception:
-            _log.exception("a request failed", extra={"fields": {"request_id": request_id, "route": route_of(scope)}})
-            if status:
-                raise
-            detail = "the server failed; its log says why, under this request_id"
-            await Refusal("internal", detail).send(observed, request_id=request_id)
         finally:
             seconds = time.perf_counter() - started
             route = route_of(scope)
@@ -96,6 +90,36 @@ class Observing:
                     "bytes": bytes_sent,
                 }
                 _log.log(level, "request", extra={"fields": fields})
+
+
+class Failing:
+    """ASGI middleware that logs why a route failed, and answers in its place."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except ClientDisconnect:
+            raise
+        except Exception:
+            request_id = scope["state"]["request_id"]
+            _log.exception("a request failed", extra={"fields": {"request_id": request_id, "route": route_of(scope)}})
+            if has_begun:
+                raise
+            detail = "the server failed; its log says why, under this request_id"
+            await Refusal("internal", detail).send(send, request_id=request_id)
 
 
 def _request_id(scope: Scope) -> str:
