@@ -273,3 +273,18 @@ def test_what_cannot_be_made_once_says_so(http: httpx.Client) -> None:
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
     assert http.delete("/v1/files/f", headers=key).status_code == 422
     assert http.get("/v1/files/f").text == "a a"
+
+
+@pytest.mark.parametrize("path", ["/v1/files/a", "/v1/stats", "/v1/export", "/healthz", "/", "/v1/files/missing"])
+def test_a_head_is_answered_as_a_get_is_without_the_body(http: httpx.Client, path: str) -> None:
+    http.put("/v1/files/a", content="x" * 10_000)
+    read, asked = http.get(path), http.head(path)
+    assert (asked.status_code, asked.content) == (read.status_code, b"")
+    for name in ("content-type", "content-length", "etag"):
+        assert asked.headers.get(name) == read.headers.get(name)
+
+
+def test_a_head_of_a_stream_ends_and_is_counted_as_what_it_is(http: httpx.Client) -> None:
+    asked = http.head("/v1/changes/stream")
+    assert (asked.status_code, asked.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert 'method="HEAD",route="/v1/changes/stream"' in http.get("/metrics").text

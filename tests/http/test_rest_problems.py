@@ -130,9 +130,16 @@ def test_wrong_types_and_unknown_fields_are_refused_by_name(http: httpx.Client, 
 
 def test_an_unknown_address_and_a_wrong_method_are_problems_too(http: httpx.Client) -> None:
     assert problem(http.get("/v1/nothing"))[:2] == (404, "no_such_route")
-    wrong = http.delete("/v1/search")
-    assert problem(wrong)[:2] == (405, "method_not_allowed")
-    assert wrong.headers["allow"]
+    for method, path, allowed in (
+        ("DELETE", "/v1/search", "GET, HEAD, POST"),
+        ("OPTIONS", "/v1/files/a", "GET, HEAD, PUT, POST, PATCH, DELETE"),
+        ("HEAD", "/v1/undo", "POST"),
+        ("PUT", "/api/memory/threads", "GET, HEAD, POST"),
+        ("POST", "/healthz", "GET, HEAD"),
+    ):
+        wrong = http.request(method, path)
+        assert (wrong.status_code, wrong.headers["allow"]) == (405, allowed), path
+        assert method == "HEAD" or problem(wrong)[1] == "method_not_allowed"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from commonplace.server.http.access.metadata import metadata_router
 from commonplace.server.http.access.middleware import Callers
 from commonplace.server.http.access.noting import noting_uses
 from commonplace.server.http.access.streams import Streams
+from commonplace.server.http.bodiless import HeadAsGet
 from commonplace.server.http.mcp_mount import McpMount
 from commonplace.server.http.service import Service
 
@@ -58,6 +59,7 @@ def build_app(service: Service) -> FastAPI:
     app.include_router(reference.router)
     app.include_router(metadata_router(settings))
     app.router.routes += mcp.routes()
+    app.add_middleware(HeadAsGet)
     app.add_middleware(
         Callers,
         within=app,

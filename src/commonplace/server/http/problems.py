@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from commonplace.checks import JSON
 from commonplace.errors import CommonplaceError, InvalidInput, RateLimited, Unavailable
@@ -97,7 +98,18 @@ async def _answer_http(request: Request, error: Exception) -> Response:
         405: f"{request.method} does nothing here; GET /openapi.json lists what there is",
     }
     form = problem(kind, details.get(error.status_code, str(error.detail)))
-    return _response({**form, "status": error.status_code}, dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods(request))
+    return _response({**form, "status": error.status_code}, headers)
+
+
+def _methods(request: Request) -> Iterator[str]:
+    """What can be asked for at an address: a route knows its own methods only, and several share an address."""
+    for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
+        asked = {"type": "http", "path": request.scope["path"], "method": method}
+        if any(route.matches(dict(asked))[0] == Match.FULL for route in request.app.router.routes):
+            yield from ("GET", "HEAD") if method == "GET" else (method,)
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
