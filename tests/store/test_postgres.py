@@ -61,3 +61,33 @@ def test_a_reindex_ends_although_passages_are_erased_while_it_marks_them(servers
     assert one.store.indexing() == Indexing("words@2", "words@2", 0)
     assert one.stats().vectors == 1
     assert one.verify() == []
+
+
+MANY_FILES = 8_000
+_COPIES = (
+    "INSERT INTO commonplace.entry SELECT (jsonb_populate_record(e, jsonb_build_object('id', e.id + n, {changes}))).*"
+    " FROM commonplace.entry AS e, generate_series(1, {count}) AS n"
+    " WHERE e.tenant = 'user/u1' AND e.kind = 'file'"
+)
+STEPS = {
+    "many files": _COPIES.format(changes="'key', e.key || n", count=MANY_FILES - 1),
+    "other tenants": _COPIES.format(
+        changes="'tenant', 'user/other-' || n % 300, 'namespace', -1 - n % 300, 'key', e.key || n", count=6_000
+    ),
+    "statistics": "ANALYZE commonplace.entry",
+}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [["many files"], ["other tenants", "many files", "statistics"], ["other tenants", "statistics", "many files"]],
+    ids=["without statistics", "with statistics", "with statistics of before"],
+)
+def test_a_large_directory_is_listed_within_the_time_out(open_book: OpenBook, steps: list[str]) -> None:
+    url = shared_server().create_database()
+    space = open_book(url + "?partitions=1").space("user", "u1")
+    space.files.write("/d/file", "x")
+    with psycopg.connect(url, autocommit=True) as connection:
+        for step in steps:
+            connection.execute(STEPS[step].encode())
+    assert len(space.files.list("/d")) == MANY_FILES
