@@ -65,17 +65,30 @@ def test_a_reindex_ends_although_passages_are_erased_while_it_marks_them(servers
 
 MANY_FILES = 8_000
 _COPIES = (
-    "INSERT INTO commonplace.entry SELECT (jsonb_populate_record(e, jsonb_build_object('id', e.id + n, {changes}))).*"
-    " FROM commonplace.entry AS e, generate_series(1, {count}) AS n"
-    " WHERE e.tenant = 'user/u1' AND e.kind = 'file'"
+    "INSERT INTO commonplace.{table} SELECT (jsonb_populate_record(c, jsonb_build_object({changes}))).*"
+    " FROM commonplace.{table} AS c, generate_series(1, {count}) AS n WHERE c.tenant = 'user/u1' AND {which};"
+)
+_FILES = _COPIES.format(
+    table="entry", which="c.kind = 'file'", changes="'id', c.id + n, 'key', c.key || n {more}", count="{count}"
 )
 STEPS = {
-    "many files": _COPIES.format(changes="'key', e.key || n", count=MANY_FILES - 1),
-    "other tenants": _COPIES.format(
-        changes="'tenant', 'user/other-' || n % 300, 'namespace', -1 - n % 300, 'key', e.key || n", count=6_000
+    "many files": _FILES.format(more="", count=MANY_FILES - 1)
+    + _COPIES.format(
+        table="chunk", which="true", changes="'id', c.id + 2 * n, 'entry', c.entry + n", count=MANY_FILES - 1
     ),
+    "other tenants": _FILES.format(more=", 'tenant', 'user/other-' || n % 300, 'namespace', -1 - n % 300", count=6_000),
     "statistics": "ANALYZE commonplace.entry",
 }
+
+
+def prepared(url: str, open_book: OpenBook, *steps: str) -> commonplace.Space:
+    """A namespace with one file in a directory, and what the steps make of it."""
+    space = open_book(url + "?partitions=1").space("user", "u1")
+    space.files.write("/d/file", "x")
+    with psycopg.connect(url, autocommit=True) as connection:
+        for step in steps:
+            connection.execute(STEPS[step].encode())
+    return space
 
 
 @pytest.mark.parametrize(
@@ -84,10 +97,11 @@ STEPS = {
     ids=["without statistics", "with statistics", "with statistics of before"],
 )
 def test_a_large_directory_is_listed_within_the_time_out(open_book: OpenBook, steps: list[str]) -> None:
-    url = shared_server().create_database()
-    space = open_book(url + "?partitions=1").space("user", "u1")
-    space.files.write("/d/file", "x")
-    with psycopg.connect(url, autocommit=True) as connection:
-        for step in steps:
-            connection.execute(STEPS[step].encode())
+    space = prepared(shared_server().create_database(), open_book, *steps)
     assert len(space.files.list("/d")) == MANY_FILES
+
+
+def test_a_large_directory_is_erased_within_the_time_out(open_book: OpenBook) -> None:
+    space = prepared(shared_server().create_database(), open_book, "many files")
+    space.files.delete("/d")
+    assert space.purge("directory", "/d") == MANY_FILES + 1

@@ -71,7 +71,7 @@ def delete_range(session: Session, index: EntryIndex, keys: Range) -> tuple[int,
     )
     for entry_id, attributes, _ in found:
         index.remove_labels(entry_id, labels(json.loads(attributes), INDEXED_ATTRIBUTES))
-    for ids in _steps([entry_id for entry_id, _, _ in found]):
+    for ids in steps([entry_id for entry_id, _, _ in found]):
         index.end_chunks(index.chunks_of(ids))
     return len(found), sum(size for _, _, size in found)
 
@@ -100,7 +100,7 @@ def move_range(
         """,
         keys.parameters(new=new_prefix, length=len(keys.prefix)),
     )
-    for some in _steps(sorted(found)):
+    for some in steps(sorted(found)):
         index.end_chunks(index.chunks_of([entry_id for entry_id, _ in some], only_headings=True))
         headings = [(entry_id, heading_of(key)) for entry_id, key in some]
         session.send(
@@ -112,5 +112,5 @@ def move_range(
     return len(found)
 
 
-def _steps(items: Sequence[Any]) -> list[Sequence[Any]]:
+def steps(items: Sequence[Any]) -> list[Sequence[Any]]:
     return [items[start : start + IDS_A_STEP] for start in range(0, len(items), IDS_A_STEP)]

@@ -8,6 +8,7 @@ from itertools import pairwise
 from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.paging import after_prefix
 from commonplace.backends.postgres import kept, keywords
+from commonplace.backends.postgres.bulk import steps
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.reading import NOW, Spot
 from commonplace.backends.postgres.transaction import PostgresTransaction
@@ -104,16 +105,16 @@ def _erase_ended_chunks(session: Session, spot: Spot, ended: Sequence[tuple[int,
     newest: dict[int, int] = {}
     for entry_id, commit in ended:
         newest[entry_id] = max(commit, newest.get(entry_id, commit))
-    session.send(
-        """
-        WITH gone AS (
-            DELETE FROM chunk AS c USING unnest(%s::bigint[], %s::bigint[]) AS erased (entry, commit)
-            WHERE c.tenant = %s AND c.entry = erased.entry AND c.ended_commit <= erased.commit RETURNING c.id
+    for entries in steps(list(newest)):
+        # Chosen here: a join with the entries is left to the planner, which may compare every passage with every one.
+        found = session.rows(
+            "SELECT id, entry, ended_commit FROM chunk"
+            " WHERE tenant = %s AND entry = ANY(%s) AND ended_commit IS NOT NULL",
+            (spot.tenant, entries),
         )
-        DELETE FROM embedding WHERE tenant = %s AND chunk IN (SELECT id FROM gone)
-        """,
-        (list(newest), list(newest.values()), spot.tenant, spot.tenant),
-    )
+        place = (spot.tenant, [chunk for chunk, entry_id, commit in found if commit <= newest[entry_id]])
+        session.send("DELETE FROM chunk WHERE tenant = %s AND id = ANY(%s)", place)
+        session.send("DELETE FROM embedding WHERE tenant = %s AND chunk = ANY(%s)", place)
 
 
 def stats(session: Session, schema: str) -> StoreStats:
