@@ -133,7 +133,7 @@ def _condition(path: tuple[str, ...], operator: Operator, operand: JSON) -> Cond
             raise InvalidInput("$in takes a list of values")
     elif operator not in ("$eq", "$ne") and not isinstance(operand, (str, int, float)):
         raise InvalidInput(f"{operator} compares numbers or strings, not {_json_type(operand)}")
-    if _check_operand(operand) > MAX_VALUES:
+    if _check_operand(operand) - 1 > MAX_VALUES:  # a list or an object is none of the values in it
         raise InvalidInput(f"{'.'.join(path)} is compared with more than {MAX_VALUES} values; ask for fewer at once")
     return Condition(path, operator, operand)
 
