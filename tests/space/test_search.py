@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,15 @@ def test_a_search_of_the_past_finds_what_was_there_then(space: Space, clock: Any
     assert set(by_words(space, "zebra")) == {"/renamed", "/new"}
     assert by_words(space, "yak", as_of=then) == []
     assert keys(space, "zebra", as_of=moment(1)) == []
+
+
+@pytest.mark.parametrize("end", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+@pytest.mark.parametrize("query", ["tea", "tea of yesterday", "tea last year", "tea in May", "tea 900 years ago"])
+def test_a_search_is_answered_from_either_end_of_the_calendar(space: Space, end: datetime, query: str) -> None:
+    space.files.write("/a", "tea")
+    assert keys(space, query, now=end) == ["/a"]
+    assert len(space.search(query, as_of=end)) == (end.year == 9999)
+    assert list(space.threads.search(query, now=end)) == []
 
 
 def test_a_search_of_the_past_finds_all_that_has_expired_since_however_much(space: Space, clock: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
@@ -309,7 +309,8 @@ class Searcher:
 def _times(request: SearchRequest) -> tuple[tuple[int, int], ...]:
     """The times that a query names, in microseconds."""
     now = next((at for at in (request.now, request.as_of) if at is not None), time.time_ns() // 1_000)
-    named = stretches(request.query, datetime.fromtimestamp(now / 1e6, UTC))
+    # Added up in whole microseconds: as a fraction of seconds the last ones of the year 9999 are of the next.
+    named = stretches(request.query, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now))
     return tuple((round(start.timestamp() * 1e6), round(end.timestamp() * 1e6)) for start, end in named)
 
 
