@@ -150,3 +150,7 @@ def test_bad_keys_and_calls_that_make_nothing_are_told(space: Space) -> None:
             space.once(bad, "f")
     with pytest.raises(InvalidInput, match="cannot be made once"):
         space.once("d", "f").threads.delete_messages(["x"])
+    space.files.write("/a", "a a a")
+    with pytest.raises(InvalidInput, match="a replacement cannot be made once only; leave the idempotency key out"):
+        space.once("r", "f").files.replace("/a", "a", "b")
+    assert space.files.read("/a") == "a a a"

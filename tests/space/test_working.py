@@ -104,6 +104,9 @@ def test_a_write_that_names_a_revision_is_made_at_that_one_only(working):
             working.write("# Bob", revision=wrong)
         assert refused.value.revision == 1
     assert working.read() == first
+    for no_revision in (True, "1", 1.0):
+        with pytest.raises(InvalidInput, match="revision"):
+            working.write("# Bob", revision=no_revision)
     assert working.write("# Bob", revision=1).revision == 2
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Literal, cast
 
-from commonplace.checks import check_text
+from commonplace.checks import check_number, check_text
 from commonplace.entry import Draft, Entry
 from commonplace.errors import (
     AlreadyExists,
@@ -136,6 +136,7 @@ class Files:
 
     def page(self, path: str = ROOT, *, limit: int = _WALK_PAGE, cursor: str | None = None) -> FilePage:
         """What `walk` gives, a page at a time."""
+        check_number("limit", limit)
         below = _below(normalise(path, self._limits))
         kind, _, after = (f"{DIRECTORY}:" if cursor is None else check_text("cursor", cursor)).partition(":")
         if kind not in (DIRECTORY, FILE):
@@ -203,6 +204,8 @@ class Files:
         """Replace every occurrence of a text; how many there were. `unique` refuses more than one."""
         check_text("old", old)
         check_text("new", new)
+        if self._handle.once is not None:  # the count is of no entry, so a repeated call could not answer with it
+            raise InvalidInput("a replacement cannot be made once only; leave the idempotency key out")
         count = 0
 
         def change(text: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, cast
 
-from commonplace.checks import JSON, check_text
+from commonplace.checks import JSON, check_number, check_text
 from commonplace.entry import SEPARATOR, Draft, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, Outdated
 from commonplace.filters import equal
@@ -81,6 +81,8 @@ class WorkingMemories:
         key = self._key(resource, thread)
         update = self._check(content)
         rules = schema_of(schema)
+        if revision is not None:
+            check_number("revision", revision)
         if rules is not None and isinstance(update, str):
             raise InvalidInput("this working memory has a schema: send an object with the fields to change, no text")
 
