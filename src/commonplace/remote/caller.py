@@ -22,6 +22,8 @@ from commonplace.space.times import microseconds
 
 _HEADER_TEXT = re.compile(r"[!-~]{1,255}")
 CLIENT = "commonplace-python"
+MOST_AT_ONCE = 10_000
+"""How many namespaces or changes a service gives in one answer."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,12 @@ def query_text(query: Mapping[str, Any]) -> str:
 
 def _dumps(body: object) -> bytes:
     # Escapes carry what UTF-8 cannot, so that the service refuses it in its own words.
-    return json.dumps(body, separators=(",", ":"), default=_plain).encode()
+    try:
+        return json.dumps(body, separators=(",", ":"), default=_plain).encode()
+    except ValueError as error:
+        raise InvalidInput(
+            "an argument contains a number that is too long, or itself; JSON can hold neither"
+        ) from error
 
 
 def _plain(value: object) -> object:

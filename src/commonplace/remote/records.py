@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from commonplace.checks import JSON, check_json, check_text
+from commonplace.checks import JSON, check_json, check_number, check_text
 from commonplace.remote.caller import Caller, tail, time_argument
 from commonplace.space.conversation import check_id
 from commonplace.space.records import _UNSET, Record, RecordPage, Records
@@ -89,7 +89,7 @@ class RemoteRecords(Records):
             "tag": all_tags or any_tags,
             "match": match,
             "filter": None if filter is None else json.dumps(check_json("filter", filter), default=dict),
-            "limit": limit,
+            "limit": check_number("limit", limit),
             "cursor": cursor,
         }
         return thing_of(RecordPage, self._caller.read("/records", query))

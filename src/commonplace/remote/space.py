@@ -13,7 +13,7 @@ from commonplace.engine.search import SearchResult
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import InvalidInput
 from commonplace.limits import Limits
-from commonplace.remote.caller import Caller, tail, time_argument
+from commonplace.remote.caller import MOST_AT_ONCE, Caller, tail, time_argument
 from commonplace.remote.files import RemoteFiles
 from commonplace.remote.records import RemoteRecords
 from commonplace.remote.threads import RemoteThreads
@@ -112,9 +112,19 @@ class RemoteSpace(Space):
         return int(self._caller.change("POST", "/undo", None, {"commit": check_number("commit", commit)})["commit"])
 
     def changes(self, after: int = 0, limit: int = 1_000) -> list[Change]:
-        query = {"after": check_number("after", after), "limit": check_number("limit", limit)}
+        query = {"after": check_number("after", after), "limit": min(check_number("limit", limit), MOST_AT_ONCE)}
         form = self._caller.read("/changes", query)
-        return [thing_of(Change, change) for change in form["changes"]]
+        found = [thing_of(Change, change) for change in form["changes"]]
+        if limit <= MOST_AT_ONCE:
+            return found
+        while form["next"] is not None and len(found) <= limit:
+            form = self._caller.read("/changes", {**query, "after": form["cursor"]})
+            found += [thing_of(Change, change) for change in form["changes"]]
+        if len(found) <= limit:
+            return found
+        # As a store does it: whole commits only, and one that is larger than the limit all the same.
+        whole = [change for change in found if change.commit < found[limit].commit]
+        return whole or self.changes(after, limit * 10)
 
     def stats(self) -> NamespaceStats:
         return thing_of(NamespaceStats, self._caller.read("/stats"))
