@@ -13,7 +13,7 @@ from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.indexing import Indexer
 from commonplace.engine.models import Models
 from commonplace.engine.search import Searcher
-from commonplace.errors import ConfigurationError, InvalidInput
+from commonplace.errors import ConfigurationError, InvalidInput, NotFound
 from commonplace.limits import Limits
 from commonplace.space.handle import Handle
 from commonplace.space.rules import Rules
@@ -122,6 +122,16 @@ def _open_postgres(url: str, busy_seconds: float, clock: Callable[[], int] | Non
     )
 
 
+def check_actor(actor: str | None) -> str | None:
+    """Return a name that can be noted with a write."""
+    return None if actor is None else check_line("actor", actor, max_bytes=MAX_ACTOR_BYTES)
+
+
+def check_namespaces(namespaces: Sequence[Namespace] | None) -> list[Namespace] | None:
+    """Return the namespaces that are named, each once; None stays None and is all of them."""
+    return None if namespaces is None else list(dict.fromkeys(map(check_namespace, namespaces)))
+
+
 class Book:
     """An open store. Close it, or use it in a `with` block."""
 
@@ -146,8 +156,7 @@ class Book:
         rules = rules or Rules()
         if self.redaction is not None:
             rules = rules.with_screen(self.redaction.screen)
-        name = None if actor is None else check_line("actor", actor, max_bytes=MAX_ACTOR_BYTES)
-        handle = Handle(self.store, check_namespace(labels), self.indexer, name, rules)
+        handle = Handle(self.store, check_namespace(labels), self.indexer, check_actor(actor), rules)
         return Space(handle, self._searcher, self.limits)
 
     def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
@@ -190,7 +199,11 @@ class Book:
         """Give the whole book, or some namespaces, to `write` as JSON lines that lose nothing; all of one moment."""
         from commonplace.exchange import export_book
 
-        return export_book(self.store, write, namespaces=namespaces, progress=progress)
+        chosen = check_namespaces(namespaces)
+        for namespace in chosen or ():
+            if namespace not in self.namespaces(*namespace, limit=1):
+                raise NotFound(f"there is no namespace {'/'.join(namespace)}; `namespaces` lists those there are")
+        return export_book(self.store, write, namespaces=chosen, progress=progress)
 
     def import_lines(
         self,

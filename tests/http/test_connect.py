@@ -295,6 +295,32 @@ def test_an_export_and_an_import_go_through_a_service(remote: RemoteBook, tmp_pa
     assert [one.outcome for one in remote.import_lines(lines)] == ["identical"]
 
 
+@pytest.mark.parametrize("chosen", [[], [("user", "u1")], [("user", "u1"), ("user", "u1")], None])
+def test_an_export_of_some_namespaces_is_that_of_the_library(remote: RemoteBook, book: Book, chosen: Any) -> None:
+    for name in ("default", "u1"):
+        book.space("user", name).files.write("/secret", "x")
+    here, there = io.BytesIO(), io.BytesIO()
+    exported = book.export(here.write, namespaces=chosen)
+    assert remote.export(there.write, namespaces=chosen) == exported
+    assert there.getvalue() == here.getvalue()
+    assert exported.namespaces == (2 if chosen is None else len(set(chosen)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "error"),
+    [([("nobody",)], NotFound), (["user/u1"], InvalidInput), ("user", InvalidInput), ([()], InvalidInput)],
+)
+def test_an_export_of_what_is_no_namespace_is_refused(
+    remote: RemoteBook, book: Book, chosen: Any, error: type[Exception]
+) -> None:
+    book.space("user", "default").files.write("/secret", "x")
+    for one in (book, remote):
+        lines: list[bytes] = []
+        with pytest.raises(error):
+            one.export(lines.append, namespaces=chosen)
+        assert lines == []
+
+
 def test_a_large_import_that_is_refused_tells_why(server: Server, make_key: Any, tmp_path: Path) -> None:
     file = tmp_path / "large.jsonl"
     file.write_bytes(b'{"line":"header","format":"commonplace","version":1}\n' * 200_000)
@@ -312,6 +338,54 @@ def test_a_disk_that_is_full_is_not_taken_for_the_network(remote: RemoteBook) ->
     with pytest.raises(OSError, match="No space left"):
         remote.export(write, namespaces=[("user", "u1")])
     assert remote.space("user", "u1").files.read("/f") == "x"
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 5, 6, 8, 20_000])
+def test_a_limit_above_the_services_own_is_asked_for_in_pages(
+    remote: RemoteBook, book: Book, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commonplace.remote.book.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("commonplace.remote.space.MOST_AT_ONCE", 2)
+    space = book.space("user", "u1")
+    for path in ("/a", "/b/c/d", "/e", "/f"):  # a commit of three between those of one
+        space.files.write(path, "x")
+        book.space("user", "u2", path.strip("/").replace("/", "-")).files.write("/x", "x")
+    there = remote.space("user", "u1")
+    for after in range(5):
+        assert there.changes(after, limit) == space.changes(after, limit)
+    assert remote.namespaces(limit=limit) == book.namespaces(limit=limit)
+    below = {"after": ("user", "u2", "a"), "limit": limit}
+    assert remote.namespaces("user", "u2", **below) == book.namespaces("user", "u2", **below)
+
+
+def test_a_limit_above_the_services_own_is_not_refused(remote: RemoteBook) -> None:
+    remote.space("user", "u1").files.write("/a", "x")
+    assert len(remote.space("user", "u1").changes(limit=20_000)) == 1
+    assert remote.namespaces(limit=20_000) == [("user", "u1")]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda book: book.namespaces(""),
+        lambda book: book.namespaces("user/u1"),
+        lambda book: book.namespaces(5),
+        lambda book: book.namespaces(after="user"),
+        lambda book: book.namespaces(limit=0),
+        lambda book: book.namespaces(limit="5"),
+        lambda book: book.space("user", "u1", actor="a\n"),
+        lambda book: book.space("user", "u1", actor="a" * 1_001),
+        lambda book: book.space("user", "u1").records.list(limit="5"),
+        lambda book: book.space("user", "u1").records.create(type="t", content="c", source="s", confidence=10**5_000),
+        lambda book: book.space("user", "u1").records.create(type="t", content="c", source={1}, confidence=1),
+    ],
+)
+def test_what_the_library_refuses_the_client_refuses(
+    remote: RemoteBook, book: Book, call: Callable[[Book], object]
+) -> None:
+    for one in (book, remote):
+        with pytest.raises(InvalidInput):
+            call(one)
 
 
 def test_what_needs_the_file_says_so(remote: RemoteBook) -> None:

@@ -9,13 +9,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from commonplace.book import Book
-from commonplace.checks import Namespace, check_namespace
+from commonplace.book import Book, check_actor, check_namespaces
+from commonplace.checks import Namespace, check_namespace, check_number
 from commonplace.embedding import Embedder
 from commonplace.errors import ConfigurationError, Unavailable
 from commonplace.exchange import Exported, Imported
+from commonplace.exchange.lines import footer_line, header_line
 from commonplace.limits import Limits
-from commonplace.remote.caller import CLIENT, Caller, query_text
+from commonplace.remote.caller import CLIENT, MOST_AT_ONCE, Caller, query_text
 from commonplace.remote.connection import Connections, Request
 from commonplace.remote.space import RemoteSpace
 from commonplace.space.rules import Rules
@@ -61,15 +62,20 @@ class RemoteBook(Book):
         if rules is not None:
             raise ConfigurationError("a service has the rules of its keys; make one with `commonplace keys create`")
         namespace = check_namespace(labels) if labels else self.namespace
-        return RemoteSpace(Caller(self._connections, namespace, self.limits, actor))
+        return RemoteSpace(Caller(self._connections, namespace, self.limits, check_actor(actor)))
 
     def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
-        query = {
-            "below": "/".join(prefix) or None,
-            "after": None if after is None else "/".join(after),
-            "limit": limit,
-        }
-        return [tuple(name.split("/")) for name in self._read("/namespaces", query)["namespaces"]]
+        below = "/".join(check_namespace(prefix)) if prefix else None
+        last = None if after is None else "/".join(check_namespace(after))
+        check_number("limit", limit)
+        found: list[Namespace] = []
+        while True:
+            asked = min(limit - len(found), MOST_AT_ONCE)
+            page = self._read("/namespaces", {"below": below, "after": last, "limit": asked})
+            found += [tuple(name.split("/")) for name in page["namespaces"]]
+            if page["next"] is None or len(found) == limit:
+                return found
+            last = page["namespaces"][-1]
 
     def stats(self) -> StoreStats:
         return thing_of(StoreStats, self._read("/store"))
@@ -81,8 +87,13 @@ class RemoteBook(Book):
         namespaces: Sequence[Namespace] | None = None,
         progress: Progress | None = None,
     ) -> Exported:
-        names = ["/".join(namespace) for namespace in namespaces or ()]
-        query = query_text({"namespace": names, "everything": namespaces is None})
+        chosen = check_namespaces(namespaces)
+        if chosen == []:  # to name none means the caller's own
+            write(header_line())
+            write(footer_line(0, 0))
+            return Exported(0, 0)
+        names = ["/".join(namespace) for namespace in chosen or ()]
+        query = query_text({"namespace": names, "everything": chosen is None})
         end = b""
         with self._connections.stream(Request("GET", f"/v1/export?{query}", _HEADERS)) as pieces:
             for count, piece in enumerate(pieces, 1):
