@@ -109,6 +109,12 @@ def test_a_repeated_creation_is_answered_though_its_condition_has_passed(space: 
     assert careful.files.write("/f", "one") == first
 
 
+@pytest.mark.parametrize(("kind", "key"), [("file", "../x"), ("message", "\ud800"), ("record", "\x00")])
+def test_a_name_that_nothing_can_have_is_refused_at_once(space: Space, kind: str, key: str) -> None:
+    with pytest.raises(InvalidInput):
+        space.expecting(kind, key, 1)
+
+
 def test_an_unknown_kind_is_refused(space: Space) -> None:
     with pytest.raises(InvalidInput, match="unknown kind 'page'"):
         space.expecting("page", "x", 1)

@@ -57,7 +57,8 @@ class RemoteSpace(Space):
         return RemoteSpace(replace(self._caller, once=Once(key, fingerprint)))
 
     def expecting(self, kind: str, key: str, *revisions: Seen) -> RemoteSpace:
-        expected = Expected(_check_kind(kind), key, key, revisions)
+        name = self._name(kind, key)
+        expected = Expected(kind, name, name, revisions)
         return RemoteSpace(replace(self._caller, expected=(*self._caller.expected, expected)))
 
     def search(
@@ -105,7 +106,7 @@ class RemoteSpace(Space):
         return thing_of(Entry, {**form, "key": key})
 
     def restore(self, kind: str, key: str, revision: int) -> int:
-        body = {"kind": _check_kind(kind), "key": key, "revision": check_number("revision", revision)}
+        body = {"kind": kind, "key": self._name(kind, key), "revision": check_number("revision", revision)}
         return int(self._caller.change("POST", "/restore", None, body)["commit"])
 
     def undo(self, commit: int) -> int:
@@ -144,12 +145,13 @@ class RemoteSpace(Space):
 
     def _entry(self, kind: str, key: str) -> str:
         """An entry in an address. A path is refused here, before a proxy makes another one of it."""
-        is_path = _check_kind(kind) in (FILE, DIRECTORY)
-        name = normalise(key, self.limits) if is_path else check_text("key", key, max_bytes=MAX_KEY_BYTES)
-        return f"{kind}/{tail(name.removeprefix('/') if is_path else name)}"
+        name = self._name(kind, key)
+        return f"{kind}/{tail(name.removeprefix('/') if kind in (FILE, DIRECTORY) else name)}"
 
-
-def _check_kind(kind: str) -> str:
-    if kind not in KINDS:
-        raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")
-    return kind
+    def _name(self, kind: str, key: str) -> str:
+        """The name of an entry as the service is told it, checked."""
+        if kind not in KINDS:
+            raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")
+        if kind in (FILE, DIRECTORY):
+            return normalise(key, self.limits)
+        return check_text("key", key, max_bytes=MAX_KEY_BYTES)
