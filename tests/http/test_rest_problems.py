@@ -150,7 +150,6 @@ def test_an_unknown_address_and_a_wrong_method_are_problems_too(http: httpx.Clie
         ("GET", "/v1/"),
         ("GET", "/metrics/"),
         ("GET", "/docs/"),
-        ("GET", "/api/memory/threads/"),
     ],
 )
 def test_a_slash_too_many_or_too_few_is_a_problem_and_sends_nobody_elsewhere(
