@@ -377,7 +377,6 @@ def test_a_limit_above_the_services_own_is_not_refused(remote: RemoteBook) -> No
         lambda book: book.space("user", "u1", actor="a" * 1_001),
         lambda book: book.space("user", "u1").records.list(limit="5"),
         lambda book: book.space("user", "u1").records.create(type="t", content="c", source="s", confidence=10**5_000),
-        lambda book: book.space("user", "u1").records.create(type="t", content="c", source={1}, confidence=1),
     ],
 )
 def test_what_the_library_refuses_the_client_refuses(
@@ -386,6 +385,14 @@ def test_what_the_library_refuses_the_client_refuses(
     for one in (book, remote):
         with pytest.raises(InvalidInput):
             call(one)
+
+
+def test_an_argument_that_json_cannot_hold_is_told(remote: RemoteBook) -> None:
+    itself: list[Any] = []
+    itself.append(itself)
+    for source, problem in (({1}, "a set"), (10**5_000, "too long"), (itself, "itself")):
+        with pytest.raises(InvalidInput, match=f"an argument contains .*{problem}"):
+            remote.space("user", "u1").records.create(type="t", content="c", source=source, confidence=1)  # type: ignore[arg-type]
 
 
 def test_what_needs_the_file_says_so(remote: RemoteBook) -> None:

@@ -125,10 +125,10 @@ def _dumps(body: object) -> bytes:
     # Escapes carry what UTF-8 cannot, so that the service refuses it in its own words.
     try:
         return json.dumps(body, separators=(",", ":"), default=_plain).encode()
+    except InvalidInput:
+        raise
     except ValueError as error:
-        raise InvalidInput(
-            "an argument contains a number that is too long, or itself; JSON can hold neither"
-        ) from error
+        raise InvalidInput("an argument contains a number that is too long, or itself; JSON holds neither") from error
 
 
 def _plain(value: object) -> object:
