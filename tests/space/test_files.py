@@ -327,7 +327,7 @@ def test_a_large_tree_is_walked_in_pages_and_listed_by_its_top(space: Space) -> 
     assert [info.name for info in space.files.list()] == ["a"]
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1.5, True])
+@pytest.mark.parametrize("limit", [0, -1, 1.5, True, None, "5"])
 def test_a_page_of_what_is_no_number_of_files_is_refused(space: Space, limit: Any) -> None:
     space.files.write("/a/b", "x")
     with pytest.raises(InvalidInput, match="limit"):

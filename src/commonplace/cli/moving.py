@@ -84,11 +84,8 @@ def register(commands: Commands) -> None:
 def export_lines(context: Context) -> int:
     arguments = context.arguments
     chosen = None if arguments.namespace is None else [context.settings.namespace_labels]
-    with context.book() as book:
-        if chosen is not None and chosen[0] not in book.namespaces(*chosen[0]):
-            raise NotFound(f"there is no namespace {arguments.namespace}; `namespaces` lists those there are")
-        with context.progress() as progress, _target(context) as write:
-            exported = book.export(write, namespaces=chosen, progress=progress)
+    with context.book() as book, context.progress() as progress, _target(context) as write:
+        exported = book.export(write, namespaces=chosen, progress=progress)
     if arguments.file in STDOUT:
         return 0
     if context.out.is_json:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from commonplace.checks import check_text
+from commonplace.checks import check_number, check_text
 from commonplace.errors import Conflict, NotFound, Outdated
 from commonplace.remote.caller import Caller, tail, time_argument
 from commonplace.space.files import FileInfo, FilePage, Files, Moved, Removed
@@ -53,7 +53,8 @@ class RemoteFiles(Files):
                 return found
 
     def page(self, path: str = ROOT, *, limit: int = 500, cursor: str | None = None) -> FilePage:
-        return thing_of(FilePage, self._caller.read(self._at("tree", path), {"limit": limit, "cursor": cursor}))
+        query = {"limit": check_number("limit", limit), "cursor": cursor}
+        return thing_of(FilePage, self._caller.read(self._at("tree", path), query))
 
     def write(self, path: str, text: str, *, overwrite: bool = True, ttl_seconds: float | None = None) -> FileInfo:
         expiry(0, ttl_seconds)

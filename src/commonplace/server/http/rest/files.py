@@ -129,14 +129,12 @@ def append_to_file(space: Once, path: str, text: TextBody, if_match: IfMatch = N
     summary="Edit a file",
     responses=documented(EditedFile, *WRITING),
 )
-def edit_file(request: Request, space: Once, path: str, edit: FileEdit, if_match: IfMatch = None) -> Response:
+def edit_file(space: Once, path: str, edit: FileEdit, if_match: IfMatch = None) -> Response:
     """Replace a text in a file, insert after a line, or replace the whole text; the file must exist."""
     path = "/" + path
     space = under_conditions(space, FILE, path, if_match)
     if len(edit.model_fields_set) != 1:
         raise InvalidInput("send one of replace, insert and text")
-    if edit.replace is not None and "idempotency-key" in request.headers:
-        raise InvalidInput("a replacement cannot be made once only; leave the idempotency key out")
     info, count = _edited(space, path, edit)
     return answer({"file": form_of(info), "count": count})
 
