@@ -322,6 +322,8 @@ def test_a_file_that_is_no_key_set_stops_the_start(tmp_path, content):
     [
         {"jwt_audience": "a"},
         {"jwt_issuer": "i"},
+        {"jwt_namespace": "org/{org}"},
+        {"jwt_actions_claim": "scope"},
         {"jwt_jwks": "FILE"},
         {"jwt_jwks": "FILE", "jwt_audience": "a"},
         {"jwt_jwks": "FILE", "jwt_issuer": "i"},

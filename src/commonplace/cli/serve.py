@@ -104,8 +104,6 @@ def run(context: Context) -> int:
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     given = {name: value for name, value in given.items() if value is not None}
     settings = replace(context.settings, **given)
-    if settings.jwt_jwks is None and any(name.startswith("jwt_") for name in given):
-        raise ConfigurationError("tokens need the issuer's keys too: give --jwt-jwks FILE or an https:// address")
     key_command = context.command("keys", "create", "NAME", "--namespace", "user/NAME")
     context.rehearse(lambda book: make_gate(book, settings, key_command))
     serve(settings, key_command=key_command, ready=lambda service, address: _tell(context, service, address))

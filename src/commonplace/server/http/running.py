@@ -67,7 +67,8 @@ def make_gate(book: Book, settings: Settings, key_command: str = "commonplace ke
 
 def _tokens(settings: Settings) -> Tokens | None:
     if settings.jwt_jwks is None:
-        if settings.jwt_audience is not None or settings.jwt_issuer is not None:
+        others = (settings.jwt_audience, settings.jwt_issuer, settings.jwt_actions_claim)
+        if any(others) or settings.jwt_namespace != Settings.jwt_namespace:
             raise ConfigurationError("tokens need the issuer's keys too: give --jwt-jwks FILE or an https:// address")
         return None
     if settings.jwt_audience is None or settings.jwt_issuer is None:
