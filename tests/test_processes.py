@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import commonplace
+from commonplace.checks import Namespace
 
 PROCESSES = 8
 PREAMBLE = """
@@ -92,19 +93,23 @@ with commonplace.open(path, background=False) as book:
         assert book.verify() == []
 
 
-def test_a_new_book_may_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
-    for attempt in range(3):
-        path = tmp_path / f"new{attempt}.db"
-        run_together(
-            """
+def written_by_all(path: Path) -> list[Namespace]:
+    """Open a book in every process at once, and write; the namespaces that it has then."""
+    run_together(
+        """
 with commonplace.open(path, background=False) as book:
     book.space("user", f"u{number}").files.write("/hello", str(number))
 """,
-            path,
-        )
-        with commonplace.open(path, background=False) as book:
-            assert book.namespaces("user") == [("user", f"u{number}") for number in range(PROCESSES)]
-            assert book.verify() == []
+        path,
+    )
+    with commonplace.open(path, background=False) as book:
+        assert book.verify() == []
+        return book.namespaces("user")
+
+
+def test_a_new_book_may_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
+    for attempt in range(3):
+        assert written_by_all(tmp_path / f"new{attempt}.db") == [("user", f"u{number}") for number in range(PROCESSES)]
 
 
 def test_a_backup_may_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
@@ -113,17 +118,7 @@ def test_a_backup_may_be_opened_by_many_processes_at_once(tmp_path: Path) -> Non
         for attempt in range(3):
             book.backup(tmp_path / f"copy{attempt}.db")
     for attempt in range(3):
-        path = tmp_path / f"copy{attempt}.db"
-        run_together(
-            """
-with commonplace.open(path, background=False) as book:
-    book.space("user", f"u{number}").files.write("/hello", str(number))
-""",
-            path,
-        )
-        with commonplace.open(path, background=False) as book:
-            assert len(book.namespaces("user")) == PROCESSES + 1
-            assert book.verify() == []
+        assert len(written_by_all(tmp_path / f"copy{attempt}.db")) == PROCESSES + 1
 
 
 @pytest.mark.promise("engine-many-processes")
