@@ -5,7 +5,7 @@ The model here is a script, so that the example needs no key. A real one takes i
     from commonplace.graph import AnthropicChat, OpenAIChat
 
     model = OpenAIChat("gpt-5-mini", api_key=…)                        # or url="http://localhost:11434/v1" for Ollama
-    model = AnthropicChat("claude-sonnet-4-5", api_key=…)               # pip install 'commonplace[anthropic]'
+    model = AnthropicChat("claude-sonnet-4-5", api_key=…)               # pip install 'commonplace-memory[anthropic]'
 """
 
 import json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,8 +13,21 @@ from pathlib import Path
 import pytest
 
 import commonplace
+from commonplace.errors import install_command
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SOMEBODY_ELSES = re.compile(
+    r"""
+      \b(?:pip[0-9.]*|pipx|uv|poetry|pdm|conda)\ (?:install|add|download|run|tool|pip|uninstall)\b
+          [^`;&|\n]*?[\s"']commonplace(?![\w-])
+    | \buvx\b[^`;&|\n]*?[\s"']commonplace(?![\w-])
+    | (?<![\w-])commonplace\\?\[(?:EXTRAS)\b
+    | ^[\s"'-]*commonplace\s*(?:[=~!]=|[<>])
+    """.replace("EXTRAS", "|".join(PROJECT["optional-dependencies"])),
+    re.MULTILINE | re.VERBOSE,
+)
+"""A line that installs `commonplace`: on the index this is another program, which would run with our settings."""
 
 
 def run_python(code: str) -> str:
@@ -60,5 +74,42 @@ def test_type_checkers_are_told_that_types_are_inline():
 
 
 def test_the_version_is_stated_once_more_and_the_same():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert commonplace.__version__ == settings["project"]["version"]
+    assert commonplace.__version__ == PROJECT["version"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install commonplace",
+        "python -m pip install --quiet 'commonplace[mcp]' && commonplace model pull",
+        "uvx --from commonplace commonplace mcp",
+        "pipx install commonplace",
+        "uv tool install commonplace",
+        'match=r"commonplace\\[server\\]"',
+        "commonplace>=0.1",
+    ],
+)
+def test_a_line_that_installs_the_other_program_is_recognized(line):
+    assert SOMEBODY_ELSES.search(line)
+
+
+def test_no_file_tells_anyone_to_install_the_other_program_of_our_name():
+    """The docs, the manifests and the error texts said `pip install 'commonplace[…]'`, which on the index is a
+    notes program of somebody else: it would have been installed, and run with the database's address."""
+    assert PROJECT["name"] == "commonplace-memory"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    tracked = [ROOT / name for name in listed.split("\0") if name]
+    texts = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8", errors="replace")
+        for path in tracked
+        if path.is_file() and path != Path(__file__)
+    }
+    assert {name: match[0] for name, text in texts.items() if (match := SOMEBODY_ELSES.search(text))} == {}
+
+
+def test_a_missing_extra_names_a_command_that_works_for_the_python_that_runs(monkeypatch):
+    """`pip install …` of an error text installed into another Python, or found no `pip` at all."""
+    monkeypatch.setattr(sys, "executable", "/opt/my tools/bin/python")
+    assert install_command("mcp") == "'/opt/my tools/bin/python' -m pip install 'commonplace-memory[mcp]'"
+    monkeypatch.setattr("commonplace.errors.find_spec", lambda name: None)
+    assert install_command("mcp") == "uv pip install --python '/opt/my tools/bin/python' 'commonplace-memory[mcp]'"

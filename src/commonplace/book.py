@@ -13,7 +13,7 @@ from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.indexing import Indexer
 from commonplace.engine.models import Models
 from commonplace.engine.search import Searcher
-from commonplace.errors import ConfigurationError, InvalidInput, NotFound
+from commonplace.errors import ConfigurationError, InvalidInput, NotFound, install_command
 from commonplace.limits import Limits
 from commonplace.space.handle import Handle
 from commonplace.space.rules import Rules
@@ -110,7 +110,7 @@ def _open_postgres(url: str, busy_seconds: float, clock: Callable[[], int] | Non
         from commonplace.backends.postgres import PostgresStore
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"a book on PostgreSQL needs {error.name}: pip install 'commonplace[postgres]'"
+            f"a book on PostgreSQL needs {error.name}; run: {install_command('postgres')}"
         ) from error
     return PostgresStore(
         url,

@@ -23,6 +23,10 @@ A message says what was wrong and what to do next.
 
 from __future__ import annotations
 
+import shlex
+import sys
+from importlib.util import find_spec
+
 
 class CommonplaceError(Exception):
     """Root of all errors of this package."""
@@ -107,3 +111,11 @@ class RateLimited(Unavailable):
 
 class Corrupt(CommonplaceError):
     """The database file is damaged."""
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra of this package to the Python that runs: its `pip` need not be on the path."""
+    what = f"commonplace-memory[{extra}]"
+    if find_spec("pip") is None:  # an environment that uv made
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, what])
+    return shlex.join([sys.executable, "-m", "pip", "install", what])

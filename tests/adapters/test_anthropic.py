@@ -162,4 +162,4 @@ def test_a_missing_sdk_names_the_line_that_installs_it():
         "except ConfigurationError as error:\n    print(error)\n"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "pip install 'commonplace[anthropic]'" in printed
+    assert "pip install 'commonplace-memory[anthropic]'" in printed

@@ -156,7 +156,7 @@ def test_without_langchain_the_error_names_the_install_command() -> None:
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip().endswith("pip install 'commonplace[langchain]'")
+    assert done.stdout.strip().endswith("pip install 'commonplace-memory[langchain]'")
 
 
 def test_the_plain_tools_load_neither_langchain_nor_pydantic() -> None:

@@ -219,7 +219,7 @@ def test_a_name_that_a_server_has_already_is_refused(server):
 
 @pytest.mark.promise("claude-missing-package")
 def test_what_is_no_known_server_is_told_which_packages_there_are():
-    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace\[mcp\]'.*not on a dict"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace-memory\[mcp\]'.*not on a dict"):
         enable_memory({})  # type: ignore[arg-type]
 
 

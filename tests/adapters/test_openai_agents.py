@@ -339,4 +339,4 @@ def test_without_the_sdk_the_error_names_the_extra():
         "except commonplace.ConfigurationError as error:\n    print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert "pip install 'commonplace[openai-agents]'" in said
+    assert "pip install 'commonplace-memory[openai-agents]'" in said

@@ -53,7 +53,7 @@ def test_a_wrong_name_is_refused_with_what_to_write(name: str, said: str) -> Non
 def test_a_missing_package_names_the_pip_command() -> None:
     if importlib.util.find_spec("sentence_transformers") is not None:
         pytest.skip("sentence-transformers is installed")
-    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace\[sentence-transformers\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace-memory\[sentence-transformers\]'"):
         create_embedder("sentence-transformers:all-MiniLM-L6-v2")
 
 

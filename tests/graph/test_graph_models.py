@@ -290,5 +290,5 @@ def test_messages_of_any_kind_become_turns_that_alternate():
 
 def test_a_missing_sdk_names_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "anthropic", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace\[anthropic\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace-memory\[anthropic\]'"):
         AnthropicChat("m", api_key="k")

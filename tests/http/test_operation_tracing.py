@@ -113,7 +113,7 @@ def test_without_the_extra_the_command_that_installs_it_is_named(service: Servic
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "ConfigurationError" in done.stderr
-    assert "pip install 'commonplace[tracing]'" in done.stderr
+    assert "pip install 'commonplace-memory[tracing]'" in done.stderr
 
 
 @pytest.mark.promise("service.traces")

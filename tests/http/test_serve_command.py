@@ -279,7 +279,7 @@ def test_a_missing_package_names_the_command_that_installs_it(environment):
         [sys.executable, "-c", hidden], env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     assert done.returncode == 6
-    assert "pip install 'commonplace[server]'" in done.stderr
+    assert "pip install 'commonplace-memory[server]'" in done.stderr
 
 
 @pytest.mark.promise("service-not-loaded-for-other-commands")

@@ -148,8 +148,8 @@ def test_the_printed_settings_have_no_more_than_was_given(shell, capsys):
 def test_a_missing_package_names_the_command_that_installs_it(monkeypatch, capsys):
     monkeypatch.setattr(server, "find_spec", lambda name: None)
     assert main(["mcp"]) == 6
-    assert "pip install 'commonplace[mcp]'" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace\[mcp\]'"):
+    assert "pip install 'commonplace-memory[mcp]'" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace-memory\[mcp\]'"):
         server.http_app(None, ())  # type: ignore[arg-type]
 
 

@@ -1,6 +1,6 @@
 """Claude's memory tool for the Anthropic SDK's tool runner: `client.beta.messages.tool_runner(tools=[…])`.
 
-Needs `pip install 'commonplace[anthropic]'`.
+Needs `pip install 'commonplace-memory[anthropic]'`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, install_command
 from commonplace.space.space import Space
 from commonplace.tools.claude import ClaudeMemoryTool
 from commonplace.tools.claude_wording import WordingName
@@ -19,7 +19,7 @@ try:
     from anyio.to_thread import run_sync
 except ImportError as error:
     raise ConfigurationError(
-        "the Anthropic SDK is not installed, or too old; run: pip install 'commonplace[anthropic]'"
+        f"the Anthropic SDK is not installed, or too old; run: {install_command('anthropic')}"
     ) from error
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The facts tools as LangChain tools, for LangGraph agents: whose facts they are comes from the run's `configurable`.
 
-Needs `pip install 'commonplace[langchain]'`.
+Needs `pip install 'commonplace-memory[langchain]'`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, install_command
 from commonplace.space.keys import RECORD
 from commonplace.tools import facts
 from commonplace.tools.namespace_template import NamespaceTemplate
@@ -19,9 +19,7 @@ try:
     from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
 except ImportError as error:
-    raise ConfigurationError(
-        "LangChain is not installed, or too old; run: pip install 'commonplace[langchain]'"
-    ) from error
+    raise ConfigurationError(f"LangChain is not installed, or too old; run: {install_command('langchain')}") from error
 
 __all__ = ["FactsTool", "create_manage_memory_tool", "create_search_memory_tool"]
 

@@ -2,7 +2,7 @@
 `enable_unified_memory(server, tool)` for the unified one, whose thread id is the `_meta.threadId` of a call.
 
 The server is an `MCPServer` of the package `mcp` or a `FastMCP` of the package `fastmcp`, whose package is then there;
-for the first, `pip install 'commonplace[mcp]'`.
+for the first, `pip install 'commonplace-memory[mcp]'`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from commonplace.errors import AlreadyExists, ConfigurationError
+from commonplace.errors import AlreadyExists, ConfigurationError, install_command
 from commonplace.space.space import Space
 from commonplace.tools.claude import ClaudeMemoryTool, ToolAnswer
 from commonplace.tools.claude_wording import WordingName
@@ -65,7 +65,7 @@ def _serve(server: MCPServer | FastMCP[Any], tool: _Served, dialect: str) -> Non
     add = next((_ADD[key] for cls in type(server).__mro__ if (key := _place_of(cls)) in _ADD), None)
     if add is None:
         raise ConfigurationError(
-            f"a memory can be enabled on an MCPServer (pip install 'commonplace[mcp]') or a FastMCP "
+            f"a memory can be enabled on an MCPServer ({install_command('mcp')}) or a FastMCP "
             f"(pip install fastmcp), not on a {type(server).__name__}"
         )
     add(server, tool)

@@ -3,7 +3,7 @@
 A session is a thread, and its items are the thread's messages: every item comes back as it was put in, in the order in
 which it was, and is found by search, recalled, undone and exported as any other message is.
 
-Needs `pip install 'commonplace[openai-agents]'`.
+Needs `pip install 'commonplace-memory[openai-agents]'`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, NotFound
+from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, NotFound, install_command
 from commonplace.space.messages import Message
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads
@@ -24,7 +24,7 @@ try:
     from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 except ImportError as error:
     raise ConfigurationError(
-        "the OpenAI Agents SDK is not installed, or too old; run: pip install 'commonplace[openai-agents]'"
+        f"the OpenAI Agents SDK is not installed, or too old; run: {install_command('openai-agents')}"
     ) from error
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ def register(commands: Commands) -> None:
         run,
         about=(
             "A client such as Claude Code starts this by itself; --print-config shows what to paste into its settings. "
-            "Needs `pip install 'commonplace[mcp]'`. Logs are JSON lines on standard error."
+            "Needs `pip install 'commonplace-memory[mcp]'`. Logs are JSON lines on standard error."
         ),
         examples="""\
   commonplace mcp --print-config claude-code

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.context import Context
 from commonplace.cli.values import count, origin, port, web_address
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, install_command
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
@@ -25,8 +25,8 @@ def register(commands: Commands) -> None:
         run,
         about=(
             "Without keys it answers to this computer alone; `commonplace keys create` makes one, and from then on "
-            "every call needs one. Needs `pip install 'commonplace[server]'`. Logs are JSON lines on standard error. "
-            "SIGTERM and Ctrl-C let the requests under way finish."
+            "every call needs one. Needs `pip install 'commonplace-memory[server]'`. Logs are JSON lines on standard "
+            "error. SIGTERM and Ctrl-C let the requests under way finish."
         ),
         examples="""\
   commonplace serve
@@ -95,7 +95,7 @@ def run(context: Context) -> int:
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
-            f"the service needs the packages {', '.join(missing)}; install them: pip install 'commonplace[server]'"
+            f"the service needs the packages {', '.join(missing)}; run: {install_command('server')}"
         )
     from commonplace.server.http.running import make_gate
     from commonplace.server.http.running import run as serve

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, install_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ class SentenceTransformersEmbedder:
             raise ConfigurationError("name a model: sentence-transformers:NAME")
         if importlib.util.find_spec("sentence_transformers") is None:
             raise ConfigurationError(
-                f"sentence-transformers:{name} needs a package; run: pip install 'commonplace[sentence-transformers]'"
+                f"sentence-transformers:{name} needs a package; run: {install_command('sentence-transformers')}"
             )
         self._name = name
         self._normalize = normalize is not False

@@ -1,4 +1,4 @@
-"""A chat model behind Anthropic's messages API, through their SDK: `pip install 'commonplace[anthropic]'`.
+"""A chat model behind Anthropic's messages API, through their SDK: `pip install 'commonplace-memory[anthropic]'`.
 
 Messages are in OpenAI's shape on this side. A system message at the front goes to `system`; one further down, such as
 a memory placed last, becomes text of the user's turn, for the API takes none there.
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from commonplace.errors import ConfigurationError, Unavailable
+from commonplace.errors import ConfigurationError, Unavailable, install_command
 from commonplace.graph.call_model import ToolSchema
 from commonplace.graph.connector import Message
 
@@ -37,9 +37,7 @@ class AnthropicChat:
         try:
             import anthropic
         except ImportError as error:
-            raise ConfigurationError(
-                "AnthropicChat needs the SDK; install it with: pip install 'commonplace[anthropic]'"
-            ) from error
+            raise ConfigurationError(f"AnthropicChat needs the SDK; run: {install_command('anthropic')}") from error
         self.model = model
         self._max_tokens = max_tokens
         self._client = client or anthropic.Anthropic(

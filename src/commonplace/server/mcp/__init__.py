@@ -1,4 +1,4 @@
-"""The MCP server: `run_stdio` and, for streamable HTTP, `http_app`. Needs `pip install 'commonplace[mcp]'`."""
+"""The MCP server: `run_stdio` and, for streamable HTTP, `http_app`. Needs `pip install 'commonplace-memory[mcp]'`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, install_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,4 +56,4 @@ def http_app(
 
 def _check_installed() -> None:
     if find_spec("mcp") is None:
-        raise ConfigurationError("the MCP server needs the package mcp; install it: pip install 'commonplace[mcp]'")
+        raise ConfigurationError(f"the MCP server needs the package mcp; run: {install_command('mcp')}")

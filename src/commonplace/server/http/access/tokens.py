@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from commonplace.checks import Namespace
-from commonplace.errors import CommonplaceError, ConfigurationError, Unauthorized
+from commonplace.errors import CommonplaceError, ConfigurationError, Unauthorized, install_command
 from commonplace.server.http.access.jwks import Jwk, KeySet
 from commonplace.space.rules import ACTIONS, Action
 from commonplace.tools.namespace_template import NamespaceTemplate
@@ -58,7 +58,7 @@ class Tokens:
 
     def __init__(self, settings: TokenSettings) -> None:
         if find_spec("jwt") is None or find_spec("cryptography") is None:
-            raise ConfigurationError("tokens need the package pyjwt; install it: pip install 'commonplace[server]'")
+            raise ConfigurationError(f"tokens need the package pyjwt; run: {install_command('server')}")
         self._settings = settings
         self._template = NamespaceTemplate(tuple(settings.namespace.split("/")))
         self._keys = KeySet(settings.jwks)

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
 from commonplace.book import Book
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, install_command
 from commonplace.server.http.operation.observing import route_of
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def make_provider() -> TracerProvider:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ConfigurationError(
-            "traces need OpenTelemetry's SDK; install it: pip install 'commonplace[tracing]', "
-            "or set COMMONPLACE_TRACING=false"
+            f"traces need OpenTelemetry's SDK; run: {install_command('tracing')}, or set COMMONPLACE_TRACING=false"
         ) from error
 
     # `create` lets OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say otherwise.
