@@ -31,11 +31,11 @@ class Routes:
     done: list[str] = field(default_factory=list)
 
     def add_to(self, app: FastAPI) -> None:
-        app.add_api_route("/test/wait/{name}", self.wait, methods=["POST"])
-        app.add_api_route("/test/read", self.read, methods=["POST"])
-        app.add_api_route("/test/fail", self.fail, methods=["GET"])
-        app.add_api_route("/test/fail-midway", self.fail_midway, methods=["GET"])
-        app.add_api_route("/test/stream", self.stream, methods=["GET"])
+        app.add_api_route("/test/wait/{name}", self.wait, methods=["POST"], include_in_schema=False)
+        app.add_api_route("/test/read", self.read, methods=["POST"], include_in_schema=False)
+        app.add_api_route("/test/fail", self.fail, methods=["GET"], include_in_schema=False)
+        app.add_api_route("/test/fail-midway", self.fail_midway, methods=["GET"], include_in_schema=False)
+        app.add_api_route("/test/stream", self.stream, methods=["GET"], include_in_schema=False)
 
     def wait(self, name: str) -> Response:
         self.has_come.release()

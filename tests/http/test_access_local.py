@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import socket
 from dataclasses import replace
+from http.client import HTTPResponse
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from operated import operated
 from real_server import start_server
@@ -48,6 +53,98 @@ def test_a_foreign_page_reaches_no_route(server, http, service):
             answer = http.request(method, path, headers={"Origin": origin})
             assert answer.status_code == 403, (method, path, origin)
             assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.promise("service-local-host")
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_tag_on_a_page_of_another_site_reaches_no_route(server, http, service, site):
+    """`<script src="http://127.0.0.1:8765/v1/files/creds">` on another site sends no Origin: it read a file there that
+    was valid JavaScript, and could set off searches and exports. Only Sec-Fetch-Site tells of the page."""
+    service.book.space("user", "default").files.write("/creds", "key = 'zebracanary'")
+    loads = [("no-cors", "script"), ("no-cors", "image"), ("navigate", "iframe"), ("cors", "empty")]
+    for method, path in [*addresses(service), ("GET", "/v1/files/creds"), ("GET", "/v1/search?q=key")]:
+        for mode, target in loads:
+            page = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": target}
+            answer = http.request(method, path, headers=page)
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), (method, path, page)
+
+
+def test_a_link_on_another_site_leads_to_the_pages_for_people_and_to_nothing_else(server, http, service):
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    for path in ("/", "/docs", "/openapi.json", "/healthz"):
+        assert http.get(path, headers=link).status_code == 200, path
+    for path in ("/v1", "/v1/export", "/v1/search?q=x", "/metrics", "/mcp", "/api/memory/threads"):
+        assert http.get(path, headers=link).status_code == 403, path
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+def test_an_address_that_a_person_types_and_our_own_pages_are_let_in(http, site):
+    assert http.get("/v1", headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"}).status_code == 200
+
+
+def test_a_page_whose_origin_may_call_may_do_so_from_another_site(service):
+    opened = replace(service, settings=replace(service.settings, cors_origins=("https://app.example",)))
+    cross = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+    with operated(opened) as (server, _), server.client(headers=cross) as client:
+        assert client.get("/v1", headers={"Origin": "https://app.example"}).status_code == 200
+        assert client.get("/v1", headers={"Origin": "http://localhost:5173"}).status_code == 200
+        assert client.get("/v1", headers={"Origin": "https://evil.example"}).status_code == 403
+        assert client.get("/v1").status_code == 403
+
+
+def test_with_keys_a_key_is_what_a_page_needs(server, make_key):
+    with server.client(make_key("laptop"), headers={"Sec-Fetch-Site": "cross-site"}) as client:
+        assert client.get("/v1").status_code == 200
+
+
+GUARDED = {"x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin"}
+
+
+def guards(answer: httpx.Response | HTTPResponse) -> dict[str, str | None]:
+    return {name: answer.headers.get(name) for name in GUARDED}
+
+
+@pytest.mark.promise("service-answers-are-not-for-other-pages")
+def test_no_answer_can_be_loaded_into_a_page_of_another_site(service):
+    """No answer of `/v1` said what type it was for good, or that other sites may not load it."""
+    limits = {"max_body_bytes": 1_000, "request_seconds": 0.2, "max_streams": 0, "cors_origins": ("https://a.example",)}
+    limited = replace(service, settings=replace(service.settings, **limits))
+    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"}
+    with operated(limited) as (server, _), server.client() as client:
+        answers = [client.request(method, path) for method, path in addresses(service)]
+        answers += [
+            client.put("/v1/files/a", content="text"),
+            client.get("/v1/files/a"),
+            client.head("/v1/files/a"),
+            client.get("/v1/files/a", headers={"If-None-Match": "*"}),
+            client.put("/v1/files/a", content="x" * 2_000),
+            client.get("/test/fail"),
+            client.get("/test/stream"),
+            client.post("/test/wait/for-long"),
+            client.options("/v1/files/a", headers=asked),
+            client.get("/v1", headers={"Host": "evil.example"}),
+            client.get("/v1", headers={"Origin": "https://evil.example"}),
+        ]
+        for answer in answers:
+            assert guards(answer) == GUARDED, (answer.request.url, answer.status_code)
+            assert all(len(answer.headers.get_list(name)) == 1 for name in GUARDED)
+        assert {200, 304, 403, 404, 413, 421, 500, 503, 504} <= {answer.status_code for answer in answers}
+        for head in (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", urlsplit(server.address).port), timeout=20) as line:
+                line.sendall(head)
+                raw = HTTPResponse(line)
+                raw.begin()
+                assert guards(raw) == GUARDED, raw.status
+
+
+@pytest.mark.parametrize("path", ["/v1", "/healthz", "/docs"])
+def test_two_hosts_in_one_request_are_refused(server, path):
+    """The first of them was checked, and whatever stands before the service may have gone by the second."""
+    with socket.create_connection(("127.0.0.1", urlsplit(server.address).port), timeout=20) as line:
+        line.sendall(b"GET %s HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n" % path.encode())
+        answer = HTTPResponse(line)
+        answer.begin()
+        assert (answer.status, json.loads(answer.read())["code"]) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1:8765", "[::1]:8765", "127.1.2.3", "LOCALHOST"])

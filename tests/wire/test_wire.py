@@ -220,6 +220,7 @@ def test_the_codes_and_their_statuses_are_these() -> None:
         "too_large": 413,
         "invalid_input": 422,
         "invalid_json": 400,
+        "invalid_request": 400,
         "not_found": 404,
         "no_such_route": 404,
         "method_not_allowed": 405,

@@ -49,6 +49,7 @@ KINDS = (
     Kind("too_large", 413, "Past a size limit", TooLarge),
     Kind("invalid_input", 422, "The request is wrong", InvalidInput),
     Kind("invalid_json", 400, "The body is no JSON", InvalidInput),
+    Kind("invalid_request", 400, "The request breaks the rules of HTTP", InvalidInput),
     Kind("not_found", 404, "It does not exist", NotFound),
     Kind("no_such_route", 404, "There is nothing at this address", NotFound),
     Kind("method_not_allowed", 405, "Not with this method", InvalidInput),

@@ -24,6 +24,8 @@ from commonplace.server.http.access.metadata import challenge
 from commonplace.server.http.access.streams import Streams
 from commonplace.server.http.operation.health import HEALTH_PATHS
 from commonplace.server.http.principal import Principal
+from commonplace.server.http.problems import problem_response
+from commonplace.wire.problems import BY_CODE
 
 _EVENT_STREAM = b"text/event-stream"
 
@@ -60,6 +62,11 @@ class Callers:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        if len(headers.getlist("host")) > 1:
+            # The first is the one that we would check; another program on the way may go by the last.
+            error = InvalidInput("the request has several Host headers; send one")
+            await problem_response(error, BY_CODE["invalid_request"])(scope, receive, send)
+            return
         try:
             principal = await self._caller(scope["path"], headers)
             _check_address(scope)
@@ -92,16 +99,17 @@ class Callers:
         if path in HEALTH_PATHS:
             # Asked of a service whose store fails as well: nothing is read for it.
             if self._gate.was_open():
-                check_own_page(headers, self._origins)
+                check_own_page(headers, self._origins, may_be_linked=True)
             return None
         if self._gate.is_quick(headers):
             return self._decide(path, headers)
         return await run_sync(self._decide, path, headers)
 
     def _decide(self, path: str, headers: Headers) -> Principal | None:
+        is_for_all = path in self._open_paths or path.startswith(self._open_below)
         if self._gate.is_open():
-            check_own_page(headers, self._origins)
-        if path in self._open_paths or path.startswith(self._open_below):
+            check_own_page(headers, self._origins, may_be_linked=is_for_all)
+        if is_for_all:
             return None
         return self._gate.principal(headers)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from commonplace.server.http.access.hosts import GUARDS
 from commonplace.wire.problems import BY_CODE, MEDIA_TYPE, problem
 
 MAX_BYTES = 64_000
@@ -107,10 +108,20 @@ class BoundedHeads(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         detail = f"the headers and the address are longer than {MAX_BYTES:,} bytes; send less, or send it as a body"
-        body = json.dumps(problem(BY_CODE["headers_too_large"], detail)).encode()
-        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + head.encode() + body)
+        self._write("headers_too_large", "Request Header Fields Too Large", detail)
         self.transport.write_eof()
         self._is_refused = True
         self._stop_head_timer()
         self._head_timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        """What the server underneath says of a head that is no HTTP, as a problem like others."""
+        self._write("invalid_request", "Bad Request", "this is not a request of HTTP/1.1; check what sends it")
+        self.transport.close()
+
+    def _write(self, code: str, reason: str, detail: str) -> None:
+        kind = BY_CODE[code]
+        body = json.dumps(problem(kind, detail)).encode()
+        headers = {"Content-Type": MEDIA_TYPE, "Content-Length": len(body), "Connection": "close", **GUARDS}
+        head = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(f"HTTP/1.1 {kind.status} {reason}\r\n{head}\r\n".encode() + body)

@@ -13,6 +13,7 @@ import time
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from commonplace.server.http.access.hosts import GUARDS
 from commonplace.server.http.operation.metrics import Metrics, Seen
 from commonplace.server.http.operation.refusals import Refusal
 from commonplace.server.http.operation.work import Work
@@ -25,6 +26,7 @@ QUIET_ROUTES = frozenset(("/healthz", "/readyz", "/metrics"))
 
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_GUARDS = [(name.lower().encode(), value.encode()) for name, value in GUARDS.items()]
 _log = logging.getLogger("commonplace.http")
 
 
@@ -59,7 +61,7 @@ class Observing:
             if message["type"] == "http.response.start":
                 # An answer that nobody is there to hear was not given.
                 status = 0 if has_left else message["status"]
-                headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                headers = [*message.get("headers", ()), *_GUARDS, (b"x-request-id", request_id.encode())]
                 if self._work.is_stopping:
                     # The client ends the connection itself: one that we end could be carrying its next request.
                     headers.append((b"connection", b"close"))
