@@ -17,7 +17,7 @@ from anthropic.types.beta import BetaMemoryTool20250818StrReplaceCommand, BetaMe
 from commonplace.adapters.anthropic import AnthropicMemoryTool, AsyncAnthropicMemoryTool
 from commonplace.tools import InMemoryMemoryStore
 
-MAX_TURNS = 10
+MAX_TURNS = 20
 
 # What the scripted model asks for, turn by turn, and the result that it must get.
 SCRIPT: list[tuple[dict[str, object], str, bool]] = [
@@ -57,6 +57,14 @@ SCRIPT: list[tuple[dict[str, object], str, bool]] = [
     (
         {"command": "forget"},
         "Unknown command: forget; use one of view, create, str_replace, insert, delete, rename",
+        True,
+    ),
+    ({}, "command is required; use one of view, create, str_replace, insert, delete, rename", True),
+    ({"command": "view", "path": 7}, "path must be a string, not int", True),
+    ({"command": "view", "path": "/memories", "self": 1}, "view does not take self; it takes path, view_range", True),
+    (
+        {"command": "create", "path": "/memories/a", "file_text": "tea\x00"},
+        "file_text contains a NUL character; remove it",
         True,
     ),
 ]

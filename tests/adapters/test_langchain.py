@@ -14,12 +14,12 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import create_react_agent
 from pydantic import BaseModel
 
 from commonplace import Book
 from commonplace.adapters.langchain import create_manage_memory_tool, create_search_memory_tool
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, Corrupt, Unavailable
 from commonplace.tools import Fact, facts
 
 ANN: Any = {"configurable": {"user_id": "ann"}}
@@ -33,14 +33,14 @@ class ScriptedModel(GenericFakeChatModel):
         return self
 
 
-def agent_that_calls(tools: Sequence[Any], *calls: tuple[str, dict[str, Any]]) -> Any:
+def agent_that_calls(tools: Sequence[Any], *calls: tuple[str, dict[str, Any]], make: Any = create_agent) -> Any:
     def script() -> Iterator[AIMessage]:
         for number, (name, args) in enumerate(calls):
             call = {"name": name, "args": args, "id": str(number), "type": "tool_call"}
             yield AIMessage(content="", tool_calls=[call])
         yield AIMessage(content="done")
 
-    return create_agent(ScriptedModel(messages=script()), tools=list(tools))
+    return make(ScriptedModel(messages=script()), tools=list(tools))
 
 
 def tool_messages(state: dict[str, Any]) -> list[ToolMessage]:
@@ -93,26 +93,109 @@ def test_the_artifact_is_the_list_of_facts(book: Book) -> None:
     assert json.loads(str(message.content)) == [fact.dict()]
 
 
-@pytest.mark.promise("facts-langgraph-agent")
-def test_what_a_model_does_wrong_can_be_told_to_it(book: Book) -> None:
-    tool = create_manage_memory_tool(store=book)
-    with pytest.raises(ValueError, match="You must provide a MEMORY ID"):
-        tool.invoke({"action": "delete"}, ANN)
-    call = {"name": "manage_memory", "args": {"action": "delete"}, "id": "1", "type": "tool_call"}
-    node = ToolNode([tool], handle_tool_errors=True)
-    graph = _graph_of(node)
-    [message] = tool_messages(graph.invoke({"messages": [AIMessage(content="", tool_calls=[call])]}, ANN))
+def nested(levels: int) -> Any:
+    value: Any = "tea"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+UNKNOWN = "00000000-0000-0000-0000-000000000000"
+WRONG_CALLS: list[tuple[str, dict[str, Any], str]] = [
+    ("manage_memory", {}, "content is required"),
+    ("manage_memory", {"content": None}, "content is required"),
+    ("manage_memory", {"action": "destroy"}, "Invalid action destroy"),
+    ("manage_memory", {"action": ["create"], "content": "x"}, "Invalid action"),
+    ("manage_memory", {"action": "update", "content": "x", "id": UNKNOWN}, f"Memory {UNKNOWN} not found"),
+    ("manage_memory", {"action": "delete", "id": "nothing"}, "Memory nothing not found"),
+    ("manage_memory", {"action": "delete", "id": {"is": 7}}, "not found"),
+    ("manage_memory", {"action": "delete", "id": "\ud800"}, "lone surrogate"),
+    ("manage_memory", {"action": "delete", "id": "x" * 100_000}, "at most 200"),
+    ("manage_memory", {"action": "delete"}, "You must provide a MEMORY ID"),
+    ("manage_memory", {"action": "update", "content": "x"}, "You must provide a MEMORY ID"),
+    ("manage_memory", {"content": "x", "id": UNKNOWN}, "You cannot provide a MEMORY ID"),
+    ("manage_memory", {"content": "x", "colour": "red"}, 'unknown argument "colour"'),
+    ("manage_memory", {"content": "x", "self": 1}, 'unknown argument "self"'),
+    ("manage_memory", {"content": "x", "\ud800": 1}, "unknown argument"),
+    ("manage_memory", {"content": "tea\x00"}, "NUL"),
+    ("manage_memory", {"content": "\ud800"}, "lone surrogate"),
+    ("manage_memory", {"content": "x" * 20_000}, "too large"),
+    ("manage_memory", {"content": nested(200)}, "nested"),
+    ("search_memory", {}, "query is required"),
+    ("search_memory", {"query": ""}, "query is required"),
+    ("search_memory", {"query": 7}, "query is required"),
+    ("search_memory", {"query": "tea\x00"}, "NUL"),
+    ("search_memory", {"query": "\ud800"}, "lone surrogate"),
+    ("search_memory", {"query": "x" * 2_000_000}, "at most"),
+    ("search_memory", {"query": "tea", "limit": 0}, "limit must be"),
+    ("search_memory", {"query": "tea", "limit": "many"}, "limit must be"),
+    ("search_memory", {"query": "tea", "limit": 10**400}, "limit must be"),
+    ("search_memory", {"query": "tea", "offset": -1}, "offset must be"),
+    ("search_memory", {"query": "tea", "filter": "red"}, "filter must be"),
+    ("search_memory", {"query": "tea", "filter": {"age": {"$near": 1}}}, "unknown operator $near"),
+    ("search_memory", {"query": "tea", "filter": {"age": nested(200)}}, "nested"),
+    ("search_memory", {"query": "tea", "top_k": 3}, 'unknown argument "top_k"'),
+]
+
+
+@pytest.mark.promise("facts-langchain-refusals")
+@pytest.mark.parametrize("is_async", [False, True], ids=["invoke", "ainvoke"])
+@pytest.mark.parametrize("make", [create_agent, create_react_agent])
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_no_wrong_call_of_a_model_ends_the_run(book: Book, make: Any, is_async: bool) -> None:
+    """A model that gave an unknown id, or an argument that there is not, ended the whole run of its agent."""
+    tools = [create_manage_memory_tool(store=book), create_search_memory_tool(store=book)]
+    calls = [(name, arguments) for name, arguments, _ in WRONG_CALLS]
+    agent = agent_that_calls(tools, *calls, make=make)
+    config = {**ANN, "recursion_limit": 3 * len(calls)}
+    state = asyncio.run(agent.ainvoke(ASK, config)) if is_async else agent.invoke(ASK, config)
+    assert state["messages"][-1].content == "done"
+    messages = tool_messages(state)
+    assert {message.status for message in messages} == {"error"}
+    for message, (name, arguments, said) in zip(messages, WRONG_CALLS, strict=True):
+        assert said in str(message.content), (name, str(arguments)[:80])
+        assert len(str(message.content).encode()) < 2_000
+    assert book.space("user", "ann").records.list().records == ()
+
+
+@pytest.mark.promise("facts-langchain-refusals")
+def test_content_that_does_not_fit_its_schema_is_told_to_the_model(book: Book) -> None:
+    tool = create_manage_memory_tool(store=book, schema=Profile)
+    state = agent_that_calls([tool], ("manage_memory", {"content": {"age": "old"}})).invoke(ASK, ANN)
+    [message] = tool_messages(state)
     assert message.status == "error"
-    assert "You must provide a MEMORY ID when deleting or updating a MEMORY." in str(message.content)
+    assert str(message.content).startswith("content does not fit its schema")
 
 
-def _graph_of(node: ToolNode) -> Any:
-    from langgraph.graph import MessagesState, StateGraph
+@pytest.mark.promise("facts-langchain-refusals")
+def test_a_caller_may_ask_for_the_error_and_the_plain_tools_raise_it(book: Book) -> None:
+    tool = create_manage_memory_tool(store=book)
+    assert tool.invoke({"action": "delete"}, ANN).startswith("You must provide a MEMORY ID")
+    tool.handle_tool_error = False
+    plain = facts.create_manage_memory_tool(store=book)
+    for call in (lambda: tool.invoke({"action": "delete"}, ANN), lambda: plain.call({"action": "delete"}, ANN)):
+        with pytest.raises(ValueError, match="You must provide a MEMORY ID"):
+            call()
 
-    graph = StateGraph(MessagesState)
-    graph.add_node("tools", node)
-    graph.set_entry_point("tools")
-    return graph.compile()
+
+@pytest.mark.promise("facts-langchain-refusals")
+def test_what_no_model_can_mend_is_raised_to_the_program(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = create_search_memory_tool(store=book)
+    for failure in (Corrupt("page 7 is damaged"), ConfigurationError("no key"), RuntimeError("a bug of ours")):
+
+        def fail(*arguments: Any, failure: Exception = failure) -> Any:
+            raise failure
+
+        monkeypatch.setattr(tool.tool, "call", fail)
+        with pytest.raises(type(failure)):
+            agent_that_calls([tool], ("search_memory", {"query": "tea"})).invoke(ASK, ANN)
+    monkeypatch.setattr(tool.tool, "call", lambda *arguments: _raise(Unavailable("the book is busy; try again")))
+    state = agent_that_calls([tool], ("search_memory", {"query": "tea"})).invoke(ASK, ANN)
+    assert [message.content for message in tool_messages(state)] == ["the book is busy; try again"]
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 @pytest.mark.promise("facts-isolation")
@@ -122,11 +205,7 @@ def test_what_a_model_adds_to_its_arguments_leads_to_no_other_user(book: Book, n
     manage.invoke({"content": "the tea of bob"}, BOB)
     for tool, arguments in ((search, {"query": "tea"}), (manage, {"content": "tea"})):
         for value in (BOB, "bob"):
-            try:
-                answer = tool.invoke({**arguments, name: value}, ANN)
-            except ValueError as refused:
-                answer = f"refused: {refused}"
-            assert "the tea of bob" not in answer
+            assert "the tea of bob" not in tool.invoke({**arguments, name: value}, ANN)
     assert len(json.loads(search.invoke({"query": "tea"}, BOB))) == 1
 
 

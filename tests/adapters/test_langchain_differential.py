@@ -7,6 +7,8 @@ Deliberate differences:
 - with one permitted action the description begins with a capital: `Create a memory`, not `create a memory`
 - ConfigurationError is an ordinary Exception; LangMem's is a BaseException and passes every handler
 - unknown arguments are refused; LangMem passes over them
+- a refused call is answered with its reason, so that it does not end an agent's run; with `handle_tool_error=False`, as
+  here, it raises as LangMem's does
 - without a namespace the configuration decides; LangMem needs a template
 - the score is that of keywords and meaning together; LangMem's is the distance of vectors
 """
@@ -74,10 +76,9 @@ def theirs(namespace: Any = TEMPLATE, **options: Any) -> Side:
 @pytest.fixture
 def ours(book: Book) -> Any:
     def make(namespace: Any = TEMPLATE, **options: Any) -> Side:
-        return Side(
-            create_manage_memory_tool(namespace, store=book, **options),
-            create_search_memory_tool(namespace, store=book),
-        )
+        manage = create_manage_memory_tool(namespace, store=book, **options)
+        manage.handle_tool_error = False
+        return Side(manage, create_search_memory_tool(namespace, store=book))
 
     return make
 

@@ -23,6 +23,7 @@ import commonplace
 from agents import Agent, ModelResponse, RunConfig, Runner, Usage, function_tool
 from commonplace import Forbidden, InvalidInput
 from commonplace.adapters.openai_agents import READ_AT_ONCE, CommonplaceSession
+from commonplace.agents import AgentMemories, BookOptions
 from commonplace.entry import Draft
 from commonplace.store import Transaction
 from doubles import WordEmbedder
@@ -329,6 +330,51 @@ def test_an_agent_remembers_the_first_turn_in_the_second_even_in_a_new_process(o
     first, *between, last = model.shown[-1]
     assert (first["content"], last["content"]) == ("When do we deploy?", "What was that?")
     assert [item.get("type") for item in between] == ["function_call", "function_call_output", "message"]
+
+
+@pytest.mark.promise("openai-agents-no-run-ends")
+@pytest.mark.parametrize("character", ["\x00", "\ud800"], ids=["NUL", "surrogate"])
+def test_a_character_that_no_book_can_hold_does_not_end_the_run(session, space, character):
+    """A model that wrote a NUL, or a tool that answered with one, ended the run when its items were saved."""
+    words = f"deploys{character}go out"
+
+    @function_tool
+    def runbook(of: str) -> str:
+        return words
+
+    def call(items: list[Any]) -> ResponseFunctionToolCall:
+        return ResponseFunctionToolCall(type="function_call", call_id="c1", name="runbook", arguments='{"of":"x"}')
+
+    agent = Agent(name="A", model=ScriptedModel(call, lambda items: says(words)), tools=[runbook])
+    quiet = RunConfig(tracing_disabled=True)
+    assert asyncio.run(Runner.run(agent, words, session=session, run_config=quiet)).final_output == words
+    first, _, output, last = asyncio.run(session.get_items())
+    kept = "deploys\N{REPLACEMENT CHARACTER}go out"
+    assert (first["content"], output["output"], last["content"][0]["text"]) == (kept, kept, kept)
+    asyncio.run(session.add_items([{"role": "user", "content": "x", f"a{character}": [words]}]))
+    assert asyncio.run(session.get_items(limit=1)) == [
+        {"role": "user", "content": "x", "a\N{REPLACEMENT CHARACTER}": [kept]}
+    ]
+    with pytest.raises(InvalidInput, match="JSON cannot hold"):  # a caller's own mistake
+        asyncio.run(session.add_items([{"role": "user", "content": float("nan")}]))
+
+
+def test_a_session_of_an_agents_memory_titles_its_thread_as_the_memory_does(tmp_path, embedder):
+    """The thread of such a session had no title, though one that `save_messages` filled has."""
+    books = BookOptions(embedder=embedder, background=False)
+    with AgentMemories(tmp_path, options=books) as memories:
+        memory = memories.get_agent_memory(memories.create_agent("Helper"))
+        session = CommonplaceSession(memory, "chat-1", resource="ann")
+        asyncio.run(session.add_items(ITEMS))
+        assert asyncio.run(session.get_items()) == ITEMS
+        assert memory.get_thread("chat-1", resource="ann").title == "Which day do we deploy?"
+
+
+def test_closing_a_session_leaves_the_book_open(session):
+    """Programs written for the SDK's own sessions call `close`, which there was not."""
+    asyncio.run(session.add_items(ITEMS))
+    session.close()
+    assert asyncio.run(session.get_items()) == ITEMS
 
 
 def test_without_the_sdk_the_error_names_the_extra():

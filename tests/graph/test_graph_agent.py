@@ -122,6 +122,7 @@ def test_what_a_model_does_wrong_is_told_to_it_and_the_run_goes_on(node):
     model = Scripted(
         ask(call("notes", {}), call("memory", "{not json"), call("memory", '["list"]'), call("memory", "")),
         ask({"id": "c9", "function": {"name": "memory", "arguments": {"path": "", "command": "list"}}}),
+        ask({"id": "c10", "function": {"name": ["memory"]}}, call("\ud800", {}), call("memory", [])),
         say("sorry"),
     )
     run = Agent(model, tools=[UnifiedMemoryTool(node)]).run("go")
@@ -132,6 +133,9 @@ def test_what_a_model_does_wrong_is_told_to_it_and_the_run_goes_on(node):
         invalid,
         invalid,
         '{"command":"list","path":"/","ok":true,"result":{"entries":[]}}',
+        """{"error": "unknown tool: ['memory']; the tools are: memory"}""",
+        '{"error": "unknown tool: \N{REPLACEMENT CHARACTER}; the tools are: memory"}',
+        invalid,
     ]
     assert run.output == "sorry"
 

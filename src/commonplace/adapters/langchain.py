@@ -1,5 +1,8 @@
 """The facts tools as LangChain tools, for LangGraph agents: whose facts they are comes from the run's `configurable`.
 
+A call that is refused does not end the run: the tool answers with the reason, and the model can correct its call. The
+plain tools of `tools.facts` raise.
+
 Needs `pip install 'commonplace-memory[langchain]'`.
 """
 
@@ -9,32 +12,50 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from commonplace.errors import ConfigurationError, install_command
+from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unauthorized, install_command
 from commonplace.space.keys import RECORD
 from commonplace.tools import facts
 from commonplace.tools.namespace_template import NamespaceTemplate
+from commonplace.tools.records_answer import wire_text
 
 try:
     # The annotations below are read at run time: LangChain passes the configuration where it finds RunnableConfig.
     from langchain_core.runnables import RunnableConfig
-    from langchain_core.tools import BaseTool
+    from langchain_core.tools import BaseTool, ToolException
 except ImportError as error:
     raise ConfigurationError(f"LangChain is not installed, or too old; run: {install_command('langchain')}") from error
 
 __all__ = ["FactsTool", "create_manage_memory_tool", "create_search_memory_tool"]
 
 
+_NOT_FOR_A_MODEL = (ConfigurationError, Corrupt, Unauthorized)
+"""What only the program or its operator can mend."""
+
+
 class FactsTool(BaseTool):
-    """One of the facts tools, as LangChain calls it."""
+    """One of the facts tools, as LangChain calls it. With `handle_tool_error=False` a refused call raises."""
 
     tool: Any
     """The plain tool behind it."""
 
-    def _run(self, *, config: RunnableConfig, **arguments: Any) -> Any:
-        return self.tool.call(arguments, config)
+    handle_tool_error: Any = True
 
-    async def _arun(self, *, config: RunnableConfig, **arguments: Any) -> Any:
-        return await asyncio.to_thread(self.tool.call, arguments, config)
+    # `self` is positional only: a model may send an argument of that name.
+    def _run(self, /, *, config: RunnableConfig, **arguments: Any) -> Any:
+        return self._answer(arguments, config)
+
+    async def _arun(self, /, *, config: RunnableConfig, **arguments: Any) -> Any:
+        return await asyncio.to_thread(self._answer, arguments, config)
+
+    def _answer(self, arguments: dict[str, Any], config: RunnableConfig) -> Any:
+        try:
+            return self.tool.call(arguments, config)
+        except _NOT_FOR_A_MODEL:
+            raise
+        except CommonplaceError as error:
+            if not self.handle_tool_error:
+                raise
+            raise ToolException(wire_text(str(error))) from error
 
 
 def create_manage_memory_tool(

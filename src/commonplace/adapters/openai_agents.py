@@ -1,7 +1,8 @@
 """A `Session` of the OpenAI Agents SDK: `Runner.run(agent, "hello", session=CommonplaceSession(space, "chat-1"))`.
 
 A session is a thread, and its items are the thread's messages: every item comes back as it was put in, in the order in
-which it was, and is found by search, recalled, undone and exported as any other message is.
+which it was, and is found by search, recalled, undone and exported as any other message is. Characters that no store
+can hold, NUL and lone surrogates, become U+FFFD: what a model wrote must not end its run.
 
 Needs `pip install 'commonplace-memory[openai-agents]'`.
 """
@@ -9,7 +10,8 @@ Needs `pip install 'commonplace-memory[openai-agents]'`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -37,8 +39,11 @@ READ_AT_ONCE = 50
 """So many items of a book in a file are read in less time than a thread takes to begin with them."""
 
 
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
 class HasSpace(Protocol):
-    """Such as an agent's memory."""
+    """Such as an agent's memory; its `save_messages`, where it has one, saves the items and titles the thread."""
 
     @property
     def space(self) -> Space: ...
@@ -58,6 +63,7 @@ class CommonplaceSession(SessionABC):
         self.session_id = session_id
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         self._threads = _threads_of(memory)
+        self._save: Callable[..., object] = getattr(memory, "save_messages", self._threads.add)
         self._resource = resource
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
@@ -79,6 +85,9 @@ class CommonplaceSession(SessionABC):
     async def clear_session(self) -> None:
         """Delete all items, as one commit that `Space.undo` takes back."""
         await _finished(self._clear)
+
+    def close(self) -> None:
+        """There is nothing to release: the book is the caller's, and stays open."""
 
     # In a worker thread, but for the newest few items
 
@@ -112,11 +121,20 @@ class CommonplaceSession(SessionABC):
 
     def _add(self, items: list[dict[str, Any]]) -> None:
         try:
-            self._threads.add(self.session_id, items, resource=self._resource, verbatim=True)
+            self._add_to_thread(items)
+        except InvalidInput:
+            storable = _storable(items)
+            if storable == items:
+                raise
+            self._add_to_thread(storable)
+
+    def _add_to_thread(self, items: list[dict[str, Any]]) -> None:
+        try:
+            self._save(self.session_id, items, resource=self._resource, verbatim=True)
         except NotFound:
             with suppress(AlreadyExists):  # another one may have just made it
                 self._threads.create(id=self.session_id, resource=self._resource)
-            self._threads.add(self.session_id, items, resource=self._resource, verbatim=True)
+            self._save(self.session_id, items, resource=self._resource, verbatim=True)
 
     def _pop(self) -> TResponseInputItem | None:
         while newest := self._last(1):
@@ -145,6 +163,15 @@ def _threads_of(memory: object) -> Threads:
 def _item(message: Message) -> TResponseInputItem:
     assert message.entry is not None
     return cast("TResponseInputItem", message.entry.value)
+
+
+def _storable(value: Any) -> Any:
+    """The same with U+FFFD for each character that no store can hold."""
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, Mapping):
+        return {_storable(key): _storable(item) for key, item in value.items()}
+    return [*map(_storable, value)] if isinstance(value, (list, tuple)) else value
 
 
 async def _finished(change: Callable[[], T]) -> T:

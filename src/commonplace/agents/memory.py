@@ -102,10 +102,18 @@ class AgentMemory:
     # Messages
 
     def save_messages(
-        self, thread: str, messages: Sequence[Mapping[str, object]], *, resource: str | None = None
+        self,
+        thread: str,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        resource: str | None = None,
+        verbatim: bool = False,
     ) -> tuple[Message, ...]:
-        """Save messages, all or none, in their order; a thread without a title of its own then gets one."""
-        saved = self._threads.add(thread, messages, resource=resource)
+        """Save messages, all or none, in their order; a thread without a title of its own then gets one.
+
+        `verbatim` is that of `threads.add`.
+        """
+        saved = self._threads.add(thread, messages, resource=resource, verbatim=verbatim)
         if self.config.generate_title and any(message.role == "user" for message in saved):
             self._give_title(thread)
         return saved

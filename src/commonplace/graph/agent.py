@@ -10,6 +10,7 @@ from typing import Any
 from commonplace.errors import InvalidInput
 from commonplace.graph.call_model import CallModel, ChatModel, Tool
 from commonplace.graph.connector import MemoryConnector, Message
+from commonplace.tools.records_answer import wire_text
 
 DEFAULT_MAX_TURNS = 20
 
@@ -28,7 +29,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class _ToolCall:
     id: str
-    name: str
+    name: object
     arguments: object
 
 
@@ -75,10 +76,11 @@ class Agent:
         return Run(_text(answer), tuple(history), self.max_turns, is_complete=False)
 
     def _answer(self, call: _ToolCall, thread_id: str | None) -> Message:
-        tool = self.call_model.tools.get(call.name)
+        tool = self.call_model.tools.get(call.name) if isinstance(call.name, str) else None
         if tool is None:
             known = ", ".join(self.call_model.tools) or "none"
-            content = json.dumps({"error": f"unknown tool: {call.name}; the tools are: {known}"}, ensure_ascii=False)
+            said = f"unknown tool: {str(call.name)[:100]}; the tools are: {known}"
+            content = json.dumps({"error": wire_text(said)}, ensure_ascii=False)
         else:
             content = tool.call(call.arguments, thread_id=thread_id)
         return {"role": "tool", "tool_call_id": call.id, "content": content}
