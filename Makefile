@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size promises clean
+.PHONY: help install serve demo test lint crash-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size promises clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -48,6 +48,9 @@ bench-conversations: install ## a thread of 100 to 100,000 messages, beside the 
 
 bench-service: install ## requests a second of the service, beside others' servers
 	$(BIN)/python benchmarks/service.py
+
+exit-test: install ## end programs at random moments while the model loads and embeds; each ends clean
+	$(BIN)/python scripts/random_exits.py $(EXIT_TEST_ARGS)
 
 service-kill: install ## kill and stop a service under load; nothing acknowledged lost, no request dropped
 	$(BIN)/python scripts/service_kill.py $(SERVICE_KILL_ARGS)

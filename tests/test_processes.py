@@ -93,6 +93,25 @@ with commonplace.open(path, background=False) as book:
         assert book.verify() == []
 
 
+@pytest.mark.promise("engine-short-writers-load-nothing")
+def test_many_programs_that_append_a_few_lines_each_all_succeed_and_load_no_model(tmp_path: Path) -> None:
+    """Of 32 to 64 programs that appended at the same time some gave up after 10 s, since each loaded the model."""
+    path = tmp_path / "book.db"
+    loaded = run_together(
+        """
+with commonplace.open(path) as book:
+    for step in range(5):
+        book.space("user", "shared").files.append("/log", f"{number}-{step}")
+print("onnxruntime" in sys.modules)
+""",
+        path,
+        count=32,
+    )
+    assert set(loaded) == {"False\n"}
+    with commonplace.open(path, background=False) as book:
+        assert len(book.space("user", "shared").files.read("/log").split("\n")) == 160
+
+
 def written_by_all(path: Path) -> list[Namespace]:
     """Open a book in every process at once, and write; the namespaces that it has then."""
     run_together(

@@ -57,3 +57,53 @@ def test_writes_without_end_do_not_keep_embedding_from_its_work(
         book.space("user", "u1").files.write("/notes/1", "tea")
         assert embedder.is_called.wait(60)
     assert embedder.threads == ["commonplace-indexer"]
+
+
+class Unloaded(Watched):
+    """Would load a model at its first call, and tells when it is asked about that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = threading.Event()
+
+    @property
+    def is_loaded(self) -> bool:
+        self.is_asked.set()
+        return bool(self.threads)
+
+
+@pytest.mark.promise("engine-short-writers-load-nothing")
+def test_a_program_that_writes_a_little_and_ends_loads_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 programs that appended a line each loaded a model each, and some could not write for more than 10 s."""
+    monkeypatch.setattr(indexing, "LOAD_PAUSE_SECONDS", 600.0)
+    embedder = Unloaded()
+    with commonplace.open(tmp_path / "memory.db", embedder=embedder) as book:
+        book.space("user", "u1").files.write("/notes/1", "tea")
+        assert embedder.is_asked.wait(60)
+    assert embedder.threads == []
+
+
+def test_whoever_waits_for_vectors_or_searches_has_the_model_loaded_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "LOAD_PAUSE_SECONDS", 600.0)
+    for ask in (lambda book: book.indexer.settle(60), lambda book: book.space("user", "u1").search("tea")):
+        embedder = Unloaded()
+        with commonplace.open(":memory:", embedder=embedder) as book:
+            book.space("user", "u1").files.write("/notes/1", "tea")
+            assert embedder.is_asked.wait(60)
+            assert ask(book)
+            assert len(embedder.threads) == 1
+
+
+def test_a_program_that_stays_has_its_writes_embedded_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "LOAD_PAUSE_SECONDS", 0.01)
+    embedder = Unloaded()
+    with commonplace.open(tmp_path / "memory.db", embedder=embedder) as book:
+        book.space("user", "u1").files.write("/notes/1", "tea")
+        assert embedder.is_called.wait(60)
+    assert embedder.threads == ["commonplace-indexer"]

@@ -24,7 +24,11 @@ Purpose = Literal["query", "passage"]
 
 
 class Embedder(Protocol):
-    """Gives texts their vectors. Safe to share between threads."""
+    """Gives texts their vectors. Safe to share between threads.
+
+    One that loads a model at its first call may tell so by `is_loaded`: a program that only writes a little is then
+    spared the loading.
+    """
 
     @property
     def identity(self) -> str:

@@ -4,13 +4,18 @@ The promise: the same text gives the same bits, alone or in any batch. Dynamic i
 whole tensor, so batch mates change each other's vectors (cosine 0.994 seen, at equal lengths too). So each
 text is a run of its own on one thread, and several texts are several runs at once, which is faster than
 batches were: docs/decisions/003 has the figures.
+
+A thread that is inside onnxruntime when Python ends takes the process with it (SIGABRT, SIGSEGV). So the end of the
+program waits until no thread is inside, and lets none in any more.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,12 +31,50 @@ if TYPE_CHECKING:
     from commonplace.embedding.wordpiece import WordPiece
 
 MAX_THREADS = 4
+END_SECONDS = 60.0
+"""How long the end of the program waits for a model that is being loaded or run: seconds, on a machine that swaps."""
 
 
 def _threads() -> int:
     # The affinity is what a container or taskset allows; the plain count is the whole machine's.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(allowed, MAX_THREADS)
+
+
+class _Inside:
+    """Counts the threads that are inside onnxruntime, and lets none in once the program ends."""
+
+    def __init__(self) -> None:
+        self._begin()
+        atexit.register(self._end)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)  # a child has none of its parent's threads
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+        self._is_ending = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with self._changed:
+            if self._is_ending:
+                raise Unavailable("the program is ending; no text is embedded any more")
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
+
+    def _end(self) -> None:
+        with self._changed:
+            self._is_ending = True
+            self._changed.wait_for(lambda: not self._count, END_SECONDS)
+
+
+_inside = _Inside()
 
 
 class _Loaded(NamedTuple):
@@ -62,6 +105,10 @@ class OnnxEmbedder:
         # Measured with the default model only: see engine/passage_vectors.py.
         self.reads_sentences = model is DEFAULT_MODEL
 
+    @property
+    def is_loaded(self) -> bool:
+        return self._loaded is not None
+
     def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:
         """Give a row for each text, bit for bit the row that the text has alone."""
         from concurrent.futures import ThreadPoolExecutor
@@ -86,7 +133,8 @@ class OnnxEmbedder:
 
         ids = np.array([loaded.tokenizer.encode(text)], dtype=np.int64)
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        states = loaded.session.run(None, {name: feed[name] for name in loaded.inputs})[0][0]
+        with _inside.held():
+            states = loaded.session.run(None, {name: feed[name] for name in loaded.inputs})[0][0]
         vector: NDArray[np.float32] = states[0] if self._pooling == "cls" else states.mean(axis=0)
         if self._normalize:
             vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
@@ -95,7 +143,8 @@ class OnnxEmbedder:
     def _load(self) -> _Loaded:
         with self._lock:
             if self._loaded is None:
-                self._loaded = self._open()
+                with _inside.held():
+                    self._loaded = self._open()
             return self._loaded
 
     def _open(self) -> _Loaded:

@@ -45,6 +45,10 @@ class SentenceTransformersEmbedder:
         dimension = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
         return int(dimension())
 
+    @property
+    def is_loaded(self) -> bool:
+        return self._loaded is not None
+
     def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:
         """Give a row for each text, with the model's own prompt for the purpose where it has one."""
         import numpy as np

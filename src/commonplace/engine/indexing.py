@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from commonplace.checks import Namespace
 from commonplace.embedding import Embedder
-from commonplace.engine.models import Models, embed
+from commonplace.engine.models import Models, embed, is_loaded
 from commonplace.engine.passage_vectors import as_it_reads
 from commonplace.errors import CommonplaceError, Unavailable
 from commonplace.store import Candidate, Indexing, Pending, Progress, Store
@@ -39,6 +39,11 @@ PAUSE_SECONDS = 0.05
 BURST_SECONDS = 0.5
 """Embedding begins when nobody has written for the first, or after the second: its own two commits for each batch, and
 its turns at the interpreter, would make a burst of writes wait. A search hurries it anyway."""
+LOAD_PAUSE_SECONDS = 2.0
+LOAD_BURST_SECONDS = 30.0
+"""A model that is not loaded yet is loaded when nobody has written for the first, or after the second. A program that
+writes a few lines and ends is gone by then: loading takes a hundred times as long as its writes, and dozens of such
+programs at a time would keep each other from writing. Its passages wait for a search or for a program that stays."""
 CLOSE_SECONDS = 5.0
 """How long closing, and the end of a program, wait for a model that is busy; its passages stay pending."""
 KEEP_SECONDS = 0.2
@@ -90,12 +95,24 @@ class Indexer:
         self._wake = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._writing: set[int] = set()  # the threads that write or wait for their turn to write
         self._is_closed = False
+        self._is_awaited = False
         self._is_untidy = False
 
     @property
     def _stops(self) -> bool:
         return self._is_closed or _ending.is_set()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around a write of this process: while one waits for its turn, the program is not idle."""
+        thread = threading.get_ident()
+        self._writing.add(thread)
+        try:
+            yield
+        finally:
+            self._writing.discard(thread)
 
     def notice_write(self) -> None:
         """Called after a commit: there may be passages to embed."""
@@ -170,6 +187,8 @@ class Indexer:
     def settle(self, seconds: float) -> bool:
         """Wait until nothing is pending; whether that came to be in time. Where no thread embeds, do not wait."""
         deadline = time.monotonic() + seconds
+        self._is_awaited = True
+        self._wake.set()
         while self._is_background and not self._is_closed and self._store.indexing().pending:
             if time.monotonic() > deadline:
                 return False
@@ -264,8 +283,10 @@ class Indexer:
             is_idle = not self._wake.wait(IDLE_SECONDS)
             self._wake.clear()
             if not is_idle:
-                self._let_writes_pass()
+                self._let_writes_pass(PAUSE_SECONDS, BURST_SECONDS)
             try:
+                if not is_idle and not self._is_awaited and not is_loaded(self.target()):
+                    self._let_writes_pass(LOAD_PAUSE_SECONDS, LOAD_BURST_SECONDS)
                 with _held_till_done():
                     self._embed_all()
                     if is_idle and self._is_untidy and not self._stops:
@@ -277,9 +298,12 @@ class Indexer:
                 _log.exception("embedding failed; it is tried again in %g seconds", RETRY_SECONDS)
                 self._closed_within(RETRY_SECONDS)
 
-    def _let_writes_pass(self) -> None:
-        deadline = time.monotonic() + BURST_SECONDS
-        while not self._is_closed and time.monotonic() < deadline and self._wake.wait(PAUSE_SECONDS):
+    def _let_writes_pass(self, pause_seconds: float, burst_seconds: float) -> None:
+        """Wait until nobody has written for a while, or for long enough, or until someone waits for vectors."""
+        deadline = time.monotonic() + burst_seconds
+        while not self._stops and not self._is_awaited and time.monotonic() < deadline:
+            if not self._wake.wait(pause_seconds) and not self._writing:
+                return
             self._wake.clear()
 
     def _embed_all(self) -> None:

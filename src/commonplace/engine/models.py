@@ -25,6 +25,11 @@ def embed(embedder: Embedder, texts: Sequence[str], purpose: Purpose) -> NDArray
         raise Unavailable(f"the embedder {embedder.identity} failed: {type(error).__name__}: {error}") from error
 
 
+def is_loaded(embedder: Embedder) -> bool:
+    """Whether the next `embed` need not load a model first; an embedder that does not tell has nothing to load."""
+    return bool(getattr(embedder, "is_loaded", True))
+
+
 class Models:
     """The embedder that the caller chose, and those of models that a book still holds vectors of."""
 

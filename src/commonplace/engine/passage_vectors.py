@@ -57,6 +57,10 @@ class SentenceReader:
     def dimensions(self) -> int:
         return self.plain.dimensions
 
+    @property
+    def is_loaded(self) -> bool:
+        return bool(getattr(self.plain, "is_loaded", True))
+
     def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:
         """One vector of length 1 for each text."""
         if purpose == "query":

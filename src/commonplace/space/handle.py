@@ -40,7 +40,8 @@ class Handle:
             change = expected.met(change)
         if self.once is not None:
             change = self.once.done(change, work.__qualname__)
-        result = self.store.write(self.namespace, change, actor=self.actor)
+        with self.indexer.writing():
+            result = self.store.write(self.namespace, change, actor=self.actor)
         if result[1] is not None:
             self.indexer.notice_write()
         return result
