@@ -14,10 +14,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from upgrade_traffic import Traffic
 
 import commonplace
+from commonplace.backends.postgres import migrate
 from commonplace.backends.postgres.migrate import migrations
 from commonplace.cli import main
+from commonplace.errors import Unavailable
 from doubles import Clock, WordEmbedder
 from postgres_server import shared_server
 
@@ -119,12 +122,12 @@ def test_a_database_of_an_older_schema_is_migrated_with_everything_in_it(
 def test_ten_that_open_a_database_of_an_older_schema_together_migrate_it_once(former: str) -> None:
     together = Barrier(10)
 
-    def migrate(number: int) -> None:
+    def start(number: int) -> None:
         together.wait()
         commonplace.open(former, background=False).close()
 
     with ThreadPoolExecutor(10) as programs:
-        list(programs.map(migrate, range(10)))
+        list(programs.map(start, range(10)))
     assert rows(former, "SELECT number FROM commonplace.migration ORDER BY number") == PRESENT
     check_everything_is_there(former)
 
@@ -151,3 +154,73 @@ def test_all_steps_make_what_a_new_database_has(former: str) -> None:
     )
     # A step may leave those that servers of the version before still call.
     assert set(rows(former, functions)) >= set(rows(new, functions))
+
+
+@pytest.mark.promise("postgres-upgrades-under-load")
+def test_a_database_is_upgraded_while_servers_of_its_schema_write_and_read(former: str) -> None:
+    """`commonplace migrate` ended in a deadlock, each time, while a server of schema 2 wrote with four threads."""
+    with Traffic(former) as traffic:
+        commonplace.open(former, background=False).close()
+        traffic.wait_for(20)  # and they go on after it
+    assert traffic.failures == []
+    assert traffic.deadlocks == 0
+    assert rows(former, "SELECT number FROM commonplace.migration ORDER BY number") == PRESENT
+    kept = set(rows(former, "SELECT tenant, key FROM commonplace.entry WHERE key LIKE '/traffic/%'"))
+    assert kept == set(traffic.written)
+
+
+def test_a_migration_gives_way_to_who_holds_a_table_and_is_done_when_it_is_free(former: str) -> None:
+    """A migration that waits for a long read must not make the servers' calls wait for it."""
+    with psycopg.connect(former) as reading, ThreadPoolExecutor(1) as program:
+        reading.execute("SELECT count(*) FROM commonplace.entry, commonplace.namespace")
+        migrating = program.submit(lambda: commonplace.open(former, background=False).close())
+        with Traffic(former) as traffic:
+            traffic.wait_for(20)
+        assert (traffic.failures, traffic.deadlocks) == ([], 0)
+        reading.rollback()
+        migrating.result(60)
+    assert rows(former, "SELECT number FROM commonplace.migration ORDER BY number") == PRESENT
+
+
+def test_a_migration_that_finds_no_gap_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = shared_server().create_database()
+    commonplace.open(url + "?partitions=1", background=False).close()
+    monkeypatch.setattr(migrate, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(migrate, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(
+        migrate, "migrations", lambda: (*migrations(), (999, "ALTER TABLE entry ADD COLUMN more integer"))
+    )
+    with psycopg.connect(url) as reading:
+        reading.execute("SELECT count(*) FROM commonplace.entry")
+        with pytest.raises(Unavailable, match=r"could not be upgraded: for 0 seconds other programs held tables"):
+            commonplace.open(url, background=False)
+    commonplace.open(url, background=False).close()
+    assert rows(url, "SELECT max(number) FROM commonplace.migration") == [(999,)]
+
+
+@pytest.mark.promise("postgres-migration-killed")
+def test_a_migration_that_is_killed_at_any_statement_is_finished_by_the_next_program(
+    former: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute = psycopg.Connection.execute
+    left = 0
+
+    def killed(connection: psycopg.Connection[Any], *arguments: Any, **options: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            connection.close()
+        return execute(connection, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", killed)
+    for statements in range(1_000):  # the first program ends before its first statement, the next before its second …
+        left = statements
+        try:
+            commonplace.open(former, background=False).close()
+            break
+        except Unavailable:
+            continue
+    assert statements > 10
+    monkeypatch.undo()
+    assert rows(former, "SELECT number FROM commonplace.migration ORDER BY number") == PRESENT
+    check_everything_is_there(former)

@@ -49,7 +49,7 @@ def _write(connection: psycopg.Connection[Any], place: Place, archive: ZipFile, 
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(place.system_role)))
-        names = [name for name, _ in tables(connection, place) if name not in _NOT_COPIED]
+        names = [name for name, *_ in tables(connection, place) if name not in _NOT_COPIED]
         head: dict[str, Any] = {"schema": schema_version(connection, place), "columns": {}}
         total = 0
         for name in names:

@@ -1,21 +1,35 @@
-"""Bringing a database to this program's schema: ordered steps, once, however many servers start together."""
+"""Bringing a database to this program's schema: ordered steps, once, however many servers start together.
+
+Servers of the schema before may be at work meanwhile. Each step is one transaction, so one that is killed leaves
+nothing behind, and the next program goes on from there. It changes only what differs, waits for no lock longer than a
+moment, gives way to whoever holds one, and tries again.
+"""
 
 from __future__ import annotations
 
+import random
 import re
-from functools import cache
+import time
+from collections.abc import Callable
+from functools import cache, partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors, sql
 
 from commonplace.backends.postgres.failures import translate
 from commonplace.backends.postgres.place import Place
-from commonplace.errors import ConfigurationError
+from commonplace.errors import ConfigurationError, Unavailable
 
+T = TypeVar("T")
 IDS_AT_ONCE = 32
 OLDEST_SERVER = 150_000
+LOCK_SECONDS = 0.5
+"""Below PostgreSQL's `deadlock_timeout` of a second, so that a migration gives way before a server's write has to."""
+
+PATIENCE_SECONDS = 120.0
+LONGEST_PAUSE_SECONDS = 2.0
 _LOCK = 0x434D4E50  # "CMNP"
 _SHARED = ("model",)
 _SEARCHED = ("chunk", "embedding", "entry", "namespace", "pending")
@@ -64,7 +78,7 @@ def check_schema(connection: psycopg.Connection[Any], place: Place) -> bool:
 
 
 def migrate(connection: psycopg.Connection[Any], place: Place) -> int:
-    """Apply what is missing, in one transaction; how many steps that were."""
+    """Apply what is missing; how many steps that were."""
     if connection.info.server_version < OLDEST_SERVER:
         raise ConfigurationError(
             f"{place.shown} is PostgreSQL {connection.info.server_version // 10_000}; 15 is needed"
@@ -74,8 +88,7 @@ def migrate(connection: psycopg.Connection[Any], place: Place) -> int:
     lock = (_LOCK, place.schema)
     try:
         connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", lock)
-        with connection.transaction():
-            applied = _apply(connection, place)
+        applied = _apply(connection, place)
         connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", lock)
         return applied
     except errors.InsufficientPrivilege as error:
@@ -85,22 +98,74 @@ def migrate(connection: psycopg.Connection[Any], place: Place) -> int:
 
 
 def _apply(connection: psycopg.Connection[Any], place: Place) -> int:
+    patiently = _Patience(connection, place)
+    if schema_version(connection, place) not in (0, newest()):
+        # Each table by itself: who holds one table alone, and asks for no other, is part of no deadlock.
+        for change in patiently.run(lambda: _unguarded(connection, place)):
+            patiently.run(partial(_change, connection, place, change))
+    applied = 0
+    while patiently.run(lambda: _take_step(connection, place)):
+        applied += 1
+    return applied
+
+
+class _Patience:
+    """Runs work in a transaction, again where somebody held what it needs; Unavailable when all of it took too long."""
+
+    def __init__(self, connection: psycopg.Connection[Any], place: Place) -> None:
+        self._connection = connection
+        self._place = place
+        self._deadline = time.monotonic() + PATIENCE_SECONDS
+
+    def run(self, work: Callable[[], T]) -> T:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                with self._connection.transaction():
+                    milliseconds = f"{LOCK_SECONDS * 1_000:.0f}"
+                    self._connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds,))
+                    return work()
+            except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
+                # Between two attempts the servers have the tables for themselves.
+                pause = random.uniform(0.5, 1) * min(LONGEST_PAUSE_SECONDS, 0.1 * 2**tries)
+                if time.monotonic() + pause > self._deadline:
+                    raise Unavailable(
+                        f"{self._place.shown} could not be upgraded: for {PATIENCE_SECONDS:.0f} seconds other programs "
+                        "held tables that have to change, as an export or a backup may; wait until they are done, or "
+                        "stop them, and start again"
+                    ) from error
+                time.sleep(pause)
+
+
+def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
+    """Take the next step; False where there is none."""
     if check_schema(connection, place):
-        return 0
+        return False
     version = schema_version(connection, place)
     if version == 0:
         _prepare(connection, place)
+    _become_owner(connection, place)
+    number, text = next(step for step in migrations() if step[0] > version)
+    connection.execute(text.format(schema=place.schema, ids_at_once=IDS_AT_ONCE).encode())
+    if number == 1:
+        connection.execute("CREATE TABLE migration (number integer PRIMARY KEY)")
+    connection.execute("INSERT INTO migration (number) VALUES (%s)", (number,))
+    _divide(connection, place)
+    for change in _unguarded(connection, place):
+        connection.execute(change)
+    return True
+
+
+def _become_owner(connection: psycopg.Connection[Any], place: Place) -> None:
+    """For the rest of the transaction."""
     connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(place.system_role)))
     connection.execute("SELECT set_config('search_path', %s, true)", (_path(connection, place),))
-    missing = [(number, text) for number, text in migrations() if number > version]
-    for number, text in missing:
-        connection.execute(text.format(schema=place.schema, ids_at_once=IDS_AT_ONCE).encode())
-        if number == 1:
-            connection.execute("CREATE TABLE migration (number integer PRIMARY KEY)")
-        connection.execute("INSERT INTO migration (number) VALUES (%s)", (number,))
-    _divide(connection, place)
-    _guard(connection, place)
-    return len(missing)
+
+
+def _change(connection: psycopg.Connection[Any], place: Place, change: sql.Composed) -> None:
+    _become_owner(connection, place)
+    connection.execute(change)
 
 
 def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
@@ -145,13 +210,15 @@ def _path(connection: psycopg.Connection[Any], place: Place) -> str:
     return f"{place.schema}, {row[0]}, pg_temp"
 
 
-def tables(connection: psycopg.Connection[Any], place: Place) -> list[tuple[str, bool]]:
-    """Our tables without their parts, in order, and whether each is divided by tenant."""
+def tables(connection: psycopg.Connection[Any], place: Place) -> list[tuple[str, bool, list[str]]]:
+    """Our tables in order, whether each is divided by tenant, and the names of its parts."""
     return [
-        (name, kind == "p")
-        for name, kind in connection.execute(
-            "SELECT relname, relkind FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'p')"
-            " AND NOT relispartition ORDER BY relname",
+        (name, kind == "p", parts)
+        for name, kind, parts in connection.execute(
+            "SELECT c.relname, c.relkind, array(SELECT p.relname::text FROM pg_inherits AS i"
+            " JOIN pg_class AS p ON p.oid = i.inhrelid WHERE i.inhparent = c.oid ORDER BY p.relname) FROM pg_class AS c"
+            " WHERE c.relnamespace = %s::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition"
+            " ORDER BY c.relname",
             (place.schema,),
         )
     ]
@@ -159,21 +226,18 @@ def tables(connection: psycopg.Connection[Any], place: Place) -> list[tuple[str,
 
 def _divide(connection: psycopg.Connection[Any], place: Place) -> None:
     """Give every divided table that has no parts yet as many as its sisters have."""
-    counted = connection.execute(
-        "SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass('namespace')"
-    ).fetchone()
-    parts = int(counted[0]) if counted and counted[0] else place.partitions
+    known = tables(connection, place)
+    counted = max(len(parts) for _, _, parts in known) or place.partitions
     own = files("commonplace.backends.postgres").joinpath("migrations", "part.sql").read_text(encoding="utf-8")
-    for table, is_divided in tables(connection, place):
-        if not is_divided:
-            continue
-        for number in range(parts):
-            connection.execute(
-                sql.SQL(
-                    "CREATE TABLE IF NOT EXISTS {} PARTITION OF {} FOR VALUES WITH (MODULUS {}, REMAINDER {})"
-                ).format(sql.Identifier(f"{table}_p{number}"), sql.Identifier(table), parts, number)
-            )
-    for number in range(parts):
+    for table, is_divided, parts in known:
+        for number in range(counted if is_divided else 0):
+            if f"{table}_p{number}" not in parts:
+                connection.execute(
+                    sql.SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES WITH (MODULUS {}, REMAINDER {})").format(
+                        sql.Identifier(f"{table}_p{number}"), sql.Identifier(table), counted, number
+                    )
+                )
+    for number in range(counted):
         connection.execute(own.format(schema=place.schema, part=f"p{number}").encode())
 
 
@@ -186,34 +250,54 @@ _POLICIES = """
     CREATE POLICY everything ON {table} TO {system} USING (true)
 """
 
+_GUARDED = """
+    SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity
+            AND array(SELECT polname::text FROM pg_policy WHERE polrelid = c.oid ORDER BY 1) = '{everything,tenant}',
+        array(SELECT named FROM unnest(%(rights)s::text[]) AS named WHERE has_table_privilege(%(app)s, c.oid, named))
+    FROM pg_class AS c WHERE c.relnamespace = %(schema)s::regnamespace AND c.relkind IN ('r', 'p')
+"""
+_READS, _CHANGES = ("SELECT",), ("SELECT", "INSERT", "UPDATE", "DELETE")
 
-def _guard(connection: psycopg.Connection[Any], place: Place) -> None:
-    """Row-level security, forced: the app role sees its transaction's tenant, and without one nothing."""
+
+def _unguarded(connection: psycopg.Connection[Any], place: Place) -> list[sql.Composed]:
+    """What still has to be done for row-level security, forced: one change for each table that lacks something.
+
+    The app role sees its transaction's tenant, and without one nothing. A table that has all of it is not touched: its
+    change would wait for all who use it, and they for it.
+    """
+    known = {
+        name: (is_guarded, rights)
+        for name, is_guarded, rights in connection.execute(
+            _GUARDED, {"rights": list(_CHANGES), "app": place.app_role, "schema": place.schema}
+        )
+    }
     app, system = sql.Identifier(place.app_role), sql.Identifier(place.system_role)
-    for name, is_divided in tables(connection, place):
-        table = sql.Identifier(name)
-        if not is_divided:
-            if name in _SHARED:
-                connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, app))
-            continue
-        connection.execute(sql.SQL(_POLICIES).format(table=table, app=app, system=system))
-        connection.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}").format(table, app))
+    changes: list[sql.Composed] = []
+
+    def guard(name: str, wanted: tuple[str, ...], *, by_tenant: bool) -> None:
+        is_guarded, rights = known[name]
+        statements = []
+        if by_tenant and not is_guarded:
+            statements.append(_POLICIES)
+        if not set(wanted) <= set(rights):
+            statements.append(f"GRANT {', '.join(wanted)} ON {{table}} TO {{app}}")
+        if statements:
+            change = sql.SQL("; ".join(statements))
+            changes.append(change.format(table=sql.Identifier(name), app=app, system=system))
+
+    for name, is_divided, parts in tables(connection, place):
+        if is_divided:
+            guard(name, _CHANGES, by_tenant=True)
+        elif name in _SHARED:
+            guard(name, _READS, by_tenant=False)
         if name in _SEARCHED:
             # A parent's policies do not hold for who names its part.
-            for part in _parts(connection, name):
-                table = sql.Identifier(part)
-                connection.execute(sql.SQL(_POLICIES).format(table=table, app=app, system=system))
-                connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(table, app))
-    connection.execute(sql.SQL("GRANT USAGE ON SEQUENCE identifier TO {}").format(app))
-
-
-def _parts(connection: psycopg.Connection[Any], table: str) -> list[str]:
-    rows = connection.execute(
-        "SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid"
-        " WHERE i.inhparent = to_regclass(%s) ORDER BY c.relname",
-        (table,),
-    )
-    return [name for (name,) in rows]
+            for part in parts:
+                guard(part, _READS, by_tenant=True)
+    sequence = f"{place.schema}.identifier"
+    if not _is_true(connection, "SELECT has_sequence_privilege(%s, %s, 'USAGE')", place.app_role, sequence):
+        changes.append(sql.SQL("GRANT USAGE ON SEQUENCE identifier TO {}").format(app))
+    return changes
 
 
 def _is_true(connection: psycopg.Connection[Any], query: str, *parameters: object) -> bool:
