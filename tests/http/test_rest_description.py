@@ -104,4 +104,5 @@ def test_the_page_of_documentation_shows_every_operation_and_needs_nothing_from_
     anchors = {f"#{anchor}" for anchor in re.findall(r'id="([^"]*)"', answer.text)}
     assert links == anchors & links | {"/openapi.json"}
     assert "<script" not in answer.text
+    assert "@media (max-width: 40rem)" in answer.text  # on a telephone the tables ran out of the screen
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")

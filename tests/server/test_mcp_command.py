@@ -161,8 +161,10 @@ def test_an_unknown_profile_is_a_wrong_call(capsys):
 @pytest.mark.promise("mcp-settings")
 def test_the_variables_of_the_protocol_and_the_log_are_honoured(start, tmp_path):
     log = tmp_path / "debug.log"
+    log.touch(0o644)  # as an earlier version made it: every user of the computer could read what it held
     server = start(MCP_PROTOCOL_VERSION="2025-03-26", MCP_DEBUG_LOG_PATH=str(log), LOG_LEVEL="debug")
     answer = server.ask("initialize", {"clientInfo": {"name": "test", "version": "1"}})["result"]
     assert answer["protocolVersion"] == "2025-03-26"
     assert server.end() == 0
     assert log.read_text().startswith("{")
+    assert log.stat().st_mode & 0o777 == 0o600

@@ -34,6 +34,17 @@ def dumps(form: object) -> bytes:
         return json.dumps(form, separators=(",", ":"), default=dict).encode()
 
 
+_LINE_BREAKS = {mark.encode(): f"\\u{ord(mark):04x}".encode() for mark in "\u0085\u2028\u2029"}
+"""What `str.splitlines` breaks a line at besides what JSON escapes anyway."""
+
+
+def on_one_line(json_text: bytes) -> bytes:
+    """JSON that every reader of lines takes for one line. Some clients of server-sent events use `str.splitlines`."""
+    for mark, escape in _LINE_BREAKS.items():
+        json_text = json_text.replace(mark, escape)
+    return json_text
+
+
 def time_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 

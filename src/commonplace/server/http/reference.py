@@ -27,6 +27,14 @@ table {{ border-collapse: collapse; margin: .5rem 0 1rem 1rem }}
 th, td {{ text-align: left; vertical-align: top; padding: .15rem 1rem .15rem 0 }}
 td:first-child {{ white-space: nowrap }}
 h4 {{ margin-bottom: 0 }}
+code, td, a {{ overflow-wrap: anywhere }}
+@media (max-width: 40rem) {{
+  table, tbody, tr, td {{ display: block }}
+  table {{ margin-left: 0 }}
+  tr {{ padding: .3rem 0; border-top: 1px solid #8884 }}
+  td {{ padding-right: 0 }}
+  td:first-child {{ white-space: normal }}
+}}
 :target {{ outline: 2px solid }}
 :root {{ color-scheme: light dark }}
 </style>

@@ -66,7 +66,7 @@ def build_server(memory: Memory, profile: Profile = "records", *, is_stdio: bool
         on_subscriptions_listen=watcher.listen,
         lifespan=watcher.lifespan,
     )
-    middleware: list[ServerMiddleware[Any]] = [_worded_errors, _named_client]
+    middleware: list[ServerMiddleware[Any]] = [_worded_errors, _named_client, _first_page]
     server.middleware = [*middleware, _after_initialize] if is_stdio else middleware
     return server
 
@@ -172,10 +172,29 @@ class _Offered:
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         argument, is_prompt = params.argument, isinstance(params.ref, types.PromptReference)
+        self._check_completed(params.ref)
         values = await self._run(lambda: complete(self._memory, argument.name, argument.value, is_prompt=is_prompt))
         return types.CompleteResult(
             completion=types.Completion(values=values[:100], total=len(values), has_more=len(values) > 100)
         )
+
+    def _check_completed(self, ref: types.PromptReference | types.ResourceTemplateReference) -> None:
+        if isinstance(ref, types.PromptReference):
+            what, named, offered = "prompt", ref.name, [prompt["name"] for prompt in self._prompts]
+            is_offered = named in offered
+        else:
+            what, named, offered = "resource", ref.uri, [template["uriTemplate"] for template in TEMPLATES]
+            # With values in it, or with fewer of its variables, it is still that resource.
+            is_offered = any(named.startswith(template.partition("{")[0]) for template in offered)
+        if not is_offered:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown {what}: {named[:100]}; there are {', '.join(offered)}")
+
+
+async def _first_page(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Each list is one page and gives no cursor: whoever sends one has it from elsewhere."""
+    if ctx.method.endswith("/list") and (ctx.params or {}).get("cursor"):
+        raise MCPError(types.INVALID_PARAMS, "Invalid params: unknown cursor; leave it out, the list is one page")
+    return await call_next(ctx)
 
 
 def _result(answer: Answer, version: str) -> types.CallToolResult:

@@ -14,11 +14,17 @@ WITHOUT_A_NAME = "2024-11-05"
 """What a client gets that names no revision."""
 
 _WITH_LINKS = "2025-06-18"
+_WITH_BATCHES = "2025-03-26"
 
 
 def has_links(version: str) -> bool:
     """Whether a client of this revision can parse a `resource_link`; an older one rejects the whole answer."""
     return version >= _WITH_LINKS
+
+
+def has_batches(version: str | None) -> bool:
+    """Whether a client may post several messages at once. Only one revision has it, which sends no version header."""
+    return version in (None, _WITH_BATCHES)
 
 
 def check_version(version: str) -> str:

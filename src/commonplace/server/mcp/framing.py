@@ -1,4 +1,4 @@
-"""One line of stdio as a JSON-RPC message, or the refusal to send back."""
+"""A line of stdio, or what was posted over HTTP, as a JSON-RPC message, or the refusal to send back."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ class _Unfit(ValueError):
 
 def parse_line(line: bytes) -> dict[str, Any] | Refusal:
     """The message on a line, whose envelope is sound, or what is wrong with it."""
+    message = parse_json(line)
+    if isinstance(message, list):
+        return Refusal(None, INVALID_REQUEST, "Invalid Request: batches are not supported; send one message at a time")
+    return message if isinstance(message, Refusal) else check_envelope(message)
+
+
+def parse_json(line: bytes) -> Any:
+    """What a line holds, or a Refusal. Stricter than Python: nothing in it may be read in two ways."""
     if len(line) > MAX_LINE_BYTES:
         return too_long(line)
     if _depth(line) > MAX_DEPTH:
@@ -60,14 +68,14 @@ def parse_line(line: bytes) -> dict[str, Any] | Refusal:
     except _Unfit as unfit:
         return Refusal(_id_within(line), PARSE_ERROR, f"Parse error: {unfit}")
     except UnicodeDecodeError:
-        return Refusal(_outer_id(line), PARSE_ERROR, "Parse error: the line is not UTF-8")
+        return Refusal(_outer_id(line), PARSE_ERROR, "Parse error: the message is not UTF-8")
     except UnicodeEncodeError:
         return Refusal(_id_within(line), PARSE_ERROR, "Parse error: half of a surrogate pair is no text")
     except json.JSONDecodeError as error:
         return Refusal(None, PARSE_ERROR, f"Parse error: {error.msg} at character {error.pos + 1}")
     except ValueError:
         return Refusal(_id_within(line), PARSE_ERROR, "Parse error: a number is too long; send it as a string")
-    return _check_envelope(message)
+    return message
 
 
 def too_long(line: bytes) -> Refusal:
@@ -76,9 +84,8 @@ def too_long(line: bytes) -> Refusal:
     return Refusal(_outer_id(line), INVALID_REQUEST, text)
 
 
-def _check_envelope(message: Any) -> dict[str, Any] | Refusal:
-    if isinstance(message, list):
-        return Refusal(None, INVALID_REQUEST, "Invalid Request: batches are not supported; send one message a line")
+def check_envelope(message: Any) -> dict[str, Any] | Refusal:
+    """The message itself, where it is one of JSON-RPC 2.0."""
     if not isinstance(message, dict):
         return Refusal(None, INVALID_REQUEST, "Invalid Request: a message is a JSON object")
     id = message.get("id")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from pathlib import Path
 
 _LEVELS = {"error": logging.ERROR, "warn": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
@@ -27,11 +29,20 @@ class JSONLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True)
 
 
+class _PrivateFile(logging.FileHandler):
+    """A log that its owner alone can read: at level `debug` it holds what is remembered."""
+
+    def _open(self) -> TextIOWrapper:
+        opened = os.open(self.baseFilename, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+        os.fchmod(opened, 0o600)  # one that an earlier version made could be read by everybody
+        return TextIOWrapper(open(opened, "ab"), encoding=self.encoding)
+
+
 def configure_logging(level: str, debug_file: Path | None = None) -> None:
     """Send every logger's records to stderr, and at level `debug` to a file as well where one is named."""
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if debug_file is not None and level == "debug":
-        handlers.append(logging.FileHandler(debug_file, encoding="utf-8"))
+        handlers.append(_PrivateFile(debug_file, encoding="utf-8"))
     for handler in handlers:
         handler.setFormatter(JSONLines())
         handler.setLevel(_LEVELS[level])  # drivers give their loggers a level of their own

@@ -1,23 +1,33 @@
-"""What clients POST, before the SDK reads it: `initialize` is mended, and an id that is under way is refused.
+"""What clients send over HTTP, before the SDK reads it: the same rules as on stdio, and an answer to every request.
 
-The SDK answers the last of several requests with one id, and leaves the others waiting for as long as they stay
-connected.
+The SDK reads JSON that can be understood in two ways, takes a request whose id is null or 1.5 for a notification, and
+knows no batches. It answers the last of several requests with one id, and leaves the others waiting for as long as
+they stay connected.
 """
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from typing import Any
 
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.server.mcp.eras import mended_initialize
+from commonplace.server.mcp.eras import has_batches, mended_initialize
+from commonplace.server.mcp.framing import Refusal, check_envelope, parse_json
+from commonplace.wire.forms import on_one_line
 
+MAX_BATCH = 50
+_EVENT_STREAM = b"text/event-stream"
+_NO_BATCHES = "Invalid Request: only revision 2025-03-26 has batches; send one message at a time"
+_BATCH_LENGTH = f"Invalid Request: a batch holds 1 to {MAX_BATCH} messages; send more in several"
+_ALONE = "Invalid Request: initialize may not be part of a batch; send it alone, and first"
 _UNDER_WAY = "Invalid Request: a request with this id is under way in this session; give each an id of its own"
 
 
@@ -29,25 +39,41 @@ class Posts:
         self._under_way: set[tuple[str, str]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = _with_whole_lines(send)
         if scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        received = [await receive()]
-        request = _request_in(received[0])
-        if request.get("method") == "initialize" and isinstance(request.get("params"), (dict, type(None))):
-            mended = {**request, "params": mended_initialize(request.get("params"))}
-            received[0] = {**received[0], "body": to_json(mended)}
+        received = await receive()
+        if received["type"] != "http.request":
+            return
+        body: bytes = received.get("body", b"")
+        posted = parse_json(body)
+        if isinstance(posted, list):
+            await self._answer_batch(posted, scope, receive, send)
+            return
+        message = posted if isinstance(posted, Refusal) else check_envelope(posted)
+        if isinstance(message, Refusal):
+            await _response(message)(scope, receive, send)
+            return
+        if message.get("method") == "initialize":
+            body = to_json({**message, "params": mended_initialize(message.get("params"))})
+        await self._answer(message, body, scope, receive, send)
+
+    async def _answer(self, message: dict[str, Any], body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the SDK answer one message, unless one with its id is under way."""
+        received: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
             return received.pop() if received else await receive()
 
         session = Headers(scope=scope).get(MCP_SESSION_ID_HEADER)
-        if session is None or "id" not in request:
+        if session is None or "id" not in message or "method" not in message:
             await self._app(scope, replay, send)
             return
-        key = session, str(request["id"])
+        key = session, str(message["id"])
         if key in self._under_way:
-            await _refusal()(scope, replay, send)
+            # Without the id: a client would take it for the answer to the request that is under way.
+            await _response(Refusal(None, INVALID_REQUEST, _UNDER_WAY), 409)(scope, replay, send)
             return
         self._under_way.add(key)
         with ExitStack() as held:
@@ -60,17 +86,82 @@ class Posts:
 
             await self._app(scope, replay, send_and_let_go)
 
+    async def _answer_batch(self, posted: list[Any], scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer each message in turn, as if it came alone, and give the answers together."""
+        version = Headers(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER)
+        if not has_batches(version) or not 1 <= len(posted) <= MAX_BATCH:
+            text = _BATCH_LENGTH if has_batches(version) else _NO_BATCHES
+            await _response(Refusal(None, INVALID_REQUEST, text))(scope, receive, send)
+            return
+        answers: list[dict[str, Any]] = []
+        has_done = False
+        for one in posted:
+            message = check_envelope(one)
+            if isinstance(message, dict) and message.get("method") == "initialize":
+                message = Refusal(message.get("id"), INVALID_REQUEST, _ALONE)
+            if isinstance(message, Refusal):
+                answers.append(_error(message))
+                continue
+            caught = _Caught()
+            await self._answer(message, to_json(message), scope, receive, caught.send)
+            if caught.status >= 400 and not has_done:
+                # Wrong is what all of them came with: their session, or a header.
+                await caught.response()(scope, receive, send)
+                return
+            has_done = True
+            answers += caught.answers()
+        response = Response(to_json(answers), media_type="application/json") if answers else Response(status_code=202)
+        await response(scope, receive, send)
 
-def _request_in(received: Message) -> dict[str, Any]:
-    """The request or notification in a body; empty for what is none, which the SDK words."""
-    try:
-        message = from_json(received.get("body", b""))
-    except ValueError:
-        return {}
-    return message if isinstance(message, dict) and "method" in message else {}
+
+class _Caught:
+    """An answer that is not sent but looked at."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body = b""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self._headers = message["status"], list(message["headers"])
+        else:
+            self._body += message.get("body", b"")
+
+    def answers(self) -> list[dict[str, Any]]:
+        """The answers to requests in it, of events or of plain JSON."""
+        if dict(self._headers).get(b"content-type", b"").startswith(_EVENT_STREAM):
+            lines = [line[5:].strip() for line in self._body.splitlines() if line.startswith(b"data:")]
+        else:
+            lines = [self._body]
+        found = [json.loads(line) for line in lines if line]
+        return [one for one in found if isinstance(one, dict) and ("result" in one or "error" in one)]
+
+    def response(self) -> Response:
+        response = Response(self._body, self.status)
+        response.raw_headers = self._headers
+        return response
 
 
-def _refusal() -> Response:
-    # Without the id: a client would take it for the answer to the request that is under way.
-    error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=INVALID_REQUEST, message=_UNDER_WAY))
-    return Response(error.model_dump_json(by_alias=True, exclude_unset=True), 409, media_type="application/json")
+def _with_whole_lines(send: Send) -> Send:
+    """Events of which no reader divides a line in two. The SDK sends each event in one piece."""
+    is_events = False
+
+    async def sending(message: Message) -> None:
+        nonlocal is_events
+        if message["type"] == "http.response.start":
+            is_events = dict(message["headers"]).get(b"content-type", b"").startswith(_EVENT_STREAM)
+        elif is_events:
+            message = {**message, "body": on_one_line(message.get("body", b""))}
+        await send(message)
+
+    return sending
+
+
+def _error(refusal: Refusal) -> dict[str, Any]:
+    error = ErrorData(code=refusal.code, message=refusal.message)
+    return JSONRPCError(jsonrpc="2.0", id=refusal.id, error=error).model_dump(by_alias=True, exclude_unset=True)
+
+
+def _response(refusal: Refusal, status: int = 400) -> Response:
+    return Response(to_json(_error(refusal)), status, media_type="application/json")

@@ -30,6 +30,7 @@ from mcp_types import (
 
 from commonplace.server.mcp.eras import mended_initialize
 from commonplace.server.mcp.framing import END_BYTES, INVALID_REQUEST, MAX_LINE_BYTES, Refusal, parse_line, too_long
+from commonplace.wire.forms import on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,7 +174,7 @@ def _refused(refusal: Refusal) -> SessionMessage:
 def _line_of(message: JSONRPCMessage) -> bytes:
     """A message as JSON, or the error that takes the place of one that cannot be written."""
     try:
-        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        return on_one_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
     except ValueError:
         _log.exception("a message cannot be written")
         error = ErrorData(code=INTERNAL_ERROR, message="The answer cannot be written; the server's log says why")

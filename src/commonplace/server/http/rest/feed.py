@@ -26,7 +26,7 @@ from commonplace.server.http.rest.models import Changes
 from commonplace.server.http.service import SpaceOf, service_of
 from commonplace.space.space import Space
 from commonplace.store import Store, Waker
-from commonplace.wire.forms import dumps, form_of
+from commonplace.wire.forms import dumps, form_of, on_one_line
 from commonplace.wire.problems import BY_CODE, problem_of
 
 router = part("changes")
@@ -142,7 +142,7 @@ def _commit_event(commit: int, changes: list[Change]) -> bytes:
 
 
 def _event(name: str, id: int, data: Any) -> bytes:
-    return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), id, dumps(data))
+    return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), id, on_one_line(dumps(data)))
 
 
 class Bells:
