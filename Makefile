@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size promises clean
+.PHONY: help install serve demo test lint crash-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -78,6 +78,9 @@ handshake: install ## how long an MCP client waits for initialize, beside a bare
 
 install-size:    ## what a base install weighs, in a fresh virtual environment
 	$(PYTHON) scripts/install_size.py
+
+image-steps: $(VENV)/.installed ## carry out the Dockerfile without a container daemon, and check compose.yaml
+	$(BIN)/python scripts/image_steps.py $(IMAGE_STEPS_ARGS)
 
 promises: install ## what the project promises, by seed, and the tests that show it
 	$(BIN)/python scripts/promises.py
