@@ -18,6 +18,9 @@ Action = Literal["created", "updated", "moved_here", "moved_away", "deleted", "e
 SEPARATOR = "\x01"
 """Divides the parts of a key. It sorts below every character that a part may hold, so a directory sorts together."""
 
+STAYS = "stays"
+"""Marks a field of a dataclass that is not sent over a wire, because it would tell of others."""
+
 INDEXED_ATTRIBUTES = ("type", "tags", "resourceId")
 """Attributes that a filter finds by an index rather than by a look at every entry."""
 
@@ -63,7 +66,6 @@ class Draft:
 class Entry:
     """One state of one entry, as it is or as it was."""
 
-    id: int
     namespace: Namespace
     kind: str
     key: str
@@ -78,6 +80,8 @@ class Entry:
     updated_at: int
     expires_at: int | None
     actor: str | None
+    id: int = field(default=0, metadata={STAYS: True})
+    """The store's own number. It counts over the whole book, so it is not sent over a wire: there it is 0."""
 
 
 @dataclass(frozen=True, slots=True)

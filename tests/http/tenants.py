@@ -48,6 +48,7 @@ def fill(book: commonplace.Book, namespace: tuple[str, ...], word: str) -> Held:
     text = f"{word} {QUERY}"
     record = space.records.create(type=word, content={"text": text}, source=word, confidence=1, tags=["shared", word])
     space.records.update(record.id, content={"text": f"{text} again"})
+    space.records.create(type=word, content={"text": f"second {word}"}, source=word, confidence=1)
     space.files.write(f"/{PATH}", text)
     space.files.append(f"/{PATH}", f"more {word}")
     space.files.write(f"/{word}/only.md", word)
@@ -56,6 +57,7 @@ def fill(book: commonplace.Book, namespace: tuple[str, ...], word: str) -> Held:
     thread = space.threads.create(title=word, resource=RESOURCE, metadata={"about": word})
     written = [{"role": "user", "content": text}, {"role": "assistant", "content": f"answer {word}"}]
     message, _ = space.threads.add(thread.id, written)
+    space.threads.create(title=f"second {word}", resource=RESOURCE)
     space.threads.working.write(word, resource=RESOURCE)
     lines: list[bytes] = []
     book.export(lines.append, namespaces=[namespace])
@@ -125,14 +127,15 @@ def values(held: Held) -> dict[str, list[Any]]:
         "scope": ["resource", "all", "thread"],
         "revision": ["1", "2"],
         "as_of": ["2025-06-15T15:06:40Z", "2100-01-01T00:00:00Z"],
-        "limit": ["1000"],
+        "limit": ["1000", "1"],
+        "entries": ["true"],
         "merge": ["true"],
     }
 
 
 UNREMARKABLE = frozenset(
     (
-        *("offset", "last", "top", "neighbours", "entries", "match", "now", "overwrite", "wrapped", "ttl_seconds"),
+        *("offset", "last", "top", "neighbours", "match", "now", "overwrite", "wrapped", "ttl_seconds"),
         *("page", "per_page", "order_by", "direction", "perPage", "orderBy", "sortDirection"),
     )
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,16 +21,22 @@ from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 
 EVERYTHING = frozenset(("read", "write", "delete", "admin"))
+READING = (
+    *("GET /", "POST /v1/search", "POST /v1/recall", "POST /v1/context", "POST /v1/thread-search"),
+    "POST /api/memory/observational-memory/buffer-status",
+)
+"""Operations that change nothing whoever calls."""
 
 
 @dataclass(frozen=True)
 class Tenants:
-    """A service with both, a client of each with all actions, and what the other holds."""
+    """A service with both, a client of each with all actions, and what the other holds, and what is mine."""
 
     server: Server
     mine: httpx.Client
     other: httpx.Client
     held: Held
+    own: Held
 
     @property
     def book(self) -> commonplace.Book:
@@ -54,10 +61,10 @@ def _forged(request: httpx.Request, held: Held) -> httpx.Request:
 
 @pytest.fixture
 def tenants(book: commonplace.Book, clock: Any) -> Iterator[Tenants]:
-    fill(book, MINE, "mine")
     held, agents = fill(book, OTHER, CANARY), fill(book, AGENT, CANARY)
     fill(book, (*MINE, "below"), CANARY)
     fill(book, ("user",), CANARY)
+    own = fill(book, MINE, "mine")  # after the others: a number that counts over the whole book would tell of them
     service = Service(book, Gate(Keys(book.store, clock=clock)), Settings(max_streams=5))
     keys = {
         name: service.access.keys.create(Key(name, namespace, actions=EVERYTHING))[1]
@@ -66,7 +73,7 @@ def tenants(book: commonplace.Book, clock: Any) -> Iterator[Tenants]:
     server = start_server(service)
     with server.client(keys["alice"]) as mine, server.client(keys["bob"]) as other:
         known = replace(held, agent_thread=agents.thread, agent_message=agents.message)
-        yield Tenants(server, mine, other, replace(known, cursors=_cursors(other, held)))
+        yield Tenants(server, mine, other, replace(known, cursors=_cursors(other, held)), own)
     server.stop()
 
 
@@ -109,33 +116,41 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(tenants):
     assert len(shown_to_its_owner) >= 20, shown_to_its_owner
 
 
-@pytest.mark.promise("service-tenants")
-def test_answers_are_the_same_whether_or_not_others_are_there(tenants, open_book, tmp_path, clock):
-    alone = open_book(tmp_path / "alone.db")
+@pytest.fixture
+def alone(tenants: Tenants, open_book: Any, tmp_path: Path, clock: Any) -> Iterator[httpx.Client]:
+    """A client of a service that holds the same of mine, and nothing of anybody else."""
+    book = open_book(tmp_path / "alone.db")
     (tmp_path / "mine.jsonl").write_bytes(_export(tenants.book, MINE))
     with (tmp_path / "mine.jsonl").open("rb") as lines:
-        assert [one.namespace for one in alone.import_lines(lines)] == [MINE]
-    service = Service(alone, Gate(Keys(alone.store, clock=clock)), Settings())
+        assert [one.namespace for one in book.import_lines(lines)] == [MINE]
+    service = Service(book, Gate(Keys(book.store, clock=clock)), Settings())
     key = service.access.keys.create(Key("alice", MINE, actions=EVERYTHING))[1]
     server = start_server(service)
+    with server.client(key) as client:
+        yield client
+    server.stop()
+
+
+@pytest.mark.promise("service-tenants")
+def test_answers_are_the_same_whether_or_not_others_are_there(tenants, alone):
+    """Hits, states, messages with their entries, and cursors held a number that counts the entries of the whole book:
+    a tenant read off it how much others had written. `/readyz` told everybody how many of their passages waited.
+    """
     compared = 0
-    try:
-        with server.client(key) as client:
-            for operation in all_operations(tenants.book):
-                if operation.method != "GET" or operation.is_stream or operation.path in ("/metrics", "/readyz"):
-                    continue
-                for request in attacks(operation, tenants.held):
-                    pair = [tenants.send(request, one) for one in (client, tenants.mine)]
-                    if request.url.path == "/v1/export":
-                        # The first line tells when it was made.
-                        assert pair[0].content.splitlines()[1:] == pair[1].content.splitlines()[1:]
-                        continue
-                    lone, among = [(one.status_code, one.content) for one in pair]
-                    assert lone == among, request.url
-                    compared += 1
-    finally:
-        server.stop()
-    assert compared > 500
+    for operation in all_operations(tenants.book):
+        is_reading = operation.method == "GET" or f"{operation.method} {operation.path}".startswith(READING)
+        if not is_reading or operation.is_stream or operation.path == "/metrics":
+            continue
+        for request in (*attacks(operation, tenants.held), *attacks(operation, tenants.own)):
+            pair = [tenants.send(request, one) for one in (alone, tenants.mine)]
+            if request.url.path == "/v1/export":
+                # The first line tells when it was made.
+                assert pair[0].content.splitlines()[1:] == pair[1].content.splitlines()[1:]
+                continue
+            lone, among = [(one.status_code, one.content, one.headers.get("etag")) for one in pair]
+            assert lone == among, request.url
+            compared += 1
+    assert compared > 1_000
 
 
 def _export(book: commonplace.Book, namespace: tuple[str, ...]) -> bytes:
@@ -189,12 +204,6 @@ def test_a_forged_export_reaches_no_other_namespace(tenants):
 
 
 # A key that only reads
-
-READING = (
-    *("GET /", "POST /v1/search", "POST /v1/recall", "POST /v1/context", "POST /v1/thread-search"),
-    "POST /api/memory/observational-memory/buffer-status",
-)
-"""Operations that change nothing whoever calls."""
 
 
 @pytest.mark.promise("service-keys-actions")
@@ -297,36 +306,40 @@ def tool_attacks(held: Held) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def mcp_requests(session: Session, held: Held) -> list[tuple[str, dict[str, Any]]]:
+    """Whatever a session can ask, with somebody's names in it."""
+    known = tool_attacks(held)
+    places = ["recent", f"item/{held.record}", f"message/{held.message}", "file/shared/plan.md", "file/../bob/x"]
+    places += ["by-tags/shared", "by-type/note", "recent?namespace=user/bob", f"message/{held.thread}"]
+    requests: list[tuple[str, dict[str, Any]]] = []
+    for tool in session.result("tools/list")["tools"]:
+        cases = known.get(tool["name"], _made_up(tool, held))
+        meta = {"_meta": {"namespace": ["user", "bob"], "user_id": "bob"}}
+        requests += [("tools/call", {"name": tool["name"], "arguments": case, **meta}) for case in cases]
+    requests += [("resources/read", {"uri": f"mem://{place}"}) for place in places]
+    requests += [("resources/subscribe", {"uri": f"mem://{place}"}) for place in places]
+    requests += [("resources/list", {}), ("resources/templates/list", {}), ("prompts/list", {})]
+    for prompt in session.result("prompts/list")["prompts"]:
+        arguments = {one["name"]: QUERY for one in prompt.get("arguments", ())}
+        requests.append(("prompts/get", {"name": prompt["name"], "arguments": arguments}))
+    for template in session.result("resources/templates/list")["resourceTemplates"]:
+        for name in ("tags", "type", "path", "id", "limit", "match"):
+            reference = {"type": "ref/resource", "uri": template["uriTemplate"]}
+            argument = {"name": name, "value": ""}
+            requests.append(("completion/complete", {"ref": reference, "argument": argument}))
+    return requests
+
+
 @pytest.mark.promise("service-tenants-mcp")
 def test_no_tool_resource_prompt_or_completion_shows_anything_of_another_tenant(tenants):
     from commonplace.server.mcp.profiles import PROFILES
 
     held = tenants.held
     before = exported(tenants.book, OTHER)
-    known = tool_attacks(held)
-    places = ["recent", f"item/{held.record}", f"message/{held.message}", "file/shared/plan.md", "file/../bob/x"]
-    places += ["by-tags/shared", "by-type/note", "recent?namespace=user/bob", f"message/{held.thread}"]
     shown = 0
     for profile in PROFILES:
         mine, other = Session(tenants.mine, profile), Session(tenants.other, profile)
-        tools = mine.result("tools/list")["tools"]
-        requests: list[tuple[str, dict[str, Any]]] = []
-        for tool in tools:
-            cases = known.get(tool["name"], _made_up(tool, held))
-            meta = {"_meta": {"namespace": ["user", "bob"], "user_id": "bob"}}
-            requests += [("tools/call", {"name": tool["name"], "arguments": case, **meta}) for case in cases]
-        requests += [("resources/read", {"uri": f"mem://{place}"}) for place in places]
-        requests += [("resources/subscribe", {"uri": f"mem://{place}"}) for place in places]
-        requests += [("resources/list", {}), ("resources/templates/list", {}), ("prompts/list", {})]
-        for prompt in mine.result("prompts/list")["prompts"]:
-            arguments = {one["name"]: QUERY for one in prompt.get("arguments", ())}
-            requests.append(("prompts/get", {"name": prompt["name"], "arguments": arguments}))
-        for template in mine.result("resources/templates/list")["resourceTemplates"]:
-            for name in ("tags", "type", "path", "id", "limit", "match"):
-                reference = {"type": "ref/resource", "uri": template["uriTemplate"]}
-                argument = {"name": name, "value": ""}
-                requests.append(("completion/complete", {"ref": reference, "argument": argument}))
-        for method, params in requests:
+        for method, params in mcp_requests(mine, held):
             answer = mine.send(method, **params)
             assert CANARY not in answer.text, (profile, method, params)
             assert answer.status_code < 500, (profile, method, params)
@@ -335,6 +348,24 @@ def test_no_tool_resource_prompt_or_completion_shows_anything_of_another_tenant(
                 shown += 1
     assert exported(tenants.book, OTHER) == before
     assert shown >= 20
+
+
+@pytest.mark.promise("service-tenants-mcp")
+def test_mcp_answers_are_the_same_whether_or_not_others_are_there(tenants, alone):
+    """The cursor of a list held a number that counts the entries of the whole book."""
+    lone, among = Session(alone, "all"), Session(tenants.mine, "all")
+    reading = {tool["name"] for tool in among.result("tools/list")["tools"] if tool["annotations"]["readOnlyHint"]}
+    requests = [*mcp_requests(among, tenants.held), *mcp_requests(among, tenants.own)]
+    requests += [("tools/call", {"name": "memory_list", "arguments": {"limit": 1}})]
+    requests += [("tools/call", {"name": "memory_search", "arguments": {"query": QUERY, "limit": 1}})]
+    compared = 0
+    for method, params in requests:
+        if method == "tools/call" and params["name"] not in reading:
+            continue
+        answers = [session.send(method, **params) for session in (lone, among)]
+        assert answers[0].text == answers[1].text, (method, params)
+        compared += 1
+    assert compared > 50
 
 
 def _made_up(tool: dict[str, Any], held: Held) -> list[dict[str, Any]]:

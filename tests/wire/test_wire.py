@@ -58,7 +58,6 @@ namespaces = st.lists(labels, min_size=1, max_size=3).map(tuple)
 actions = st.sampled_from(["created", "updated", "moved_here", "moved_away", "deleted", "expired"])
 entries = st.builds(
     Entry,
-    id=counts,
     namespace=namespaces,
     kind=st.sampled_from(["file", "record"]),
     key=texts.map(lambda text: f"a\x01{text}"),

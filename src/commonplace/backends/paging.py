@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,10 @@ ORDER_COLUMNS = {"key": ("kind", "key"), "created": ("created_at", "id"), "updat
 _LAST_CHARACTER = "\U0010ffff"
 
 Position = tuple[Any, Any]
+"""Where an entry stands in an order: its kind and key, or a time and the entry's number."""
+
+Place = tuple[int, str, str]
+"""The same in a cursor of an order in time: a time, and the entry's kind and key. Its number would tell of others."""
 
 
 def check_limit(limit: int) -> None:
@@ -52,23 +57,38 @@ def is_after(scan: Scan, entry: Entry, place: Position | None) -> bool:
     return position(scan, entry) < place if scan.descending else position(scan, entry) > place
 
 
-def encode_cursor(place: Position) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+def cursor_of(scan: Scan, entry: Entry) -> str:
+    """Where the page after this entry begins."""
+    time = () if scan.order == "key" else position(scan, entry)[:1]
+    written = json.dumps((*time, entry.kind, entry.key), separators=(",", ":"))
+    return base64.urlsafe_b64encode(written.encode()).decode().rstrip("=")
 
 
-def decode_cursor(order: str, cursor: str) -> Position:
+def position_of(scan: Scan, number_of: Callable[[str, str], int | None]) -> Position | None:
+    """Where a scan begins. `number_of` gives the number of the entry that has a kind and key, or had them last."""
+    if scan.after is None:
+        return None
+    place = _decoded(scan.after)
+    if (len(place) == 2) != (scan.order == "key"):
+        raise InvalidInput("the cursor belongs to a listing in another order; start again without it")
+    if len(place) == 2:
+        return place
+    time, kind, key = place
+    number = number_of(kind, key)
+    # Where nothing is left of the entry, those of the same time come again rather than never.
+    return time, (INT64[-1] if scan.descending else 0) if number is None else number
+
+
+def _decoded(cursor: str) -> tuple[str, str] | Place:
     try:
-        first, second = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if any(isinstance(part, int) and part not in INT64 for part in (first, second)):
+        *time, kind, key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        if type(kind) is not str or type(key) is not str or b"\0" in f"{kind}{key}".encode():
+            raise ValueError("a text that no page gives")  # a lone surrogate is refused by encode
+        if len(time) > 1 or any(type(part) is not int or part not in INT64 for part in time):
             raise ValueError("a number that no page gives")
-        if b"\0" in f"{first}{second}".encode():  # a lone surrogate is refused by encode
-            raise ValueError("a character that no key has")
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
-    wanted = str if order == "key" else int
-    if type(first) is not wanted or type(second) is not wanted:
-        raise InvalidInput("the cursor belongs to a listing in another order; start again without it")
-    return first, second
+    return (time[0], kind, key) if time else (kind, key)
 
 
 def from_key(filter: Filter, key: str, descending: bool) -> Filter:

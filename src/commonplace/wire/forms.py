@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from commonplace.checks import JSON
+from commonplace.entry import STAYS
 from commonplace.errors import Unavailable
 from commonplace.space.times import microseconds, moment
 
@@ -72,10 +73,10 @@ def _read_item(item: type[Any] | None) -> Convert:
 
 
 def _codec(kind: type[Any]) -> Codec:
-    """The fields of a dataclass, each with how it is written and read; private ones stay at home."""
+    """The fields of a dataclass, how each is written and read; private ones, and those marked so, stay at home."""
     known = _codecs.get(kind)
     if known is None:
-        shown = [one for one in fields(kind) if not one.name.startswith("_")]
+        shown = [one for one in fields(kind) if not one.name.startswith("_") and STAYS not in one.metadata]
         known = _codecs[kind] = tuple((one.name, *_converters(kind, one)) for one in shown)
     return known
 

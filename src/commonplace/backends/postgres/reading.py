@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from commonplace.backends import paging
@@ -118,7 +119,7 @@ def load(session: Session, spot: Spot, ids: Sequence[int], now: int | None) -> d
 def scan(session: Session, spot: Spot, scan: Scan, now: int | None, *, last: bool = False) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
     order = paging.ORDER_COLUMNS[scan.order]
-    place = None if scan.after is None else paging.decode_cursor(scan.order, scan.after)
+    place = paging.position_of(scan, partial(_number_of, session, spot))
     comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
     where = Where()
     where.add("e.tenant = %s AND e.namespace = %s", spot.tenant, spot.id)
@@ -144,7 +145,20 @@ def scan(session: Session, spot: Spot, scan: Scan, now: int | None, *, last: boo
         found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
     page = found[: scan.limit]
     more = len(found) > scan.limit
-    return Page(tuple(page), paging.encode_cursor(paging.position(scan, page[-1])) if more else None)
+    return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
+
+
+def _number_of(session: Session, spot: Spot, kind: str, key: str) -> int | None:
+    """The number of the entry that has a key, or else of the last one that had it."""
+    place = (spot.tenant, spot.id, kind, key)
+    rows = session.rows(
+        "SELECT id FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
+        " UNION ALL SELECT max(entry) FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
+        " LIMIT 1",
+        (*place, *place),
+    )
+    number: int | None = rows[0][0]
+    return number
 
 
 def _is_rare(session: Session, spot: Spot, filter: Filter) -> bool:

@@ -73,30 +73,50 @@ def last_key(connection: Connection, namespace_id: int, kind: str, identity: str
 
 def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
-    rows = _live_rows(connection, namespace_id, scan, now, columns("e"), scan.limit + 1)
+    position = _position(connection, namespace_id, scan)
+    rows = _live_rows(connection, namespace_id, scan, position, now, columns("e"), scan.limit + 1)
     found = [entry_of(namespace, row) for row in rows]
     if scan.as_of is not None:
-        position = None if scan.after is None else paging.decode_cursor(scan.order, scan.after)
         former = states_ended_after(connection, namespace, namespace_id, scan.as_of, scan.filter)
         found += [state for state in former if paging.is_after(scan, state, position)]
         found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
     page = found[: scan.limit]
     more = len(found) > scan.limit
-    return Page(tuple(page), paging.encode_cursor(paging.position(scan, page[-1])) if more else None)
+    return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
 
 
 def values(connection: Connection, namespace_id: int, scan: Scan, now: int) -> list[JSON]:
     """The values of one page of live entries."""
-    rows = _live_rows(connection, namespace_id, scan, now, "e.is_json, e.value", scan.limit)
+    position = _position(connection, namespace_id, scan)
+    rows = _live_rows(connection, namespace_id, scan, position, now, "e.is_json, e.value", scan.limit)
     return [value_of(is_json, value) for is_json, value in rows]
 
 
+def _position(connection: Connection, namespace_id: int, scan: Scan) -> paging.Position | None:
+    def number_of(kind: str, key: str) -> int | None:
+        place = (namespace_id, kind, key)
+        rows = connection.execute(
+            "SELECT id FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
+            " UNION ALL SELECT max(entry) FROM history WHERE namespace = ? AND kind = ? AND key = ? LIMIT 1",
+            (*place, *place),
+        ).fetchall()
+        number: int | None = rows[0][0]
+        return number
+
+    return paging.position_of(scan, number_of)
+
+
 def _live_rows(
-    connection: Connection, namespace_id: int, scan: Scan, now: int, selected: str, limit: int
+    connection: Connection,
+    namespace_id: int,
+    scan: Scan,
+    position: paging.Position | None,
+    now: int,
+    selected: str,
+    limit: int,
 ) -> list[Sequence[Any]]:
     paging.check_limit(scan.limit)
     order = paging.ORDER_COLUMNS[scan.order]
-    position = None if scan.after is None else paging.decode_cursor(scan.order, scan.after)
     comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
     where = Where()
     where.add("e.namespace = ?", namespace_id)

@@ -75,12 +75,11 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether to send requests here, and why not. `pending_passages` wait for vectors; keywords find them meanwhile."""
+    """Whether to send requests here, and why not. It has no counts: anybody may read it."""
 
     status: Literal["ready", "not ready"]
     store: Literal["ok", "slow", "failing"]
     model: Literal["ok", "loading", "failing"]
-    pending_passages: int | None
     reasons: list[str] = Field(default_factory=list)
 
 
@@ -89,7 +88,7 @@ class Readiness:
 
     def __init__(self, book: Book, work: Work) -> None:
         self._work = work
-        self._store = _Question(lambda: book.store.indexing().pending, STORE_FRESH_SECONDS)
+        self._store = _Question(partial(_asked, book), STORE_FRESH_SECONDS)
         self._model = _Question(partial(_tried, book), MODEL_FRESH_SECONDS)
 
     async def report(self) -> Ready:
@@ -108,9 +107,13 @@ class Readiness:
             status="not ready" if reasons else "ready",
             store="failing" if store.error is not None else "slow" if store.answer is None else "ok",
             model="failing" if model.error is not None else "loading" if model.answer is None else "ok",
-            pending_passages=store.answer,
             reasons=reasons,
         )
+
+
+def _asked(book: Book) -> Literal[True]:
+    book.store.system_get("readiness", "")  # a row that nobody writes: the least that a store can be asked
+    return True
 
 
 def _tried(book: Book) -> Literal[True]:

@@ -142,7 +142,6 @@ class RecordsPage(Model):
 class EntryModel(Model):
     """An entry as it is stored."""
 
-    id: int
     namespace: str
     kind: KindName
     key: str = Field(description="As it is stored; U+0001 divides the parts of a path and of a message's key.")
