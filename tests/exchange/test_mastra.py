@@ -202,12 +202,12 @@ def test_damaged_rows_are_told_of_and_stop_nothing(memory, take, space):
 
     found = take(memory.saved())
 
-    assert (found.threads, found.messages, found.left_out, found.damaged) == (1, 1, 1, 9)
+    assert (found.threads, found.messages, found.left_out, found.damaged) == (3, 1, 1, 9)
     told = "\n".join(found.reasons)
     for part in (
         "mastra_threads bad-time: 'yesterday' is no time",
-        "mastra_threads bad-json: metadata is no JSON",
-        "mastra_threads bad-metadata: metadata must be an object",
+        "the metadata of mastra_threads bad-json: metadata is no JSON",
+        "the metadata of mastra_threads bad-metadata: metadata must be an object",
         "mastra_messages orphan: its thread nowhere is not there",
         "mastra_messages no-role: message 1: role is required",
         "mastra_messages surrogate: message 1 contains a lone surrogate",
@@ -217,6 +217,7 @@ def test_damaged_rows_are_told_of_and_stop_nothing(memory, take, space):
     ):
         assert part in told
     assert [message.content for message in space.threads.messages("t1").messages] == ["kept"]
+    assert [space.threads.get(id).metadata for id in ("bad-json", "bad-metadata")] == [{}, {}]
 
 
 @pytest.mark.promise("mastra-import-keeps-everything")
@@ -486,16 +487,20 @@ def test_the_command_imports_and_says_what_came(memory, tmp_path, capsys):
     memory.message("system", "t1", "You are helpful.", role="system")
     call = ["import-mastra", str(memory.saved()), "--db", str(tmp_path / "b.db"), "--namespace", "agent/a1"]
 
-    assert main(call) == 0
+    assert main(call) == 1  # something was left out, and a script has to hear of it
     said = capsys.readouterr()
     assert "imported 2 threads, 4 messages, 2 working memories; 1 system message left out" in said.out
     assert "left out: mastra_messages orphan: its thread nowhere is not there" in said.err
 
-    assert main(call) == 0
+    assert main(call) == 1
     assert "imported 0 threads, 0 messages, 0 working memories; 8 were there already" in capsys.readouterr().out
 
-    assert main([*call, "--json"]) == 0
+    assert main([*call, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["kept"] == 8
+
+    memory.connection.execute("DELETE FROM mastra_messages WHERE id = 'orphan'")
+    memory.saved()
+    assert main(call) == 0
 
 
 def test_the_command_makes_no_book_for_a_file_that_is_not_there(tmp_path, capsys):

@@ -251,6 +251,52 @@ def test_included_messages_of_one_time_come_in_the_order_they_were_saved(http: h
     assert [one["id"] for one in newest_first["messages"]] == expected[::-1]
 
 
+@pytest.mark.promise("mastra-pages")
+def test_a_page_of_none_has_only_what_is_included(http: httpx.Client) -> None:
+    """`perPage=0` was refused: Mastra asks so for the messages that a search found, without a page of the newest."""
+    make_thread(http, threadId="t")
+    save(http, *({"id": f"m{number}", "content": f"text {number}"} for number in range(4)))
+    assert (listed(http, perPage=0)["messages"], listed(http, perPage=0)["hasMore"]) == ([], False)
+    include = json.dumps([{"id": "m2", "withPreviousMessages": 1}])
+    found = listed(http, perPage=0, include=include)
+    assert ([one["id"] for one in found["messages"]], found["perPage"], found["hasMore"]) == (["m1", "m2"], 0, False)
+    threads = http.get(f"{PREFIX}/threads", params={**AGENT, "perPage": 0}).json()
+    assert (threads["threads"], threads["total"], threads["hasMore"]) == ([], 1, False)
+
+
+@pytest.mark.promise("mastra-pages")
+def test_a_message_to_include_that_is_gone_leaves_the_page_as_it_is(http: httpx.Client) -> None:
+    """One id of a deleted message made the whole page a 404."""
+    make_thread(http, threadId="t")
+    save(http, *({"id": f"m{number}", "content": f"text {number}"} for number in range(4)))
+    include = json.dumps([{"id": "gone"}, {"id": "m0"}])
+    assert [one["id"] for one in listed(http, perPage=2, include=include)["messages"]] == ["m0", "m2", "m3"]
+
+
+def test_nothing_more_is_told_of_where_the_included_messages_are_the_rest(http: httpx.Client) -> None:
+    make_thread(http, threadId="t")
+    make_thread(http, threadId="other")
+    save(http, *({"id": f"m{number}", "content": f"text {number}"} for number in range(4)))
+    save(http, {"id": "elsewhere", "threadId": "other", "content": "x"})
+    rest = json.dumps([{"id": "m1", "withPreviousMessages": 1}])
+    some = json.dumps([{"id": "m1"}, {"id": "elsewhere"}])
+    assert [listed(http, perPage=2, include=include)["hasMore"] for include in (rest, some)] == [False, True]
+
+
+def test_a_change_without_a_json_content_type_is_read_as_json(http: httpx.Client) -> None:
+    """client-js 0.17 sends the body of a PATCH as text, and every rename of a thread failed.
+
+    A POST is not read so: pages of other sites may send one as text without asking.
+    """
+    make_thread(http, threadId="t")
+    body, text = json.dumps({"title": "New"}), {"content-type": "text/plain;charset=UTF-8"}
+    changed = http.patch(f"{PREFIX}/threads/t", params=AGENT, content=body, headers=text)
+    assert (changed.status_code, changed.json().get("title")) == (200, "New"), changed.text
+    assert http.patch(f"{PREFIX}/threads/t", params=AGENT, content="{", headers=text).status_code == 400
+    created = http.post(f"{PREFIX}/threads", params=AGENT, content='{"resourceId": "u-1"}', headers=text)
+    assert created.status_code == 400
+
+
 def test_threads_are_ordered_in_each_of_the_three_spellings(http: httpx.Client, clock: Any) -> None:
     for number in range(3):
         clock.advance()
@@ -388,7 +434,19 @@ def test_working_memory_is_merged_kept_apart_by_scope_and_never_emptied(http: ht
         ("GET", "/threads/t/messages", {"filter": '{"roles": 5}'}, None, 400, "filter has dateRange"),
         ("GET", "/threads/t/messages", {"filter": '{"dateRange": {"start": "soon"}}'}, None, 400, "start"),
         ("GET", "/threads/t/messages", {"include": '[{"id": 1}]'}, None, 400, "include is a list of objects"),
-        ("GET", "/threads/t/messages", {"include": '[{"id": "none"}]'}, None, 404, "No message found with id none"),
+        *(
+            ("GET", path, {name: json.dumps(asked)}, None, 400, told)
+            for path, name, wrap in (("/threads", "metadata", False), ("/threads/t/messages", "filter", True))
+            for metadata, told in (
+                ({"a-b": 1}, "metadata has the key 'a-b'"),
+                ({"__proto__": 1}, "metadata has the key '__proto__'"),
+                ({"a" * 129: 1}, "metadata has the key 'aaa"),
+                ({"a": {"b": 1}}, "metadata.a must be a text, a number, true, false or null"),
+                ({"a": [1]}, "metadata.a must be a text"),
+            )
+            for asked in [{"metadata": metadata} if wrap else metadata]
+        ),
+        ("GET", "/threads/t/messages", {"filter": '{"metadata": []}'}, None, 400, "metadata (an object)"),
         ("POST", "/threads", {}, {"title": "x"}, 400, "Invalid request body: resourceId: Field required"),
         ("POST", "/threads", {}, {"resourceId": 5}, 400, "Invalid request body: resourceId: "),
         ("POST", "/threads", {}, {"resourceId": "u-1", "title": "x" * 5_000}, 413, "title has 5,000 bytes"),

@@ -58,7 +58,7 @@ def test_a_page_beyond_a_thousand_messages_is_exact(space, thread):
 
 @pytest.mark.parametrize(
     "options",
-    [{"page": -1}, {"page": True}, {"per_page": 0}, {"per_page": 1_001}, {"order_by": "id"}, {"direction": "up"}],
+    [{"page": -1}, {"page": True}, {"per_page": -1}, {"per_page": 1_001}, {"order_by": "id"}, {"direction": "up"}],
 )
 def test_a_page_that_cannot_be_is_refused(space, thread, options):
     with pytest.raises(InvalidInput):

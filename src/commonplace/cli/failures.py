@@ -32,7 +32,8 @@ _CODES: tuple[tuple[type[CommonplaceError], int], ...] = (
 
 MEANINGS = {
     OK: "done",
-    NEGATIVE: "`search` found nothing, `doctor` found a problem, or a file could not be read or written",
+    NEGATIVE: "`search` found nothing, `doctor` found a problem, `import-mastra` left rows out, or a file could not be "
+    "read or written",
     2: "the call is wrong: an unknown option, a missing argument, refused input",
     3: "what was named does not exist",
     4: "the present state forbids it: it exists already, or was changed since",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from commonplace.checks import local_path
 from commonplace.cli.context import ACTOR, Context
+from commonplace.cli.failures import NEGATIVE, OK
 from commonplace.cli.output import counted, shown_bytes
 from commonplace.errors import AlreadyExists, InvalidInput, IsADirectory, NotFound
 
@@ -63,7 +64,7 @@ def register(commands: Commands) -> None:
         import_mastra_file,
         about="Reads the file of Mastra's LibSQLStore, and never writes it. Ids and times are kept. What is there\n"
         "already stays as it is: an import that was cut off goes on, and a second one doubles nothing. Rows that\n"
-        "cannot be read are told of and left out.",
+        "cannot be read are told of and left out, and the exit code is 1.",
         examples="""\
   commonplace import-mastra memory.db
   commonplace import-mastra mastra.db --db agent.db --namespace agent/a1b2c3d4-e5f6-7890-abcd-ef1234567890""",
@@ -224,7 +225,7 @@ def import_mastra_file(context: Context) -> int:
         )
     if context.out.is_json:
         context.out.document(asdict(found))
-        return 0
+        return NEGATIVE if found.damaged else OK
     context.out.line(_mastra_sentence(found))
     for reason in found.reasons:
         context.out.note(f"left out: {reason}")
@@ -232,7 +233,7 @@ def import_mastra_file(context: Context) -> int:
         context.out.note(f"and {found.damaged - len(found.reasons):,} more rows were left out")
     if found.messages:
         context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
-    return 0
+    return NEGATIVE if found.damaged else OK
 
 
 def _mastra_sentence(found: MastraImport) -> str:

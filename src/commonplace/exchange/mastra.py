@@ -155,13 +155,10 @@ class _Import:
 
     def _read_thread(self, row: Mapping[str, Any]) -> _Thread:
         id, resource = check_id("id", row["id"]), check_id("resourceId", row["resourceId"])
-        metadata = _object("metadata", row["metadata"])
-        working = metadata.pop("workingMemory", None)
-        fields = {name: field for name, field in metadata.items() if field is not None}
-        checked = check_object("metadata", fields, self._limits.message_bytes)
+        metadata, working = self._metadata(id, row["metadata"])
         created = _time("createdAt", row["createdAt"])
         updated = created if row["updatedAt"] is None else _time("updatedAt", row["updatedAt"])
-        draft = thread_draft(id, resource, self._title(id, row["title"] or None), checked)
+        draft = thread_draft(id, resource, self._title(id, row["title"] or None), metadata)
         return _Thread(
             self._screened(replace(draft, created_at=created, updated_at=updated)),
             self._working_of_thread(id, resource, working) if working else None,
@@ -196,6 +193,17 @@ class _Import:
         except InvalidInput as error:
             self._damaged(f"the title of {THREADS} {id}: {error}")
             return None
+
+    def _metadata(self, id: str, written: object) -> tuple[dict[str, JSON], JSON]:
+        """A thread's metadata, and the working memory in it; where that is damaged, the thread comes in without it."""
+        working: JSON = None
+        try:
+            fields = {name: field for name, field in _object("metadata", written).items() if field is not None}
+            working = fields.pop("workingMemory", None)
+            return check_object("metadata", fields, self._limits.message_bytes), working
+        except InvalidInput as error:
+            self._damaged(f"the metadata of {THREADS} {id}: {error}")
+            return {}, working
 
     def _working_of_thread(self, id: str, resource: str, written: object) -> Draft | None:
         """What a thread keeps in mind; where that is damaged, the thread comes in without it."""

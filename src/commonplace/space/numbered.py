@@ -35,7 +35,8 @@ class NumberedPage(Generic[T]):
 
     @property
     def has_more(self) -> bool:
-        return (self.page + 1) * self.per_page < self.total
+        """Whether a later page has any; after pages of none there is none to go on to."""
+        return self.per_page > 0 and (self.page + 1) * self.per_page < self.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class PageRequest:
 
     def __post_init__(self) -> None:
         check_count("page", self.page, 0, MAX_PAGE_NUMBER)
-        check_count("per_page", self.per_page, 1, MAX_PAGE)
+        check_count("per_page", self.per_page, 0, MAX_PAGE)
         if self.order_by not in ("createdAt", "updatedAt"):
             raise InvalidInput(f'order_by must be "createdAt" or "updatedAt", not {self.order_by!r}')
         if self.direction not in ("ASC", "DESC"):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
 from commonplace.checks import JSON
 from commonplace.entry import Entry
-from commonplace.errors import InvalidInput
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.filters import equal
 from commonplace.server.http.mastra.forms import role_form
-from commonplace.server.http.mastra.requests import MILLISECOND, later, time_of
+from commonplace.server.http.mastra.requests import MILLISECOND, later, metadata_of, time_of
 from commonplace.space.messages import Message, in_time_order
 from commonplace.space.numbered import Direction, NumberedPage
 from commonplace.space.threads import Threads
@@ -32,6 +33,7 @@ class MessagesFilter:
     metadata: Mapping[str, JSON] | None = None
 
     def takes(self, message: Message) -> bool:
+        """Whether roles and metadata are those asked for."""
         if self.roles is not None and role_form(message) not in self.roles:
             return False
         known = _metadata_of(message)
@@ -41,8 +43,8 @@ class MessagesFilter:
 def filter_of(written: Mapping[str, Any] | None) -> MessagesFilter:
     """Mastra's `filter`. Its times have milliseconds, ours microseconds: an inclusive end takes all of one."""
     asked = written or {}
-    roles, metadata, times = asked.get("roles"), asked.get("metadata"), asked.get("dateRange") or {}
-    if not isinstance(times, Mapping) or not isinstance(metadata or {}, Mapping) or not isinstance(roles or [], list):
+    roles, metadata, times = asked.get("roles"), asked.get("metadata", {}), asked.get("dateRange") or {}
+    if not isinstance(times, Mapping) or not isinstance(metadata, dict) or not isinstance(roles or [], list):
         raise InvalidInput("filter has dateRange (an object), roles (a list) and metadata (an object)")
     start, end = (
         time_of("filter.dateRange.start", times.get("start")),
@@ -52,7 +54,7 @@ def filter_of(written: Mapping[str, Any] | None) -> MessagesFilter:
         start = later(start, MILLISECOND)
     if end is not None and times.get("endExclusive") is not True:
         end = later(end, MILLISECOND)
-    return MessagesFilter(start, end, None if roles is None else frozenset(map(str, roles)), metadata)
+    return MessagesFilter(start, end, None if roles is None else frozenset(map(str, roles)), metadata_of(metadata))
 
 
 def _metadata_of(message: Message) -> Mapping[str, JSON]:
@@ -71,10 +73,19 @@ class Listing:
     direction: Direction | None
     filter: MessagesFilter
 
+    def has(self, message: Message) -> bool:
+        """Whether a message is on one of the pages."""
+        after, before = self.filter.after, self.filter.before
+        is_in_time = (after is None or message.created_at >= after) and (before is None or message.created_at < before)
+        return message.thread_id == self.thread and is_in_time and self.filter.takes(message)
+
 
 def listed(threads: Threads, asked: Listing) -> NumberedPage[Message]:
     """A page in the order that was asked for; without one, pages count from the newest, and each is in time order."""
     order: Direction = asked.direction or "DESC"
+    if not asked.per_page:  # only what is included: nothing needs to be counted
+        threads.get(asked.thread, resource=asked.resource)
+        return NumberedPage((), 0, asked.page, 0)
     if asked.filter.roles is None and not asked.filter.metadata:
         found = threads.page_of_messages(
             asked.thread,
@@ -126,7 +137,10 @@ def _all(threads: Threads, asked: Listing) -> Iterator[Message]:
 def with_included(
     threads: Threads, items: Sequence[Message], include: Sequence[Any], asked: Listing
 ) -> tuple[Message, ...]:
-    """The messages of a page and those that were chosen, with their neighbours; each once, in order of time."""
+    """The messages of a page and those that were chosen, with their neighbours; each once, in order of time.
+
+    One that is not there, or not any more, is passed over.
+    """
     if not include:
         return tuple(items)
     if len(include) > MAX_INCLUDED:
@@ -136,8 +150,9 @@ def with_included(
         if not isinstance(one, Mapping) or not isinstance(one.get("id"), str):
             raise InvalidInput("include is a list of objects with the id of a message")
         before, after = one.get("withPreviousMessages", 0), one.get("withNextMessages", 0)
-        for message in threads.around(one["id"], before=before, after=after, resource=asked.resource):
-            both[message.id] = message
+        with suppress(NotFound):
+            for message in threads.around(one["id"], before=before, after=after, resource=asked.resource):
+                both[message.id] = message
     return tuple(
         sorted(both.values(), key=lambda one: in_time_order(cast(Entry, one.entry)), reverse=asked.direction == "DESC")
     )

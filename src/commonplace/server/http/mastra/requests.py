@@ -5,6 +5,7 @@ over, as Mastra's own server does.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, cast
@@ -23,6 +24,8 @@ FACE = "mastra"
 _NOTHING = ("", "undefined", "null")
 """What JavaScript writes into an address where a value is missing."""
 
+_METADATA_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_NO_METADATA_KEYS = ("__proto__", "prototype", "constructor")
 MILLISECOND = timedelta(milliseconds=1)
 REST_OF_MILLISECOND = timedelta(microseconds=999)
 _LAST = datetime.max.replace(tzinfo=UTC)
@@ -91,6 +94,19 @@ def _json_of(name: str, written: str | None) -> Any:
         return check_json(name, json.loads(cast(str, written)))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{name} must be JSON: {error!s:.200}") from error
+
+
+def metadata_of(written: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Metadata that a list is narrowed to, as Mastra's own stores let it be."""
+    for name, value in (written or {}).items():
+        if _METADATA_KEY.fullmatch(name) is None or name in _NO_METADATA_KEYS:
+            raise InvalidInput(
+                f"metadata has the key {name!r:.150}; a key to filter by begins with a letter or an underscore and has "
+                "letters, digits and underscores, at most 128"
+            )
+        if isinstance(value, (dict, list)):
+            raise InvalidInput(f"metadata.{name} must be a text, a number, true, false or null")
+    return written
 
 
 def time_of(name: str, written: object) -> datetime | None:

@@ -32,6 +32,7 @@ from commonplace.server.http.mastra.requests import (
     WorkingUpdate,
     given,
     list_of,
+    metadata_of,
     object_of,
     order_of,
     recalling_of,
@@ -50,7 +51,7 @@ NOT_OBSERVED = "Observational Memory is not enabled for this agent"
 MAX_FOUND = 100
 
 Page = Annotated[int, Query(ge=0, le=10_000_000, description="Counts from 0.")]
-PerPage = Annotated[int, Query(alias="perPage", ge=1, le=MAX_PAGE)]
+PerPage = Annotated[int, Query(alias="perPage", ge=0, le=MAX_PAGE)]
 Written = Annotated[str | None, Query(description="JSON.")]
 
 _titling = Background("commonplace-mastra-titles")  # the rule is local: nothing is ever waiting here
@@ -103,7 +104,7 @@ def list_threads(
     found = space.threads.page_of_threads(
         page,
         resource=resource,
-        metadata=object_of("metadata", metadata),
+        metadata=metadata_of(object_of("metadata", metadata)),
         per_page=per_page,
         order_by=field or "updatedAt",
         direction=direction or "DESC",
@@ -144,7 +145,9 @@ def list_messages(
     asked = Listing(thread_id, resource, page, per_page, order_of(request)[1], filter_of(object_of("filter", filter)))
     found = listed(space.threads, asked)
     messages = with_included(space.threads, found.items, list_of("include", include), asked)
-    return _answer({**forms.page_form("messages", found, [*map(forms.message_form, messages)]), "uiMessages": None})
+    form = forms.page_form("messages", found, [*map(forms.message_form, messages)])
+    has_more = found.has_more and sum(map(asked.has, messages)) < found.total
+    return _answer({**form, "hasMore": has_more, "uiMessages": None})
 
 
 @shared.get("/threads/{thread_id:tail}", summary="Read a thread")
