@@ -63,8 +63,9 @@ def open_book(
 
     `url` is a file, `:memory:`, `postgresql://…`, or left out for the user's own book. `embedder` is a model's name or
     an object with an `embed` method; left out, the default model. `make_embedder` makes those of other models by name,
-    for a book that still holds their vectors. `background=False` embeds only when someone searches. `redaction` masks
-    secrets in all that is written, or refuses it. `pooling` is for a database server.
+    for a book that still holds their vectors. `durability="normal"` is faster, but a power cut may lose the last
+    writes. `background=False` embeds only when someone searches. `redaction` masks secrets in all that is written, or
+    refuses it. `pooling` is for a database server.
     """
     store = _open_store(
         url, durability=durability, busy_seconds=busy_seconds, clock=clock, pooling=pooling or Pooling()
@@ -81,8 +82,10 @@ def _open_store(
     clock: Callable[[], int] | None,
     pooling: Pooling,
 ) -> Store:
+    if durability not in ("full", "normal"):
+        raise InvalidInput(f"durability must be 'full' or 'normal', not {durability!r}")
     if isinstance(url, str) and url.partition("://")[0] in ("postgres", "postgresql"):
-        return _open_postgres(url, busy_seconds, clock, pooling)
+        return _open_postgres(url, durability, busy_seconds, clock, pooling)
     from commonplace.backends.sqlite import SQLiteStore
     from commonplace.backends.sqlite.connection import MEMORY
     from commonplace.backends.sqlite.store_base import system_time
@@ -100,12 +103,20 @@ def _open_store(
     elif str(path) != MEMORY:
         text = str(path).removeprefix("sqlite:///")
         if "://" in text:
-            raise ConfigurationError(f"{text.partition('://')[0]}:// is no known kind of book; give a file or :memory:")
+            raise ConfigurationError(
+                f"unsupported URL scheme {text.partition('://')[0]}://; give a file, :memory:, or postgresql://…"
+            )
         path = local_path("the book's path", text)
     return SQLiteStore(path, durability=durability, busy_seconds=busy_seconds, clock=clock or system_time)
 
 
-def _open_postgres(url: str, busy_seconds: float, clock: Callable[[], int] | None, pooling: Pooling) -> Store:
+def _open_postgres(
+    url: str,
+    durability: Literal["full", "normal"],
+    busy_seconds: float,
+    clock: Callable[[], int] | None,
+    pooling: Pooling,
+) -> Store:
     try:
         from commonplace.backends.postgres import PostgresStore
     except ModuleNotFoundError as error:
@@ -117,6 +128,7 @@ def _open_postgres(url: str, busy_seconds: float, clock: Callable[[], int] | Non
         pool_size=pooling.size,
         idle_seconds=pooling.idle_seconds,
         query_seconds=busy_seconds,
+        durability=durability,
         clock=clock,
         replica_url=pooling.replica_url,
     )

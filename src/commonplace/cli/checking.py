@@ -109,7 +109,8 @@ def _integrity(context: Context, book: Book) -> Iterator[Finding]:
         yield Finding("integrity", False, message(error))
         return
     if not problems:
-        yield Finding("integrity", True, "the file is sound, and the indexes agree with the texts")
+        sound = "the rows are complete" if context.settings.book_file is None else "the file is sound"
+        yield Finding("integrity", True, f"{sound}, and the indexes agree with the texts")
     for problem in problems:
         step = ""
         if "commonplace" not in problem:
@@ -122,6 +123,10 @@ def _integrity(context: Context, book: Book) -> Iterator[Finding]:
 
 
 def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:
+    try:
+        book.store.models()
+    except CommonplaceError as error:  # the store's, about which no other model helps
+        return Finding("vectors", False, message(error))
     try:
         if stats.model is not None:
             book.indexer.try_model(of_writes=True)

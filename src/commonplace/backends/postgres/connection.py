@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import psycopg
 from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
@@ -31,6 +31,7 @@ IDLE_IN_TRANSACTION_SECONDS = 60
 
 _BEGIN = "SELECT set_config('role', %s, true), set_config('commonplace.tenant', %s, true)"
 Pool = ConnectionPool[Link]
+Durability = Literal["full", "normal"]
 CONNECT_SECONDS = 5
 RECONNECT_SECONDS = 0.5
 """How long the pool tries by itself; then the next call for a connection begins anew, without its long pauses."""
@@ -111,7 +112,9 @@ def adapters(connection: psycopg.Connection[Any]) -> tuple[AdaptersMap, str]:
         " JOIN pg_type AS whole ON whole.typnamespace = n.oid AND whole.typname = 'vector' WHERE e.extname = 'vector'"
     ).fetchone()
     if row is None:
-        raise ConfigurationError("this database has no pgvector 0.7 or newer; run `CREATE EXTENSION vector` in it")
+        raise ConfigurationError(
+            "this database has no pgvector; let an administrator run `CREATE EXTENSION vector` in it"
+        )
     found = AdaptersMap(psycopg.adapters)
     # A number's type must not depend on its size: each type would be a statement of its own to prepare.
     found.register_dumper(int, Int8Dumper)
@@ -130,6 +133,7 @@ def create_pool(
     size: int,
     idle_seconds: float,
     query_seconds: float,
+    durability: Durability,
 ) -> Pool:
     known, vector_schema = context
     settings = {
@@ -143,9 +147,18 @@ def create_pool(
         "application_name": "commonplace",
     }
 
+    if durability == "normal":
+        settings["synchronous_commit"] = "off"
+
     def configure(connection: psycopg.Connection[Any]) -> None:
         calls = ", ".join(["set_config(%s, %s, false)"] * len(settings))
         connection.execute(f"SELECT {calls}".encode(), [part for pair in settings.items() for part in pair])
+        if durability == "full":
+            # One that the server waits longer for, such as remote_apply, stays.
+            connection.execute(
+                "SELECT set_config('synchronous_commit', 'on', false)"
+                " WHERE current_setting('synchronous_commit') = 'off'"
+            )
 
     return ConnectionPool(
         conninfo,

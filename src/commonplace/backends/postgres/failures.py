@@ -26,6 +26,11 @@ _AGAIN = (
 _REFUSED_LOGIN = re.compile(
     r"authentication failed|no password supplied|role \".*\" does not exist|no pg_hba.conf entry"
 )
+_UNENCRYPTED = re.compile(r"no pg_hba.conf entry .*no encryption")
+_REFUSED_TLS = re.compile(
+    r"does not support SSL|sslmode|certificate verify failed|certificate for .* does not match"
+    r"|(root certificate|certificate|private key) file \""
+)
 _NO_DATABASE = re.compile(r"database \".*\" does not exist")
 
 
@@ -64,6 +69,17 @@ def translate(error: Exception, place: str) -> CommonplaceError:
         return Unavailable(f"{place} has no room left ({reason}); nothing was changed, see to the server")
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
         return Corrupt(f"{place} reports damaged data ({reason}); restore a backup")
+    if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
+        return Unavailable(f"{place} gave way to other calls ({reason}); nothing was changed, try again")
+    if _UNENCRYPTED.search(reason):
+        return ConfigurationError(
+            f"{place} wants an encrypted connection ({reason}); add sslmode=require to DATABASE_URL"
+        )
+    if _REFUSED_TLS.search(reason):
+        return ConfigurationError(
+            f"{place} cannot be reached over TLS ({reason}); "
+            "correct sslmode, sslrootcert, sslcert or sslkey in DATABASE_URL"
+        )
     if _REFUSED_LOGIN.search(reason):
         return ConfigurationError(f"{place} refused the login ({reason}); check the user and password in DATABASE_URL")
     if _NO_DATABASE.search(reason):
@@ -71,7 +87,10 @@ def translate(error: Exception, place: str) -> CommonplaceError:
     if isinstance(error, errors.InsufficientPrivilege):
         return ConfigurationError(f"{place}: {reason}; grant it to the role in DATABASE_URL")
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction)):
-        return ConfigurationError(f"{place} lacks a part of the schema ({reason}); run `commonplace migrate`")
+        return ConfigurationError(
+            f"{place} lacks a part of the schema ({reason}); restart this program, which adds what is missing. "
+            "A pooler in front of the database must keep sessions (PgBouncer: pool_mode = session)"
+        )
     if isinstance(error, errors.ProgramLimitExceeded):
         return InvalidInput(f"the call is too large for {place} ({reason}); ask for less at once")
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

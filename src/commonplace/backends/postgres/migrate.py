@@ -20,11 +20,11 @@ from psycopg import errors, sql
 
 from commonplace.backends.postgres.failures import translate
 from commonplace.backends.postgres.place import Place
+from commonplace.backends.postgres.requirements import check_vector
 from commonplace.errors import ConfigurationError, Unavailable
 
 T = TypeVar("T")
 IDS_AT_ONCE = 32
-OLDEST_SERVER = 150_000
 LOCK_SECONDS = 0.5
 """Below PostgreSQL's `deadlock_timeout` of a second, so that a migration gives way before a server's write has to."""
 
@@ -60,9 +60,11 @@ def schema_version(connection: psycopg.Connection[Any], place: Place) -> int:
         place.schema,
     ):
         return 0
-    row = connection.execute(
-        sql.SQL("SELECT max(number) FROM {}.migration").format(sql.Identifier(place.schema))
-    ).fetchone()
+    with connection.transaction():  # a login need not have the rights of its roles before it becomes one of them
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(place.system_role)))
+        row = connection.execute(
+            sql.SQL("SELECT max(number) FROM {}.migration").format(sql.Identifier(place.schema))
+        ).fetchone()
     return int(row[0]) if row is not None and row[0] is not None else 0
 
 
@@ -79,14 +81,12 @@ def check_schema(connection: psycopg.Connection[Any], place: Place) -> bool:
 
 def migrate(connection: psycopg.Connection[Any], place: Place) -> int:
     """Apply what is missing; how many steps that were."""
-    if connection.info.server_version < OLDEST_SERVER:
-        raise ConfigurationError(
-            f"{place.shown} is PostgreSQL {connection.info.server_version // 10_000}; 15 is needed"
-        )
     # No row to lock exists before the first migration: this is what an advisory lock is for. It is taken before the
     # transaction, so that this sees all that whoever had it before has done.
     lock = (_LOCK, place.schema)
     try:
+        if check_schema(connection, place):
+            return 0
         connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", lock)
         applied = _apply(connection, place)
         connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", lock)
@@ -145,7 +145,11 @@ def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
     version = schema_version(connection, place)
     if version == 0:
         _prepare(connection, place)
+        check_vector(connection, place)
     _become_owner(connection, place)
+    if version == 0:
+        schema, app = sql.Identifier(place.schema), sql.Identifier(place.app_role)
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, app))
     number, text = next(step for step in migrations() if step[0] > version)
     connection.execute(text.format(schema=place.schema, ids_at_once=IDS_AT_ONCE).encode())
     if number == 1:
@@ -180,7 +184,7 @@ def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
                     "EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
                 ).format(name)
             )
-        if not _is_true(connection, "SELECT pg_has_role(current_user, %s, 'MEMBER')", role):
+        if not _may_become(connection, role):
             connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(name))
     if not _is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'vector')"):
         try:
@@ -198,7 +202,12 @@ def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
         raise ConfigurationError(
             f"the schema {place.schema} holds tables of another program; choose another with ?schema=NAME"
         )
-    connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, sql.Identifier(place.app_role)))
+
+
+def _may_become(connection: psycopg.Connection[Any], role: str) -> bool:
+    """Since PostgreSQL 16 who creates a role may grant it, also to itself, but not yet become it."""
+    right = "SET" if connection.info.server_version >= 160_000 else "MEMBER"
+    return _is_true(connection, "SELECT pg_has_role(current_user, %s, %s)", role, right)
 
 
 def _path(connection: psycopg.Connection[Any], place: Place) -> str:
@@ -306,14 +315,28 @@ def _is_true(connection: psycopg.Connection[Any], query: str, *parameters: objec
 
 
 def _admin_advice(connection: psycopg.Connection[Any], place: Place, error: Exception) -> str:
+    """What an administrator must run: all that is missing, unless the login can make it by itself."""
     login = connection.info.user
+    can_create, has_vector, has_schema = connection.execute(
+        "SELECT rolcreaterole AND has_database_privilege(current_database(), 'CREATE'),"
+        " EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'vector'), to_regnamespace(%s) IS NOT NULL"
+        " FROM pg_roles WHERE rolname = current_user",
+        (place.schema,),
+    ).fetchall()[0]
+    statements = [] if has_vector else ["CREATE EXTENSION IF NOT EXISTS vector"]
+    barred = []
+    for role in (place.system_role, place.app_role):
+        is_known = _is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = %s)", role)
+        if not is_known and not can_create:
+            statements.append(f"CREATE ROLE {role} NOLOGIN")
+        if not can_create if not is_known else not _may_become(connection, role):
+            barred.append(role)
+    if barred:
+        statements.append(f'GRANT {", ".join(barred)} TO "{login}"')
+    if not has_schema and not can_create:
+        statements.append(f"CREATE SCHEMA {place.schema} AUTHORIZATION {place.system_role}")
     reason = str(error).strip().partition("\n")[0]
     return (
         f"the role {login} may not prepare {place.shown} ({reason}). Let an administrator run this in that database, "
-        "then start again:\n"
-        f"  CREATE EXTENSION IF NOT EXISTS vector;\n"
-        f"  CREATE ROLE {place.system_role} NOLOGIN;\n"
-        f"  CREATE ROLE {place.app_role} NOLOGIN;\n"
-        f'  GRANT {place.system_role}, {place.app_role} TO "{login}";\n'
-        f"  CREATE SCHEMA {place.schema} AUTHORIZATION {place.system_role};"
+        "then start again:\n" + "\n".join(f"  {statement};" for statement in statements)
     )

@@ -7,15 +7,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import sql
 
-from commonplace.backends.postgres.connection import CONNECT_SECONDS, Session, adapters, create_pool
+from commonplace.backends.postgres.connection import CONNECT_SECONDS, Durability, Session, adapters, create_pool
 from commonplace.backends.postgres.failures import translated
-from commonplace.backends.postgres.migrate import check_schema, migrate
+from commonplace.backends.postgres.migrate import migrate
 from commonplace.backends.postgres.notifying import Notifier
 from commonplace.backends.postgres.parts import count_parts, part_of
 from commonplace.backends.postgres.place import parse_url
 from commonplace.backends.postgres.reading import Spot, tenant_of
 from commonplace.backends.postgres.replicas import Replica
+from commonplace.backends.postgres.requirements import check_server, check_vector
 from commonplace.backends.postgres.running import PATIENCE_SECONDS, READ, Runner
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.checks import Namespace
@@ -36,6 +38,7 @@ class OpenStore(Store):
         idle_seconds: float = 30.0,
         query_seconds: float = 30.0,
         patience_seconds: float = PATIENCE_SECONDS,
+        durability: Durability = "full",
         clock: Callable[[], int] | None = None,
         replica_url: str | None = None,
     ) -> None:
@@ -43,9 +46,11 @@ class OpenStore(Store):
         self._clock = clock
         self._spots: dict[Namespace, Spot] = {}
         with translated(self.place.shown), self._connect_plainly() as connection:
-            if not check_schema(connection, self.place):
-                migrate(connection, self.place)
+            check_server(connection, self.place)
+            check_vector(connection, self.place)
+            migrate(connection, self.place)
             self._context = adapters(connection)
+            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self.place.system_role)))
             self._parts = count_parts(connection, self.place)
         self._pool = create_pool(
             self.place.conninfo,
@@ -54,6 +59,7 @@ class OpenStore(Store):
             size=pool_size,
             idle_seconds=idle_seconds,
             query_seconds=query_seconds,
+            durability=durability,
         )
         self._runner = Runner(self.place, self._pool, patience_seconds=patience_seconds)
         self._notifier = Notifier(self._pool, self._channel)
@@ -69,6 +75,7 @@ class OpenStore(Store):
                 size=pool_size,
                 idle_seconds=idle_seconds,
                 query_seconds=query_seconds,
+                durability=durability,
             )
             pool.open()
             self._replica = Replica(replace(self.place, conninfo=parse_url(replica_url).conninfo), pool)
