@@ -326,7 +326,7 @@ def test_a_book_whose_messages_mention_mastra_is_not_taken_for_mastras(open_memo
     as_after_a_crash = [(path, path.read_bytes()) for path in (file, log)]
     memories.close()
     for path, content in as_after_a_crash if is_in_log else ():
-        path.write_bytes(content)
+        path.write_bytes(content.replace(BOOK_MARK, bytes(4), 1) if path == file else content)
     assert (BOOK_MARK in file.read_bytes()[:100]) is not is_in_log
 
     with pytest.raises(ConfigurationError, match="was written by a newer commonplace"):

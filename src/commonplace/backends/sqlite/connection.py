@@ -27,11 +27,11 @@ class Connection(Protocol):
     def in_transaction(self) -> bool: ...
     def execute(self, statements: str, bindings: Any = ()) -> Cursor: ...
     def total_changes(self) -> int: ...
+    def config(self, option: int, value: int, /) -> int: ...
     def close(self) -> None: ...
 
 
 APPLICATION_ID = 0x434D4E50  # "CMNP", so that no other program's database is taken for a book
-WITHOUT_LOG = b"\x01\x01"  # bytes 18 and 19 of a backup; a book's are 2, 2
 MEMORY = ":memory:"
 BOOK = "the book"
 E = TypeVar("E", bound=CommonplaceError)
@@ -47,6 +47,9 @@ def connect(path: str, *, busy_seconds: float, durability: Durability, in_use: b
             connection.set_busy_timeout(int(busy_seconds * 1000))
             # Otherwise some statements are planned anew for every value bound to them: 5-30 µs each time, not 1-3.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+            # The last to close would write its log into the file, whatever that is by now; the store allows it (see
+            # guard.py).
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             for pragma in (
                 "temp_store = MEMORY",
                 "cache_size = -16000",
@@ -58,28 +61,6 @@ def connect(path: str, *, busy_seconds: float, durability: Durability, in_use: b
             connection.close()
             raise
     return cast(Connection, connection)
-
-
-def check_log(path: str) -> None:
-    """Refuse a log that another file has left beside this one: SQLite would write its pages over it."""
-    file = os.path.realpath(path)
-    try:
-        # The log first: a copy that another process is just making a book of is marked as one before it has a log.
-        if not os.path.getsize(f"{file}-wal"):
-            return
-        # Through SQLite: when a file of Python's is closed, the process loses its other connections' locks.
-        header = apsw.VFSFile("", file, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
-        try:
-            modes = header.xRead(2, 18)
-        finally:
-            header.xClose()
-    except (OSError, apsw.Error):
-        return  # there is no log, or SQLite will say why the file cannot be read
-    if modes == WITHOUT_LOG:
-        raise ConfigurationError(
-            f"{path} is a copy without a log, and {file}-wal is the log of the file that was here before it: together "
-            f"they are no book. Nothing was changed; move {file}-wal and {file}-shm away, and open it again"
-        )
 
 
 def identity(path: str) -> tuple[int, int] | None:

@@ -52,14 +52,14 @@ class Group:
 
 
 def begin_group(connection: Connection) -> Group:
-    stored = connection.execute("SELECT namespace, entry, chunk, vector FROM counter").fetchall()[0]
+    stored = connection.execute("SELECT namespace, entry, chunk, vector FROM next_id").fetchall()[0]
     return Group(dict(zip(COUNTERS, stored, strict=True)), stored)
 
 
 def flush_group(connection: Connection, group: Group) -> None:
     counters = tuple(group.counters.values())
     if counters != group.stored_counters:
-        connection.execute("UPDATE counter SET namespace = ?, entry = ?, chunk = ?, vector = ?", counters)
+        connection.execute("UPDATE next_id SET namespace = ?, entry = ?, chunk = ?, vector = ?", counters)
     for namespace, row in group.namespaces.items():
         if row.is_new:
             connection.execute(

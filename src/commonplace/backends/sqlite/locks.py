@@ -68,10 +68,16 @@ class WriterQueue:
             ) from error
         self._leave_turn, self._leave = map(_unlocking, self._handles)
 
+    @property
+    def handle(self) -> int:
+        """Of the file that is locked while somebody writes."""
+        return self._handles[1]
+
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, seconds: float | None = None) -> Iterator[None]:
+        """With the right to write, for which it waits as long as the queue does, or only some seconds."""
         try:
-            self._enter(time.monotonic())
+            self._enter(time.monotonic() - (0 if seconds is None else self._timeout_seconds - seconds))
             yield
         finally:
             self._leave()

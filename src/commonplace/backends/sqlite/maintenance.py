@@ -14,6 +14,7 @@ from commonplace.backends.paging import after_prefix
 from commonplace.backends.ranking import posting
 from commonplace.backends.sqlite import keywords
 from commonplace.backends.sqlite.connection import MEMORY, Connection
+from commonplace.backends.sqlite.guard import book_mark, write_mark
 from commonplace.backends.sqlite.migrate import schema_version
 from commonplace.backends.sqlite.rows import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
@@ -169,6 +170,7 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
                     if progress is not None:
                         progress(work.page_count - work.remaining, work.page_count, "pages")
             copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+            write_mark(cast(Connection, copy), book_mark(cast(Connection, copy)).next())  # not the book's own file
         finally:
             copy.close()
         with unfinished.open("rb+") as written:

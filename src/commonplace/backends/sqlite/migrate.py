@@ -6,7 +6,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from commonplace.backends.sqlite.connection import APPLICATION_ID, Connection
+from commonplace.backends.sqlite.connection import APPLICATION_ID, Connection, unavailable
 from commonplace.errors import ConfigurationError
 
 # One statement sees one state of the file: between three, another process may have made the book.
@@ -49,6 +49,17 @@ def check_schema(connection: Connection, path: str) -> bool:
             "upgrade commonplace to open it"
         )
     return bool(version == newest)
+
+
+def check_unchanged(connection: Connection, path: str) -> None:
+    """Before a write: another program may have upgraded the book since this one opened it."""
+    version = connection.execute("PRAGMA user_version").fetchall()[0][0]
+    if version != migrations()[-1][0]:
+        raise unavailable(
+            f"another commonplace has changed the book's schema to {version} while it was open (this program knows "
+            f"{migrations()[-1][0]}); nothing was changed, restart this program with the newer version",
+            path,
+        )
 
 
 def migrate(connection: Connection, path: str) -> None:

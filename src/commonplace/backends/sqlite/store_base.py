@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -18,22 +18,24 @@ from commonplace.backends.sqlite.connection import (
     MEMORY,
     Connection,
     Durability,
-    check_log,
     closed,
     connect,
-    identity,
     translated,
     unavailable,
 )
 from commonplace.backends.sqlite.group import Group, begin_group, flush_group
+from commonplace.backends.sqlite.guard import Guard, check_log
 from commonplace.backends.sqlite.locks import WriterQueue
-from commonplace.backends.sqlite.migrate import check_schema, migrate
+from commonplace.backends.sqlite.migrate import check_schema, check_unchanged, migrate
 from commonplace.backends.sqlite.searching import VectorCache
 from commonplace.backends.sqlite.writer import Writer
 from commonplace.checks import Namespace
+from commonplace.errors import Unavailable
 from commonplace.store import Store
 
 CHECKPOINT_PAGES = 4_000
+CLOSING_SECONDS = 1.0
+"""How long closing waits for writers of other processes. Who comes after them moves the log into the file."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +61,7 @@ class OpenStore(Store):
         self._durability: Durability = durability
         self._clock = clock
         self._process = os.getpid()
-        self._identity: tuple[int, int] | None = None  # of the file, once it is open
+        self._guard: Guard | None = None  # of a file, once it is open
         self._is_closed = False
         self._readers = threading.local()
         self._connections: WeakSet[Connection] = WeakSet()  # a thread that ends takes its connection with it
@@ -76,28 +78,40 @@ class OpenStore(Store):
             self._writing,
             self.path,
             self._hold_memory if self.path == MEMORY else self._hold_file,
-            lambda: begin_group(self._writing),
-            lambda group: flush_group(self._writing, group),
+            self._begin_group,
+            self._flush_group,
         )
 
     def _open_file(self) -> Connection:
         """Open, and create or migrate where that is due, one process at a time."""
-        self._create_private()
         check_log(self.path)
+        self._create_private()
         connection = self._connect(in_use=False)
-        self._identity = identity(self.path)
         with translated(self.path):
-            self._queue = WriterQueue(self.path, self._busy_seconds)
             try:
+                self._queue = WriterQueue(self.path, self._busy_seconds)
+            except BaseException:
+                connection.close()
+                raise
+            try:
+                guard = Guard(self.path, self._queue.handle)
                 if not check_schema(connection, self.path) or self._journal_mode(connection) != "wal":
                     with self._queue.held():
                         connection.execute("PRAGMA journal_mode = WAL").fetchall()
                         migrate(connection, self.path)
+                        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                        guard.begin(connection)
+                elif guard.knows():
+                    guard.begin(connection)
+                else:
+                    with self._queue.held():
+                        guard.begin(connection)
                 connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
             except BaseException:
                 connection.close()
                 self._queue.close()
                 raise
+        self._guard = guard
         return connection
 
     def _create_private(self) -> None:
@@ -129,21 +143,29 @@ class OpenStore(Store):
         return connection
 
     def _check_place(self) -> None:
-        """A write to a file that is gone would be acknowledged and lost."""
-        if self._identity is not None and identity(self.path) != self._identity:
-            raise unavailable(
-                "the book was moved, replaced or deleted while it was open; nothing was changed, open it again",
-                self.path,
-            )
+        if self._guard is not None:
+            self._guard.check_place()
 
     def _hold_file(self, work: Callable[[], None], since: float) -> None:
         assert self._queue is not None
+        assert self._guard is not None
+        guard = self._guard
 
         def work_here() -> None:
-            self._check_place()
+            guard.check(self._writing)
             work()
+            guard.finish()
 
         self._queue.hold(work_here, since)
+
+    def _begin_group(self) -> Group:
+        check_unchanged(self._writing, self.path)
+        return begin_group(self._writing)
+
+    def _flush_group(self, group: Group) -> None:
+        flush_group(self._writing, group)
+        if self._guard is not None:
+            self._guard.renew(self._writing)
 
     def _hold_memory(self, work: Callable[[], None], since: float) -> None:
         with self._memory_lock:
@@ -165,6 +187,8 @@ class OpenStore(Store):
             with self._memory_lock, translated(self.path, in_use=True):
                 yield self._writing
             return
+        assert self._guard is not None
+        self._guard.look()
         connection: Connection | None = getattr(self._readers, "connection", None)
         if connection is None:
             connection = self._readers.connection = self._connect()
@@ -200,10 +224,28 @@ class OpenStore(Store):
         if not self._writer.close(self._busy_seconds):
             _log.warning("%s is still being written to; it stays open until that ends", self.path)
             return
-        with self._memory_lock, self._connections_mutex:
-            for connection in list(self._connections):
+        with self._memory_lock, self._connections_mutex, self._last_checkpoint():
+            self._connections.discard(self._writing)
+            for connection in [*self._connections, self._writing]:
                 with suppress(apsw.ThreadingViolationError):
                     connection.close()
             self._connections.clear()
         if self._queue is not None:
             self._queue.close()
+
+    @contextmanager
+    def _last_checkpoint(self) -> Iterator[None]:
+        """Let the last to close the book move its log into the file, where the file is still the book."""
+        if self._queue is None or self._guard is None:
+            yield
+            return
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._queue.held(CLOSING_SECONDS))
+                self._guard.check(self._writing)
+            except (Unavailable, apsw.Error):  # others write on, or nothing may be written any more
+                yield
+                return
+            self._writing.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            yield
+            self._guard.finish(checkpointed=True)

@@ -49,7 +49,9 @@ class CareStore(OpenStore):
         connection = self._connect_apart()
         queue = WriterQueue(self.path, self._busy_seconds)
         try:
+            assert self._guard is not None
             with queue.held(), translated(self.path, in_use=True):
+                self._guard.check(connection)
                 while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
                     if time.monotonic() > deadline:
                         raise unavailable(
@@ -57,6 +59,7 @@ class CareStore(OpenStore):
                             "close other programs on this book and purge again",
                             self.path,
                         )
+                self._guard.finish(checkpointed=True)
         finally:
             connection.close()
             queue.close()
@@ -64,7 +67,7 @@ class CareStore(OpenStore):
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         with self._reading(snapshot=True) as connection:
             # Only a snapshot that has begun holds still: else every write of others makes the copy start again.
-            connection.execute("SELECT entry FROM counter").fetchall()
+            connection.execute("SELECT entry FROM next_id").fetchall()
             maintenance.backup(connection, target, progress)
 
     def verify(self, progress: Progress | None = None) -> list[str]:
