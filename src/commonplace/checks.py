@@ -15,6 +15,8 @@ Namespace: TypeAlias = tuple[str, ...]
 
 MAX_TEXT_BYTES = 100_000_000
 MAX_JSON_DEPTH = 100
+MAX_JSON_VALUES = 1_000_000
+"""In one value: an empty list takes 3 bytes of JSON, and twenty times that in memory."""
 MAX_LABELS = 10
 MAX_LABEL_BYTES = 200
 MAX_KEY_BYTES = 2_048
@@ -98,9 +100,12 @@ def parse_namespace(path: str) -> Namespace:
 def check_json(name: str, value: object, *, max_depth: int = MAX_JSON_DEPTH) -> JSON:
     """Return a value that JSON can hold and that comes back the same: finite numbers, string keys, bounded depth."""
     level: list[object] = [value]
-    depth = 0
+    depth = values = 0
     while level:
         depth += 1
+        values += len(level)
+        if values > MAX_JSON_VALUES:
+            raise TooLarge(f"{name} holds more than {MAX_JSON_VALUES:,} values; at most so many are allowed")
         if depth > max_depth:
             raise InvalidInput(f"{name} is nested more than {max_depth} levels deep; flatten it")
         below: list[object] = []

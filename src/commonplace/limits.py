@@ -13,4 +13,7 @@ class Limits:
     path_segments: int = 20
     record_characters: int = 10_000
     tags: int = 20
-    message_bytes: int = 1_000_000
+    message_bytes: int = 16_000_000
+    """An image in a message, as base64, has some megabytes."""
+    metadata_bytes: int = 1_000_000
+    """Of a thread's metadata; and of a working memory, which stands in every prompt."""

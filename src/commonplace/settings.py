@@ -17,6 +17,7 @@
     SEARCH_MAX_LIMIT            how many it gives at most (default 100)
     MAX_CONTENT_LENGTH          how many characters a record may have (default 10000)
     MAX_TAGS_COUNT              how many tags a call may name (default 20)
+    COMMONPLACE_MAX_MESSAGE_BYTES  how many bytes a message may have, images in it included (default 16000000)
     DB_QUERY_TIMEOUT            how many ms a call waits for a book that others are writing to (default 30000)
     DB_MAX_POOL_SIZE            how many connections to a database server (default 20); a file needs none
     DB_IDLE_TIMEOUT             after how many ms an idle one is closed (default 30000); a file needs none
@@ -32,7 +33,8 @@
     COMMONPLACE_RATE            how many calls a caller has whose key does not say, such as 100/m
     COMMONPLACE_MAX_ENTRIES     how many entries a namespace may hold for such a caller
     COMMONPLACE_MAX_BYTES       how many bytes it may hold for such a caller
-    COMMONPLACE_MAX_BODY_BYTES  how large a request to the service may be (default 32000000); imports may be larger
+    COMMONPLACE_MAX_BODY_BYTES  how large a request to the service may be (default 32000000, or twice the most that a
+                                message may have where that is more); imports may be larger
     COMMONPLACE_MAX_REQUESTS    how many requests the service works on at once (default 1000)
     COMMONPLACE_MAX_STREAMS     how many streams of events it keeps open (default 1000)
     COMMONPLACE_REQUEST_SECONDS after how many seconds without an answer a request is given up (default 60)
@@ -105,6 +107,7 @@ class Settings:
     search_max_limit: int = 100
     max_content_length: int = 10_000
     max_tags_count: int = 20
+    max_message_bytes: int = 16_000_000
     db_query_timeout_ms: int = 30_000
     db_max_pool_size: int = 20
     db_idle_timeout_ms: int = 30_000
@@ -146,6 +149,7 @@ class Settings:
             raise ConfigurationError(
                 f"SEARCH_DEFAULT_LIMIT is {default_limit}, above SEARCH_MAX_LIMIT ({max_limit}); lower the first"
             )
+        message_bytes = read.number("COMMONPLACE_MAX_MESSAGE_BYTES", 16_000_000, 1_000, 100_000_000)
         return cls(
             database_url=read.text("DATABASE_URL"),
             database_replica_url=read.text("DATABASE_REPLICA_URL"),
@@ -166,6 +170,7 @@ class Settings:
             search_max_limit=max_limit,
             max_content_length=read.number("MAX_CONTENT_LENGTH", 10_000, 1, 100_000_000),
             max_tags_count=read.number("MAX_TAGS_COUNT", 20, 0, 10_000),
+            max_message_bytes=message_bytes,
             db_query_timeout_ms=read.number("DB_QUERY_TIMEOUT", 30_000, 1, 3_600_000),
             db_max_pool_size=read.number("DB_MAX_POOL_SIZE", 20, 1, 10_000),
             db_idle_timeout_ms=read.number("DB_IDLE_TIMEOUT", 30_000, 1, 86_400_000),
@@ -181,7 +186,9 @@ class Settings:
             rate=read.text("COMMONPLACE_RATE"),
             max_entries=read.number("COMMONPLACE_MAX_ENTRIES", 0, 1, 10**12) or None,
             max_bytes=read.number("COMMONPLACE_MAX_BYTES", 0, 1, 10**15) or None,
-            max_body_bytes=read.number("COMMONPLACE_MAX_BODY_BYTES", 32_000_000, 1_000, 10_000_000_000),
+            max_body_bytes=read.number(
+                "COMMONPLACE_MAX_BODY_BYTES", max(32_000_000, 2 * message_bytes), 1_000, 10_000_000_000
+            ),
             max_requests=read.number("COMMONPLACE_MAX_REQUESTS", 1_000, 1, 100_000),
             max_streams=read.number("COMMONPLACE_MAX_STREAMS", 1_000, 0, 100_000),
             request_seconds=read.number("COMMONPLACE_REQUEST_SECONDS", 60, 1, 86_400),
@@ -202,7 +209,11 @@ class Settings:
     def limits(self) -> Limits:
         from commonplace.limits import Limits
 
-        return Limits(record_characters=self.max_content_length, tags=self.max_tags_count)
+        return Limits(
+            record_characters=self.max_content_length,
+            tags=self.max_tags_count,
+            message_bytes=self.max_message_bytes,
+        )
 
     def redaction(self) -> Redactor | None:
         """What screens all that is written, or None; its rules are read from their file anew."""

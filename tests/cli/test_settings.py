@@ -33,6 +33,7 @@ def test_every_variable_is_read() -> None:
             "SEARCH_MAX_LIMIT": "70",
             "MAX_CONTENT_LENGTH": "500",
             "MAX_TAGS_COUNT": "3",
+            "COMMONPLACE_MAX_MESSAGE_BYTES": "5000000",
             "DB_QUERY_TIMEOUT": "1500",
             "DB_MAX_POOL_SIZE": "5",
             "DB_IDLE_TIMEOUT": "2500",
@@ -80,6 +81,7 @@ def test_every_variable_is_read() -> None:
         search_max_limit=70,
         max_content_length=500,
         max_tags_count=3,
+        max_message_bytes=5_000_000,
         db_query_timeout_ms=1_500,
         db_max_pool_size=5,
         db_idle_timeout_ms=2_500,
@@ -111,7 +113,7 @@ def test_every_variable_is_read() -> None:
         log_level="debug",
         has_colors=False,
     )
-    assert read.limits == Limits(record_characters=500, tags=3)
+    assert read.limits == Limits(record_characters=500, tags=3, message_bytes=5_000_000)
     assert read.namespace_labels == ("org", "acme", "alpha")
 
 
@@ -126,6 +128,7 @@ def test_traces_are_on_where_a_collector_is_named_and_not_switched_off() -> None
     ("name", "value"),
     [
         ("COMMONPLACE_MAX_BODY_BYTES", "10"),
+        ("COMMONPLACE_MAX_MESSAGE_BYTES", "10"),
         ("COMMONPLACE_REQUEST_SECONDS", "0"),
         ("COMMONPLACE_METRICS_OPEN", "perhaps"),
         ("COMMONPLACE_NAMESPACE", "user//x"),
@@ -216,3 +219,11 @@ def test_the_query_timeout_bounds_the_wait_for_a_busy_book(tmp_path: Path) -> No
         with other.store._queue.held(), pytest.raises(Unavailable, match=r"more than 0\.1 s"):
             book.space("a").files.write("/x", "z")
         assert book.space("a").files.read("/x") == "y"
+
+
+@pytest.mark.promise("limits-of-a-message")
+def test_a_service_takes_bodies_of_the_messages_that_it_allows() -> None:
+    """There was no setting for the size of a message."""
+    large = Settings.from_environment({"COMMONPLACE_MAX_MESSAGE_BYTES": "50000000"})
+    assert (large.limits.message_bytes, large.max_body_bytes) == (50_000_000, 100_000_000)
+    assert Settings.from_environment({}).max_body_bytes == 32_000_000

@@ -12,7 +12,7 @@ import pytest
 import commonplace
 from commonplace import ConfigurationError, InvalidInput, Limits, Space
 from commonplace.entry import Draft
-from commonplace.redaction import Redactor, Rule
+from commonplace.redaction import Redactor, Rule, redactor
 from commonplace.settings import Settings, open_from_settings
 from commonplace.space.rules import Rules
 from commonplace.tools import ClaudeMemoryTool, ToolAnswer
@@ -310,3 +310,12 @@ def test_settings_switch_it_on_for_every_face(tmp_path: Path) -> None:
     ) as book:
         book.space("user", "u1").files.write("/b", TOKEN)
         assert book.space("user", "u1").files.read("/b") == TOKEN
+
+
+def test_a_rule_that_finds_each_letter_refuses_long_texts(open_book: OpenBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask for each letter of a file took gigabytes before the file was refused."""
+    monkeypatch.setattr(redactor, "MAX_FINDS", 1_000)
+    space = open_book(redaction=Redactor("mask", rules=[Rule("letter", "a")])).space("user", "u1")
+    space.files.write("/f", "a" * 1_000)
+    with pytest.raises(InvalidInput, match="redaction finds more than 1,000 places in one text, such as letter"):
+        space.files.write("/f", "a" * 1_001)

@@ -22,6 +22,7 @@ from commonplace import (
     Unavailable,
 )
 from commonplace.redaction import Redactor
+from doubles import OpenBook
 
 
 def tree(space: Space) -> list[str]:
@@ -460,3 +461,44 @@ def test_a_purged_directory_takes_along_what_is_and_was_in_it(space: Space) -> N
         space.purge("directory")
     with pytest.raises(InvalidInput, match="unknown kind"):
         space.purge("files")
+
+
+@pytest.mark.promise("limits-before-the-work")
+def test_a_result_past_the_limit_is_refused_by_that_limit(open_book: OpenBook) -> None:
+    """A replacement was built first, and its refusal named 100,000,000 bytes, which is the limit of nothing here."""
+    space = open_book(":memory:", limits=Limits(file_bytes=1_000)).space("user", "u1")
+    space.files.write("/f", "é" * 400)
+    for write, size in (
+        (lambda: space.files.replace("/f", "é", "xyz"), "1,200"),
+        (lambda: space.files.append("/f", "é" * 100), "1,001"),
+        (lambda: space.files.edit("/f", lambda text: text * 300_000), "120,000,000"),
+        (lambda: space.files.insert("/f", 1, "x" * 200), "1,001"),
+    ):
+        with pytest.raises(TooLarge, match=f"^/f would have {size} bytes; at most 1,000 are allowed$"):
+            write()
+    assert space.files.replace("/f", "é", "xy") == 400
+    assert space.files.read("/f") == "xy" * 400
+
+
+def test_a_text_that_stands_in_many_places_is_refused_with_the_first_of_them(space: Space) -> None:
+    """To count the lines took the square of the file's size, and the message named each place."""
+    space.files.write("/f", "ab\n" * 20_000)
+    with pytest.raises(Ambiguous, match=r"stands 20000 times in /f, in lines 1, 2, 3, .* 99, 100, …; give") as refused:
+        space.files.replace("/f", "ab", "x", unique=True)
+    assert refused.value.lines == tuple(range(1, 1_001))
+
+
+def test_a_page_of_files_ends_where_it_is_told_to_however_long_the_texts_are(space: Space) -> None:
+    for number in range(60):
+        space.files.write(f"/d{number:02}/f", "x" * (900_000 if number % 20 == 0 else 1))
+    whole = [info.path for info in space.files.walk()]
+    assert len(whole) == 120
+    paged, cursor = [], None
+    while True:
+        page = space.files.page(limit=25, cursor=cursor)
+        paged += [info.path for info in page.files]
+        cursor = page.cursor
+        if cursor is None:
+            break
+        assert len(page.files) == 25
+    assert paged == whole

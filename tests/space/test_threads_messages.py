@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import commonplace
 from commonplace import Conflict, Forbidden, InvalidInput, Limits, NotFound, TooLarge
 from commonplace.space.messages import Message
+from postgres_server import empty, shared_book
 
 START = datetime(2025, 6, 15, 15, 6, 40, tzinfo=UTC)
 
@@ -412,7 +413,7 @@ def test_an_updated_message_keeps_its_place_its_time_and_its_history(space, thre
     assert everything(space, thread) == ["about cats", "about dogs", "about birds"]
 
 
-@pytest.mark.parametrize("content", [None, 5, "\x00", "x" * 1_000_001, [5]])
+@pytest.mark.parametrize("content", [None, 5, "\x00", "x" * 16_000_001, [5]])
 def test_an_update_to_what_no_message_may_be_is_refused(space, thread, content):
     [said] = space.threads.add(thread.id, [user("kept")])
     with pytest.raises(InvalidInput):
@@ -469,3 +470,45 @@ def test_a_clear_of_an_unknown_thread_or_of_another_resource_is_refused(space, t
     with pytest.raises(Forbidden):
         space.threads.clear(thread.id, resource="bob")
     assert everything(space, thread) == ["kept"]
+
+
+PICTURE = "data:image/png;base64," + "iVBORw0KGgo" * 400_000
+
+
+@pytest.mark.promise("limits-of-a-message")
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
+def test_a_message_holds_a_picture_and_is_found_by_its_words_alone(open_book, place):
+    """A message over 1 MB, such as one with an image as base64, was refused, and with it the whole run of an agent."""
+    if place == "postgres":
+        empty(shared_book())
+    space = open_book(shared_book() if place == "postgres" else None).space("user", "u1")
+    parts = [
+        {"type": "text", "text": f"the zebra at the lake ![it]({PICTURE})"},
+        {"type": "image_url", "image_url": {"url": PICTURE}},
+        {"type": "text", "text": "QUJD" * 3_000},
+    ]
+    [saved] = space.threads.begin([{"role": "user", "content": parts}])
+    assert space.threads.get_message(saved.id).content == parts
+    [hit] = space.search("zebra lake", kinds=["message"]).hits
+    assert hit.entry.text == "the zebra at the lake ![it]()"
+    assert space.stats().chunks == 1
+
+
+@pytest.mark.promise("limits-of-a-message")
+def test_a_message_past_the_limit_is_refused_and_metadata_and_working_memory_have_their_own(open_book):
+    space = open_book(limits=Limits(message_bytes=2_000, metadata_bytes=1_000)).space("user", "u1")
+    thread = space.threads.create()
+    space.threads.add(thread.id, [user("x" * 1_900)])
+    for write in (
+        lambda: space.threads.add(thread.id, [user("x" * 2_000)]),
+        lambda: space.threads.update(thread.id, metadata={"a": "x" * 1_000}),
+        lambda: space.threads.working.write("x" * 1_001),
+    ):
+        with pytest.raises(TooLarge, match=r"at most [12],000 are allowed"):
+            write()
+
+
+def test_a_message_of_a_million_empty_values_is_refused(space, thread):
+    """Few bytes of JSON, but twenty times as much memory."""
+    with pytest.raises(TooLarge, match="message 1 holds more than 1,000,000 values"):
+        space.threads.add(thread.id, [{"role": "user", "content": [{"type": "text", "x": [[]] * 1_000_001}]}])

@@ -86,8 +86,8 @@ def test_a_thought_before_the_first_sentence_is_no_title():
 
 def test_who_speaks_is_no_part_of_a_title(space):
     thread = space.threads.create()
-    saved = space.threads.add(thread.id, [{"role": "user", "content": "My roof leaks", "name": "ann"}])
-    assert first_user_text(saved) == "My roof leaks"
+    space.threads.add(thread.id, [{"role": "user", "content": "My roof leaks", "name": "ann"}])
+    assert first_user_text(space.threads.messages, thread.id) == "My roof leaks"
 
 
 @pytest.mark.parametrize(

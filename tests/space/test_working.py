@@ -265,7 +265,7 @@ def test_a_content_that_cannot_be_kept_is_refused(working, content):
 
 
 def test_data_cannot_grow_past_the_limit_by_merging(open_book):
-    working = open_book(limits=Limits(message_bytes=100)).space("user", "u1").threads.working
+    working = open_book(limits=Limits(metadata_bytes=100)).space("user", "u1").threads.working
     kept = working.write({"a": "x" * 60})
     with pytest.raises(TooLarge):
         working.write({"b": "x" * 60})

@@ -23,7 +23,7 @@ from commonplace.space.messages import Message, MessagePage
 from commonplace.space.recall import Recall, RecallScope
 from commonplace.space.space import Space
 from commonplace.space.threads import ThreadPage, Threads
-from commonplace.space.titles import FIRST_MESSAGES, clean_title, first_user_text, has_own_title, local_title
+from commonplace.space.titles import clean_title, first_user_text, has_own_title, local_title
 from commonplace.space.tokens import CountTokens, estimate_tokens
 from commonplace.space.working import WorkingMemory
 from commonplace.tools.working_memory import WorkingMemoryTool
@@ -228,7 +228,7 @@ class AgentMemory:
         try:
             if has_own_title(self._threads.get(thread).title):
                 return
-            text = first_user_text(self._threads.messages(thread, limit=FIRST_MESSAGES).messages)
+            text = first_user_text(self._threads.messages, thread)
             make = self.config.generate_title
             if text is None:
                 return

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from commonplace.language.comparing import common_prefix
+from commonplace.language.comparing import common_prefix, common_suffix
 
 Stored: TypeAlias = int | str | bytes
 
@@ -36,7 +36,7 @@ def encode(old: str, new: str, *, allow_splice: bool) -> Stored:
     if not allow_splice:
         return whole(old)
     head = common_prefix(old, new)
-    tail = common_prefix(old[: head - 1 if head else None : -1], new[: head - 1 if head else None : -1])
+    tail = common_suffix(old, new, min(len(old), len(new)) - head)
     middle = old[head : len(old) - tail]
     splice = _SPLICE.pack(b"s", head, tail) + zlib.compress(middle.encode(), 6)
     kept = whole(old)

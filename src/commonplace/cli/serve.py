@@ -54,6 +54,9 @@ def register(commands: Commands) -> None:
         "--max-entries", metavar="N", type=count, help="entries that such a caller's namespace may hold"
     )
     parser.add_argument("--max-bytes", metavar="N", type=count, help="bytes that such a caller's namespace may hold")
+    parser.add_argument(
+        "--max-message-bytes", metavar="N", type=count, help="bytes that a message may have (default: 16000000)"
+    )
     parser.add_argument("--metrics-open", action="store_const", const=True, help="let /metrics be read without a key")
     parser.add_argument(
         "--wrap-results",
@@ -80,6 +83,7 @@ _FLAGS = (
     "rate",
     "max_entries",
     "max_bytes",
+    "max_message_bytes",
     "metrics_open",
     "wrap_results",
     "jwt_jwks",

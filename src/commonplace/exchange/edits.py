@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from commonplace.language.comparing import common_prefix
+from commonplace.language.comparing import common_prefix, common_suffix
 
 Edit: TypeAlias = list[int | str]
 """How many characters are kept from the beginning, how many from the end, and the text between them."""
@@ -13,8 +13,7 @@ Edit: TypeAlias = list[int | str]
 def edit_between(newer: str, older: str) -> Edit | None:
     """What makes `older` from `newer`; None where they share nothing."""
     head = common_prefix(newer, older)
-    left_newer, left_older = newer[head:], older[head:]
-    tail = common_prefix(left_newer[::-1], left_older[::-1]) if left_older else 0
+    tail = common_suffix(newer, older, min(len(newer), len(older)) - head)
     return [head, tail, older[head : len(older) - tail]] if head or tail or not older else None
 
 

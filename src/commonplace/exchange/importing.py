@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Literal
 
-from commonplace.checks import Namespace
+from commonplace.checks import MAX_TEXT_BYTES, Namespace
 from commonplace.engine.undo import draft_of
 from commonplace.entry import Entry
 from commonplace.errors import Conflict, InvalidInput
@@ -22,6 +22,8 @@ from commonplace.space.paths import key_of, parents, path_of
 from commonplace.store import NamespaceHead, Progress, State, Store, Transaction
 
 LINES_A_STEP = 200
+MAX_LINE_BYTES = 4 * MAX_TEXT_BYTES
+"""A line is held whole: a file that is no export may be one line of many gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,13 @@ class _File:
         stream.seek(0)
 
     def next_line(self) -> Line:
-        raw = self._stream.readline()
+        raw = self._stream.readline(MAX_LINE_BYTES)
         self._number += 1
+        if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+            raise InvalidInput(
+                f"line {self._number} has more than {MAX_LINE_BYTES:,} bytes; "
+                "give a file that `commonplace export` wrote"
+            )
         if not raw.endswith(b"\n"):
             raise InvalidInput(
                 f"the export ends in line {self._number} without its footer: it was cut off; export again"

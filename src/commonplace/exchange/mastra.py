@@ -200,7 +200,7 @@ class _Import:
         try:
             fields = {name: field for name, field in _object("metadata", written).items() if field is not None}
             working = fields.pop("workingMemory", None)
-            return check_object("metadata", fields, self._limits.message_bytes), working
+            return check_object("metadata", fields, self._limits.metadata_bytes), working
         except InvalidInput as error:
             self._damaged(f"the metadata of {THREADS} {id}: {error}")
             return {}, working
@@ -220,7 +220,7 @@ class _Import:
         content = _content(written) if isinstance(written, str) else written
         if isinstance(content, list):
             content = written
-        checked = check_object("workingMemory", {"content": content}, self._limits.message_bytes)
+        checked = check_object("workingMemory", {"content": content}, self._limits.metadata_bytes)
         attributes: dict[str, JSON] = {"resourceId": resource, "threadId": thread_id}
         return self._screened(Draft(WORKING, key, checked["content"], text="", attributes=attributes))
 

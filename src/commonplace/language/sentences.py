@@ -27,6 +27,6 @@ def pieces(passage: str) -> list[str]:
             found.append(prefix + passage[start:end].strip())
             start = end
         end = stop
-    if passage[start:].strip():
-        found.append(prefix + passage[start:].strip())
+    if passage[start:].strip() or (not found and prefix):
+        found.append((prefix + passage[start:].strip()).strip())
     return found

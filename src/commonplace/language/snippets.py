@@ -13,6 +13,7 @@ from commonplace.language.chunks import Span
 from commonplace.language.tokens import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms
 
 ELLIPSIS = "…"
+BEGINNING = 20_000  # characters of a text to look at where no passage of it is named
 _LONGEST_CHARACTER = 32  # no cut is moved further than this to keep accents together
 
 _PLACE = rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+"
@@ -27,17 +28,18 @@ class _Match(NamedTuple):
 
 
 def snippet(text: str, terms: Mapping[str, float], limit: int = 160, span: Span | None = None) -> str:
-    """At most `limit` characters of the text, or of one passage of it, around the query's terms.
+    """At most `limit` characters of the text's beginning, or of one passage of it, around the query's terms.
 
     White space is collapsed and words stay whole where they can; an ellipsis stands where text was left out.
     """
-    passage = " ".join((text[span.start : span.end] if span else text).split())
+    first, last = span or Span(0, BEGINNING)
+    passage = " ".join(text[first:last].split())
     if len(passage) <= limit:
         return passage
     room = max(limit - 2 * len(ELLIPSIS), 0)
     shown = _window(passage, _best_match(passage, terms, room), room)
     before = ELLIPSIS if shown.start > 0 else ""
-    after = ELLIPSIS if shown.end < len(passage) else ""
+    after = ELLIPSIS if shown.end < len(passage) or (span is None and len(text) > BEGINNING) else ""
     return (before + passage[shown.start : shown.end].strip() + after)[:limit]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Literal, get_args
 
 from commonplace.checks import JSON
@@ -38,6 +39,8 @@ _SHORTEST = 6
 """Nothing shorter is of a built-in kind."""
 
 _MOST_LITERALS = 100
+MAX_FINDS = 500_000
+"""In one text: a rule that finds every letter of a long one would take gigabytes."""
 
 
 class Redactor:
@@ -58,7 +61,13 @@ class Redactor:
     def find(self, text: str) -> list[Span]:
         """What is in a text, in order."""
         detectors = self._own if len(text) < _SHORTEST else self._all
-        return without_overlaps(span for detect in detectors for span in detect(text))
+        found = [*islice((span for detect in detectors for span in detect(text)), MAX_FINDS + 1)]
+        if len(found) > MAX_FINDS:
+            raise InvalidInput(
+                f"redaction finds more than {MAX_FINDS:,} places in one text, such as {found[-1].kind}; "
+                "nothing was saved: split the text, or correct the rule"
+            )
+        return without_overlaps(found)
 
     def text(self, text: str) -> str:
         """A text with what was found masked, whatever the mode."""

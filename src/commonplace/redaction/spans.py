@@ -31,7 +31,8 @@ def without_overlaps(spans: Iterable[Span]) -> list[Span]:
 def masked(text: str, spans: Iterable[Span]) -> str:
     """The text with `[redacted:kind]` in place of each span; they are in order and do not overlap."""
     parts, start = [], 0
+    masks: dict[str, str] = {}
     for span in spans:
-        parts += [text[start : span.start], f"[redacted:{span.kind}]"]
+        parts += [text[start : span.start], masks.setdefault(span.kind, f"[redacted:{span.kind}]")]
         start = span.end
     return "".join((*parts, text[start:]))

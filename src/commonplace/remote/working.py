@@ -69,7 +69,7 @@ class RemoteWorkingMemories(WorkingMemories):
     def _check_fit(self, present: WorkingMemory | None, update: dict[str, JSON], template: Any, rules: Schema) -> None:
         """Refuse what would not fit the schema after the merge, as the library does inside its write."""
         new: Any = merged({}, update) if present is None else self._next(present.content, update, template, rules)
-        rules.check("working memory", check_object("working memory", new, self._limits.message_bytes))
+        rules.check("working memory", check_object("working memory", new, self._limits.metadata_bytes))
 
     def clear(self, *, resource: str | None = None, thread: str | None = None) -> int | None:
         commit = self._caller.change("DELETE", "/working-memory", _whose(resource, thread))["commit"]

@@ -23,12 +23,18 @@ from commonplace.filters import Filter
 from commonplace.limits import Limits
 from commonplace.space.handle import Handle
 from commonplace.space.keys import DIRECTORY, FILE
-from commonplace.space.measures import file_measures, line_count
+from commonplace.space.measures import file_measures, line_count, with_line
 from commonplace.space.paths import ROOT, key_of, name_of, normalise, parents, path_of
 from commonplace.space.times import expiry, microseconds, moment
 from commonplace.store import Child, Scan, Transaction
 
 _WALK_PAGE = 500
+_LONG_TEXTS = 1_000_000
+_FEW = 20
+"""Entries come with their texts: of long ones, only so many are read at a time."""
+
+_MAX_PLACES = 1_000
+_SHOWN_PLACES = 100
 _LONG = 20_000
 """Characters whose passages take some hundredths of a second; those of a file that is overwritten, twice as long."""
 
@@ -141,18 +147,23 @@ class Files:
         kind, _, after = (f"{DIRECTORY}:" if cursor is None else check_text("cursor", cursor)).partition(":")
         if kind not in (DIRECTORY, FILE):
             raise InvalidInput("the cursor is none of this listing; leave it out to begin anew")
-        found: list[Entry] = []
+        found: list[FileInfo] = []
+        at_once = _FEW
         while True:
-            scan = Scan(Filter(kinds=(kind,), key_prefix=below), limit=limit - len(found), after=after or None)
+            step = min(at_once, limit - len(found))
+            scan = Scan(Filter(kinds=(kind,), key_prefix=below), limit=step, after=after or None)
             page = self._handle.store.scan(self._handle.namespace, scan)
-            found += page.entries
+            infos = [*map(_info, page.entries)]
+            found += infos
+            at_once = _FEW if sum(info.size for info in infos) > _LONG_TEXTS else at_once * 4
             if page.cursor is not None:
-                return FilePage(tuple(map(_info, found)), f"{kind}:{page.cursor}")
-            if kind == FILE:
-                return FilePage(tuple(map(_info, found)), None)
-            kind, after = FILE, ""
-            if len(found) == limit:
-                return FilePage(tuple(map(_info, found)), f"{FILE}:")
+                after = page.cursor
+            elif kind == FILE:
+                return FilePage(tuple(found), None)
+            else:
+                kind, after = FILE, ""
+            if len(found) >= limit:
+                return FilePage(tuple(found), f"{kind}:{after}")
 
     # Writing
 
@@ -176,12 +187,14 @@ class Files:
     def append(self, path: str, text: str) -> FileInfo:
         """Add to the end of a file, on a new line; makes the file where there is none."""
         path = self._file_path(path)
-        check_text("text", text)
+        self._check_size(path, text)
+        added = len(text.encode())
 
         def work(transaction: Transaction) -> Entry:
             entry = transaction.get(FILE, key_of(path))
             old = "" if entry is None else cast(str, entry.value)
             gap = "" if not old or old.endswith("\n") or text.startswith("\n") else "\n"
+            self._check_bytes(path, len(old.encode()) + len(gap) + added)
             draft = self._draft(path, old + gap + text, entry.expires_at if entry else None)
             return self._put(transaction, path, draft)
 
@@ -193,7 +206,8 @@ class Files:
 
         def work(transaction: Transaction) -> Entry:
             entry = self._existing_file(transaction, path)
-            new = check_text("text", change(cast(str, entry.value)))
+            new = change(cast(str, entry.value))
+            self._check_size(path, new)
             if new == entry.value:
                 return entry
             return self._put(transaction, path, self._draft(path, new, entry.expires_at))
@@ -203,7 +217,8 @@ class Files:
     def replace(self, path: str, old: str, new: str, *, unique: bool = False) -> int:
         """Replace every occurrence of a text; how many there were. `unique` refuses more than one."""
         check_text("old", old)
-        check_text("new", new)
+        check_text("new", new, max_bytes=self._limits.file_bytes)
+        grows = len(new.encode()) - len(old.encode())
         if self._handle.once is not None:  # the count is of no entry, so a repeated call could not answer with it
             raise InvalidInput("a replacement cannot be made once only; leave the idempotency key out")
         count = 0
@@ -213,19 +228,24 @@ class Files:
             count = text.count(old) if old else 0
             if unique and count > 1:
                 lines = _lines_of(text, old)
+                shown = ", ".join(map(str, lines[:_SHOWN_PLACES])) + (", …" if count > _SHOWN_PLACES else "")
                 raise Ambiguous(
-                    f"the text to replace stands {count} times in {path}, in lines {', '.join(map(str, lines))}; "
+                    f"the text to replace stands {count} times in {path}, in lines {shown}; "
                     "give more of it, so that it is unique",
                     lines,
                 )
-            return text.replace(old, new) if count else text
+            if not count:
+                return text
+            # Before it is built: 1 kB in place of each letter of a file makes gigabytes.
+            self._check_bytes(path, len(text.encode()) + count * grows)
+            return text.replace(old, new)
 
         self.edit(path, change)
         return count
 
     def insert(self, path: str, line: int, text: str) -> FileInfo:
         """Insert after a line; 0 is the top. The file's end stays as it was, with or without a newline."""
-        check_text("text", text)
+        check_text("text", text, max_bytes=self._limits.file_bytes)
         if isinstance(line, bool) or not isinstance(line, int):
             raise InvalidInput(f"line must be a whole number, not {line!r}")
 
@@ -233,9 +253,7 @@ class Files:
             count = line_count(old)
             if not 0 <= line <= count:
                 raise InvalidInput(f"line {line} is not in {path}; it has the lines 0 (the top) to {count}")
-            lines = old.split("\n")
-            lines.insert(line, text.removesuffix("\n"))
-            return "\n".join(lines)
+            return with_line(old, line, text.removesuffix("\n"))
 
         return self.edit(path, change)
 
@@ -317,12 +335,16 @@ class Files:
         return path
 
     def _check_size(self, path: str, text: str) -> None:
+        if isinstance(text, str) and len(text) > self._limits.file_bytes:
+            self._check_bytes(path, len(text))  # before a copy is made of it
         check_text("text", text)
-        size = len(text.encode())
-        if size > self._limits.file_bytes:
-            raise TooLarge(f"{path} would have {size:,} bytes; at most {self._limits.file_bytes:,} are allowed")
+        self._check_bytes(path, len(text.encode()))
         if line_count(text) > self._limits.file_lines:
             raise TooLarge(f"{path} would pass {self._limits.file_lines:,} lines; split it")
+
+    def _check_bytes(self, path: str, size: int) -> None:
+        if size > self._limits.file_bytes:
+            raise TooLarge(f"{path} would have {size:,} bytes; at most {self._limits.file_bytes:,} are allowed")
 
     def _draft(self, path: str, text: str, expires_at: int | None = None) -> Draft:
         draft = Draft(
@@ -373,9 +395,13 @@ def _below(path: str) -> str:
 
 
 def _lines_of(text: str, wanted: str) -> tuple[int, ...]:
-    lines, start = [], text.find(wanted)
-    while start >= 0:
-        lines.append(text.count("\n", 0, start) + 1)
+    """The line of each occurrence; the first many."""
+    lines: list[int] = []
+    line, counted, start = 1, 0, text.find(wanted)
+    while start >= 0 and len(lines) < _MAX_PLACES:
+        line += text.count("\n", counted, start)
+        counted = start
+        lines.append(line)
         start = text.find(wanted, start + len(wanted))
     return tuple(lines)
 

@@ -39,12 +39,20 @@ _ITEMS_WITHOUT_ROLE = (
 )
 _NAME_FIELDS = ("filename", "name", "title", "alt", "caption")
 _TEXT_FIELDS = ("text", "value", "refusal", "content", "parts")
-_UP_TO_BRACKET = re.compile("[^>]*>|[^>]+")
+_TAG_END = OPENING[1:]
+_TAG_ENDS = frozenset(CLOSING[start:] for start in range(1, len(CLOSING)))
+"""What may be left of a tag after a cut."""
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
 _DATA_ADDRESS = re.compile(
     r"data:(?:(?:application|audio|font|image|model|text|video)/[\w.+-]+(?:;[^\s;,]*)*|;base64),", re.IGNORECASE
 )
 """Such as `data:image/png;base64,`; a line of a stream begins with `data:` too, and is a text."""
+_EMBEDDED = re.compile(
+    r"data:[\w.+-]{1,100}/[\w.+-]{1,100}(?:;[^\s;,]{1,100}){0,5};base64,[A-Za-z0-9+/=_%-]{200,}", re.IGNORECASE
+)
+"""An image within a text, as Markdown may have it."""
+_LONGEST_WORD = 10_000
+"""Characters: a text that is one longer word, and of base64's letters alone, is data."""
 
 
 def searchable_text(message: Mapping[str, JSON]) -> str:
@@ -57,7 +65,7 @@ def searchable_text(message: Mapping[str, JSON]) -> str:
     for call in _items(message.get("tool_calls")) + _items([message.get("function_call")]):
         function = call.get("function") or call.get("custom")
         found += _leaves_of(function if isinstance(function, Mapping) else call, _CALL_FIELDS)
-    text = "\n".join(text for text in found if text.strip())
+    text = "\n".join(text for text in map(_without_data, found) if text.strip())
     speaker = message.get("name")
     # Who speaks is half of what is said where several do: without names a third of the answers is not found.
     return f"{speaker}: {text}" if text and _is_speaker(speaker) else text
@@ -68,6 +76,13 @@ def parts_beside_content(message: Mapping[str, JSON]) -> JSON:
     return message.get("parts") or [
         {"type": "tool-invocation", "toolInvocation": use} for use in _items(message.get("toolInvocations"))
     ]
+
+
+def _without_data(text: str) -> str:
+    """A text without the images in it, of which nobody knows the letters."""
+    if len(text) > _LONGEST_WORD and _ENCODED.fullmatch(text):
+        return ""
+    return _EMBEDDED.sub("", text) if ";base64," in text else text
 
 
 def _is_speaker(name: JSON) -> bool:
@@ -115,10 +130,18 @@ def strip_tags(text: str) -> str:
         return text
     # One pass over what is kept: to look for tags again after each cut takes quadratic time on a deep nest.
     kept = io.StringIO()
-    depth, outermost = 0, 0
+    depth, outermost, place = 0, 0, 0
     since_cut: int | None = None  # where the first opening tag after the last cut stands
-    for piece in _UP_TO_BRACKET.findall(text):
-        kept.write(piece)
+    has_cut = False
+    while place < len(text):
+        bracket = text.find(">", place, place + len(CLOSING)) + 1
+        if has_cut and text[place:bracket] in _TAG_ENDS:
+            stop = bracket
+        else:
+            found = text.find(_TAG_END, place)
+            stop = len(text) if found < 0 else found + len(_TAG_END)
+        kept.write(text[place:stop])
+        place, has_cut = stop, False
         end = kept.tell()
         kept.seek(max(0, end - len(CLOSING)))
         tail = kept.read()
@@ -132,6 +155,7 @@ def strip_tags(text: str) -> str:
             kept.truncate()
             since_cut = None
             depth -= 1
+            has_cut = True
     return kept.getvalue().strip()
 
 

@@ -225,7 +225,7 @@ class ThreadMessages:
         return _found(found, id, resource)
 
     def _check_metadata(self, metadata: Mapping[str, JSON]) -> dict[str, JSON]:
-        return check_object("metadata", metadata, self._limits.message_bytes)
+        return check_object("metadata", metadata, self._limits.metadata_bytes)
 
 
 def saved(

@@ -172,7 +172,7 @@ class Threads(ThreadMessages):
             entry = find_thread(transaction.get, id, resource)
             old = thread_of(entry)
             both = changed_fields(old.metadata, fields)
-            check_size("metadata", both, self._limits.message_bytes)
+            check_size("metadata", both, self._limits.metadata_bytes)
             draft = thread_draft(id, old.resource_id, old.title if new_title is UNSET else new_title, both)
             return entry if equal(draft.attributes, entry.attributes) else transaction.put(draft)
 

@@ -1,16 +1,16 @@
 """Titles of conversations: a local rule, the limits that every title keeps, and when a thread may be given one.
 
-A title has at most 80 characters, stands on one line, and has neither quotes nor colons. All of it is pure.
+A title has at most 80 characters, stands on one line, and has neither quotes nor colons.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from commonplace.checks import JSON
 from commonplace.space.message_text import searchable_text
-from commonplace.space.messages import Message
+from commonplace.space.messages import Message, MessagePage
 
 MAX_CHARACTERS = 80
 MAX_SOURCE_CHARACTERS = 2_000
@@ -18,6 +18,9 @@ MAX_SOURCE_CHARACTERS = 2_000
 
 FIRST_MESSAGES = 20
 """Among so many from a thread's beginning the first user message is looked for."""
+
+_AT_ONCE = 2
+"""Messages are read so few at a time: each may hold an image."""
 
 _CODE_BLOCK = re.compile(r"```[^`]*```")
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://(?:www\.)?", re.IGNORECASE)
@@ -75,13 +78,17 @@ def _shortened(line: str) -> str:
     return (words if len(words) >= MAX_CHARACTERS // 2 else cut).rstrip(" .,;-–—\u05f3\u05f4") + "…"
 
 
-def first_user_text(messages: Iterable[Message]) -> str | None:
-    """The words of the first user message that has any."""
-    for message in messages:
-        if message.role == "user":
-            text = searchable_text(_without_speaker(message)).strip()
-            if text:
+def first_user_text(read: Callable[..., MessagePage], thread_id: str) -> str | None:
+    """The words of a thread's first user message that has any; `read` is `Threads.messages`."""
+    cursor: str | None = None
+    for _ in range(0, FIRST_MESSAGES, _AT_ONCE):
+        page = read(thread_id, limit=_AT_ONCE, cursor=cursor)
+        for message in page.messages:
+            if message.role == "user" and (text := searchable_text(_without_speaker(message)).strip()):
                 return text[:MAX_SOURCE_CHARACTERS]
+        cursor = page.cursor
+        if cursor is None:
+            break
     return None
 
 

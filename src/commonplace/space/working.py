@@ -100,8 +100,8 @@ class WorkingMemories:
                 if equal(new, entry.value):
                     return entry
             if rules is not None:
-                rules.check("working memory", check_object("working memory", new, self._limits.message_bytes))
-            check_size("working memory", new, self._limits.message_bytes)
+                rules.check("working memory", check_object("working memory", new, self._limits.metadata_bytes))
+            check_size("working memory", new, self._limits.metadata_bytes)
             attributes: dict[str, JSON] = {"resourceId": owner, "threadId": thread}
             # Not searched: the whole of it stands in every prompt.
             return transaction.put(Draft(WORKING, key, new, text="", attributes=attributes))
@@ -133,9 +133,9 @@ class WorkingMemories:
 
     def _check(self, content: object) -> str | dict[str, JSON]:
         if isinstance(content, str):
-            return check_text("working memory", content, max_bytes=self._limits.message_bytes)
+            return check_text("working memory", content, max_bytes=self._limits.metadata_bytes)
         if isinstance(content, Mapping):
-            return check_object("working memory", content, self._limits.message_bytes)
+            return check_object("working memory", content, self._limits.metadata_bytes)
         raise InvalidInput(f"working memory must be a text or an object, not {type(content).__name__}")
 
     def _next(

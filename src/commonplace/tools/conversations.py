@@ -19,7 +19,7 @@ from commonplace.space.message_text import searchable_text
 from commonplace.space.messages import Message
 from commonplace.space.space import Space
 from commonplace.space.times import moment
-from commonplace.space.titles import FIRST_MESSAGES, first_user_text, has_own_title, local_title
+from commonplace.space.titles import first_user_text, has_own_title, local_title
 from commonplace.tools.conversations_specs import (
     CONVERSATION_SEARCH,
     MAX_FOUND,
@@ -121,7 +121,7 @@ class ConversationTools:
         saved = threads.begin(messages, title) if id is None else threads.add(id, messages)
         thread = threads.get(saved[0].thread_id if id is None else id)
         if not has_own_title(thread.title):
-            text = first_user_text(threads.messages(thread.id, limit=FIRST_MESSAGES).messages)
+            text = first_user_text(threads.messages, thread.id)
             made = None if text is None else local_title(text)
             thread = thread if made is None else threads.suggest_title(thread.id, made)
         items = [{"id": message.id, "createdAt": iso(message.created_at)} for message in saved]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from commonplace.checks import check_text
 from commonplace.errors import InvalidInput, TooLarge
+from commonplace.space.measures import with_line
 from commonplace.tools.memory_error import MemoryException
 
 MAX_FILE_BYTES = 10_000_000
@@ -42,19 +43,13 @@ def insert_lines(text: str, line: int, inserted: str) -> str:
     _check_line(text, line)
     if not text:
         return inserted.removesuffix("\n")
-    lines = text.split("\n")
-    lines.insert(line, inserted.removesuffix("\n"))
-    return "\n".join(lines)
+    return with_line(text, line, inserted.removesuffix("\n"))
 
 
 def insert_line_and_end(text: str, line: int, inserted: str) -> str:
     """Insert as Anthropic's own tool does: without the newlines at the text's end, and the file then ends with one."""
     _check_line(text, line)
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    lines.insert(line, inserted.rstrip("\n"))
-    joined = "\n".join(lines)
+    joined = with_line(text.removesuffix("\n"), line, inserted.rstrip("\n"))
     return joined if joined.endswith("\n") else joined + "\n"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from commonplace.checks import check_text
+from commonplace.checks import MAX_TEXT_BYTES, check_text
 from commonplace.errors import (
     CommonplaceError,
     Forbidden,
@@ -153,7 +153,7 @@ class UnifiedMemoryTool:
         if command not in self.commands:
             raise _Refused(f"command not permitted: {command}; this tool permits {', '.join(self.commands)}")
         path = self._normal_path(request["path"], command)
-        _check_contents(request)
+        _check_contents(request, self._limits)
         try:
             return _RUN[command](self._tree(thread_id), path, request)
         except CommonplaceError as error:
@@ -163,9 +163,8 @@ class UnifiedMemoryTool:
         """The path in its one form, or this dialect's words for why it has none."""
         if not path and command != "list":
             raise _Refused("path is required")
-        limits: Limits = getattr(self._memory, "limits", None) or Limits()
         try:
-            return normalise(path, limits)
+            return normalise(path, self._limits)
         except InvalidPath as error:
             if error.is_traversal:
                 raise _Refused('invalid path: ".." not allowed') from error
@@ -175,6 +174,10 @@ class UnifiedMemoryTool:
         except InvalidInput as error:
             broken = next(segment for segment in re.split(r"[/\\]+", path) if _UNSTORABLE.search(segment))
             raise _Refused(f"invalid path segment: {broken}") from error
+
+    @property
+    def _limits(self) -> Limits:
+        return getattr(self._memory, "limits", None) or Limits()
 
     def _tree(self, thread_id: str | None) -> Files:
         if self._memory is None:
@@ -244,14 +247,14 @@ def _check_shape(arguments: object) -> Mapping[str, str]:
     return arguments
 
 
-def _check_contents(request: Mapping[str, str]) -> None:
+def _check_contents(request: Mapping[str, str], limits: Limits) -> None:
     if request["command"] == "append" and "content" not in request:
         raise _Refused("content is required for append")
     if request["command"] == "update" and not {"content", "oldContent"} <= request.keys():
         raise _Refused("oldContent and content are required for update")
-    for key in _OPTIONAL:
+    for key, most in (("content", limits.file_bytes), ("oldContent", MAX_TEXT_BYTES)):
         try:
-            check_text(key, request.get(key, ""))
+            check_text(key, request.get(key, ""), max_bytes=most)
         except InvalidInput as error:
             raise _Refused(str(error)) from error
 

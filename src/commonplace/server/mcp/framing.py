@@ -112,8 +112,8 @@ def _depth(line: bytes) -> int:
     if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
         return 0
     depth = deepest = 0
-    for byte in re.findall(rb"[\[\]{}]", _STRINGS.sub(b"", line)):
-        depth += 1 if byte in b"[{" else -1
+    for bracket in re.finditer(rb"[\[\]{}]", _STRINGS.sub(b"", line)):
+        depth += 1 if bracket[0] in b"[{" else -1
         deepest = max(deepest, depth)
     return deepest
 

@@ -12,12 +12,12 @@ from starlette.routing import Route
 
 from commonplace.book import Book
 from commonplace.server.mcp.app import build_server
+from commonplace.server.mcp.framing import MAX_LINE_BYTES
 from commonplace.server.mcp.memory import ACTOR, Memory
 from commonplace.server.mcp.posts import Posts
 from commonplace.server.mcp.profiles import PROFILES, Profile
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-MAX_BODY_BYTES = 16_000_000
 MAX_SESSIONS = 10_000
 IDLE_SECONDS = 30 * 60
 
@@ -58,7 +58,7 @@ def session_manager(
         stateless=is_stateless,
         security_settings=security,
         session_idle_timeout=IDLE_SECONDS,
-        max_request_body_size=MAX_BODY_BYTES,
+        max_request_body_size=MAX_LINE_BYTES,  # the service's own limit comes before
         max_sessions=max_sessions,
     )
     manager.asgi_app.app = Posts(manager.asgi_app.app)  # within its limit on bodies

@@ -60,6 +60,7 @@ class LimitsModel(Model):
     record_characters: int
     tags: int
     message_bytes: int
+    metadata_bytes: int
 
 
 class Caller(Model):
