@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import psycopg
@@ -20,7 +20,9 @@ import commonplace
 from commonplace.backends.postgres import migrate
 from commonplace.backends.postgres.migrate import migrations
 from commonplace.cli import main
-from commonplace.errors import Unavailable
+from commonplace.entry import Draft
+from commonplace.errors import ConfigurationError, Unavailable
+from commonplace.store import Transaction
 from doubles import Clock, WordEmbedder
 from postgres_server import shared_server
 
@@ -224,3 +226,67 @@ def test_a_migration_that_is_killed_at_any_statement_is_finished_by_the_next_pro
     monkeypatch.undo()
     assert rows(former, "SELECT number FROM commonplace.migration ORDER BY number") == PRESENT
     check_everything_is_there(former)
+
+
+@pytest.mark.promise("postgres-upgraded-under-a-server")
+def test_a_server_whose_database_was_upgraded_says_that_it_must_be_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It used to go on with statements for another schema, and told whatever PostgreSQL said of them."""
+    present, newer = (migrate.newest() + 1, "SELECT 1"), (migrate.newest() + 2, "SELECT 1")
+    known = migrations()
+    url = shared_server().create_database() + "?partitions=2"
+    monkeypatch.setattr(migrate, "migrations", lambda: (*known, present))
+    with commonplace.open(url, background=False, embedder=WordEmbedder()) as book:
+        space = book.space("user", "ana")
+        space.files.write("/before", "text")
+        monkeypatch.setattr(migrate, "migrations", lambda: (*known, present, newer))
+        with commonplace.open(url, background=False) as upgraded:
+            for call in (
+                lambda: space.files.read("/before"),
+                lambda: space.files.write("/after", "text"),
+                lambda: space.search("text"),
+                lambda: book.reindex(),
+                lambda: book.verify(),
+                lambda: book.export(lambda data: None),
+            ):
+                with pytest.raises(
+                    Unavailable,
+                    match=rf"upgraded it to schema {newer[0]}, and this program knows up to {present[0]}; restart it",
+                ):
+                    call()
+            assert [entry.path for entry in upgraded.space("user", "ana").files.list("/")] == ["/before"]
+    monkeypatch.setattr(migrate, "migrations", lambda: (*known, present))
+    with pytest.raises(ConfigurationError, match=r"written by a newer commonplace .* upgrade commonplace to open it"):
+        commonplace.open(url, background=False)
+
+
+@pytest.mark.promise("postgres-upgraded-under-a-server")
+def test_a_step_waits_for_transactions_at_work_and_those_that_come_meanwhile_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever a step changes, no transaction of the program of before runs on both sides of it."""
+    known = migrations()
+    present = (migrate.newest() + 1, "SELECT 1")
+    newer = (migrate.newest() + 2, "ALTER TABLE attempt ADD COLUMN a integer; ALTER TABLE entry ADD COLUMN b integer")
+    url = shared_server().create_database() + "?partitions=2"
+    monkeypatch.setattr(migrate, "migrations", lambda: (*known, present))
+    with commonplace.open(url, background=False) as book, ThreadPoolExecutor(2) as others:
+        reached, go_on = Event(), Event()
+
+        def work(transaction: Transaction) -> None:
+            transaction.put(Draft("file", "/first", "text"))
+            reached.set()
+            go_on.wait(60)
+
+        first = others.submit(book.store.write, ("user", "ana"), work)
+        reached.wait(60)
+        monkeypatch.setattr(migrate, "migrations", lambda: (*known, present, newer))
+        upgrading = others.submit(lambda: commonplace.open(url, background=False).close())
+        with psycopg.connect(url.partition("?")[0], autocommit=True) as looking:
+            while not looking.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+                assert not upgrading.done()
+        go_on.set()
+        first.result(60)
+        upgrading.result(60)
+        with pytest.raises(Unavailable, match="restart it"):
+            book.space("user", "ana").files.read("/first")
+    assert rows(url.partition("?")[0], "SELECT key FROM commonplace.entry WHERE kind = 'file'") == [("/first",)]

@@ -30,6 +30,7 @@ IDLE_IN_TRANSACTION_SECONDS = 60
 """A server that hangs in the middle of a write must not hold a namespace's row for ever."""
 
 _BEGIN = "SELECT set_config('role', %s, true), set_config('commonplace.tenant', %s, true)"
+_CHECK = "SELECT check_program(%s)"
 Pool = ConnectionPool[Link]
 Durability = Literal["full", "normal"]
 CONNECT_SECONDS = 5
@@ -185,11 +186,12 @@ class Session:
     """A transaction on a connection, from `begin` to `end`; in pipeline mode unless it copies rows in.
 
     Without a BEGIN it is the one that PostgreSQL makes of all statements up to the next synchronisation: enough to read
-    by, and two statements less.
+    by, and two statements less. `known` is the newest schema that this program knows: a newer one fails the session.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], known: int | None) -> None:
         self._connection = connection
+        self._known = known
         self._begun: tuple[str | None, str, str] | None = None
         self._pipeline: Pipeline | None = None
         self._copies = False
@@ -210,6 +212,8 @@ class Session:
         if mode is not None:
             self._do(mode, prepare=False)
         self._do(_BEGIN, (role, tenant), prepare=True)
+        if self._known is not None:
+            self._do(_CHECK, (self._known,), prepare=True)
 
     def _do(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None

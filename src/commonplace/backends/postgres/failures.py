@@ -22,6 +22,9 @@ _AGAIN = (
     errors.ReadOnlySqlTransaction,  # the server became a standby under us: the next connection finds the new primary
 )
 
+UPGRADED = "CP001"
+"""What `check_program` raises (migrations/program.sql)."""
+
 # An error while connecting has no code, only words.
 _REFUSED_LOGIN = re.compile(
     r"authentication failed|no password supplied|role \".*\" does not exist|no pg_hba.conf entry"
@@ -69,6 +72,8 @@ def translate(error: Exception, place: str) -> CommonplaceError:
         return Unavailable(f"{place} has no room left ({reason}); nothing was changed, see to the server")
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
         return Corrupt(f"{place} reports damaged data ({reason}); restore a backup")
+    if isinstance(error, psycopg.Error) and error.sqlstate == UPGRADED:
+        return Unavailable(f"{place} is newer than this program: {reason}; restart it with the newer version")
     if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
         return Unavailable(f"{place} gave way to other calls ({reason}); nothing was changed, try again")
     if _UNENCRYPTED.search(reason):

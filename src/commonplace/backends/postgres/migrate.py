@@ -31,6 +31,7 @@ LOCK_SECONDS = 0.5
 PATIENCE_SECONDS = 120.0
 LONGEST_PAUSE_SECONDS = 2.0
 _LOCK = 0x434D4E50  # "CMNP"
+_CHECKED_SINCE = 4
 _SHARED = ("model",)
 _SEARCHED = ("chunk", "embedding", "entry", "namespace", "pending")
 """Searches read the parts of these by name."""
@@ -49,6 +50,11 @@ def migrations() -> tuple[tuple[int, str], ...]:
 
 def newest() -> int:
     return migrations()[-1][0]
+
+
+def known_schema() -> int | None:
+    """What transactions give `check_program`; None for a schema that has no such function yet."""
+    return newest() if newest() >= _CHECKED_SINCE else None
 
 
 def schema_version(connection: psycopg.Connection[Any], place: Place) -> int:
@@ -147,7 +153,10 @@ def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
         _prepare(connection, place)
         check_vector(connection, place)
     _become_owner(connection, place)
-    if version == 0:
+    if version:
+        # Those who know `check_program` hold this table: they are let finish first, and come back when all is done.
+        connection.execute("LOCK TABLE migration IN ACCESS EXCLUSIVE MODE")
+    else:
         schema, app = sql.Identifier(place.schema), sql.Identifier(place.app_role)
         connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, app))
     number, text = next(step for step in migrations() if step[0] > version)
@@ -155,6 +164,7 @@ def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
     if number == 1:
         connection.execute("CREATE TABLE migration (number integer PRIMARY KEY)")
     connection.execute("INSERT INTO migration (number) VALUES (%s)", (number,))
+    connection.execute(_made_again("program.sql").format(schema=place.schema).encode())
     _divide(connection, place)
     for change in _unguarded(connection, place):
         connection.execute(change)
@@ -233,11 +243,16 @@ def tables(connection: psycopg.Connection[Any], place: Place) -> list[tuple[str,
     ]
 
 
+def _made_again(name: str) -> str:
+    """A file beside the steps whose functions are made again with each of them."""
+    return files("commonplace.backends.postgres").joinpath("migrations", name).read_text(encoding="utf-8")
+
+
 def _divide(connection: psycopg.Connection[Any], place: Place) -> None:
     """Give every divided table that has no parts yet as many as its sisters have."""
     known = tables(connection, place)
     counted = max(len(parts) for _, _, parts in known) or place.partitions
-    own = files("commonplace.backends.postgres").joinpath("migrations", "part.sql").read_text(encoding="utf-8")
+    own = _made_again("part.sql")
     for table, is_divided, parts in known:
         for number in range(counted if is_divided else 0):
             if f"{table}_p{number}" not in parts:

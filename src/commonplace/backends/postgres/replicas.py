@@ -27,9 +27,9 @@ class _Behind(Exception):
 class Replica:
     """Reads on a standby of the primary."""
 
-    def __init__(self, place: Place, pool: Pool) -> None:
+    def __init__(self, place: Place, pool: Pool, *, known: int | None) -> None:
         self._pool = pool
-        self._runner = Runner(place, pool, patience_seconds=PATIENCE_SECONDS)
+        self._runner = Runner(place, pool, known=known, patience_seconds=PATIENCE_SECONDS)
         self._mutex = threading.Lock()
         self._written = 0
         self._has_told = False

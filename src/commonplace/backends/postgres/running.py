@@ -57,8 +57,9 @@ _MARK = (
 class Runner:
     """Gives work a session of the right role, and tries again where that may help."""
 
-    def __init__(self, place: Place, pool: Pool, *, patience_seconds: float) -> None:
+    def __init__(self, place: Place, pool: Pool, *, known: int | None, patience_seconds: float) -> None:
         self._place = place
+        self._known = known
         self._pool = pool
         self._patience = patience_seconds
         self._process = os.getpid()
@@ -114,7 +115,7 @@ class Runner:
         self, mode: str | None, role: str, tenant: str | None, work: Callable[[Session], T], *, copies: bool = False
     ) -> T:
         with self._borrowed() as connection:
-            session = Session(connection)
+            session = Session(connection, self._known)
             try:
                 session.begin(mode, role, tenant, copies=copies)
                 result = work(session)

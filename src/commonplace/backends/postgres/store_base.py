@@ -11,7 +11,7 @@ from psycopg import sql
 
 from commonplace.backends.postgres.connection import CONNECT_SECONDS, Durability, Session, adapters, create_pool
 from commonplace.backends.postgres.failures import translated
-from commonplace.backends.postgres.migrate import migrate
+from commonplace.backends.postgres.migrate import known_schema, migrate
 from commonplace.backends.postgres.notifying import Notifier
 from commonplace.backends.postgres.parts import count_parts, part_of
 from commonplace.backends.postgres.place import parse_url
@@ -44,6 +44,7 @@ class OpenStore(Store):
     ) -> None:
         self.place = parse_url(url)
         self._clock = clock
+        self._known = known_schema()
         self._spots: dict[Namespace, Spot] = {}
         with translated(self.place.shown), self._connect_plainly() as connection:
             check_server(connection, self.place)
@@ -61,7 +62,7 @@ class OpenStore(Store):
             query_seconds=query_seconds,
             durability=durability,
         )
-        self._runner = Runner(self.place, self._pool, patience_seconds=patience_seconds)
+        self._runner = Runner(self.place, self._pool, known=self._known, patience_seconds=patience_seconds)
         self._notifier = Notifier(self._pool, self._channel)
         self._replica: Replica | None = None
         with translated(self.place.shown):
@@ -78,7 +79,8 @@ class OpenStore(Store):
                 durability=durability,
             )
             pool.open()
-            self._replica = Replica(replace(self.place, conninfo=parse_url(replica_url).conninfo), pool)
+            place = replace(self.place, conninfo=parse_url(replica_url).conninfo)
+            self._replica = Replica(place, pool, known=self._known)
 
     @property
     def _channel(self) -> str:

@@ -80,7 +80,7 @@ class CareStore(OpenStore):
         self._runner.check_usable()
         # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
         with translated(self.place.shown), self._connect() as connection:
-            session = Session(connection)
+            session = Session(connection, self._known)
             session.begin(SNAPSHOT, self.place.system_role, None)
             yield from exchange.export(session, namespaces)
 
