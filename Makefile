@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
+.PHONY: help install serve demo test lint crash-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -57,6 +57,9 @@ service-kill: install ## kill and stop a service under load; nothing acknowledge
 
 servers-kill: install ## kill servers and database connections under load; nothing lost or doubled through any face
 	$(BIN)/python scripts/servers_kill.py $(SERVERS_KILL_ARGS)
+
+upgrade-test: install ## upgrade books of every former schema while programs of that schema are at work, and kill it
+	$(BIN)/python -W ignore scripts/upgrade_test.py $(UPGRADE_TEST_ARGS)
 
 client-matrix: install ## real MCP clients, from the registries, against our server
 	$(BIN)/python scripts/client_matrix.py

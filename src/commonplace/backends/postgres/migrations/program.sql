@@ -14,3 +14,10 @@ BEGIN
             format('a newer commonplace has upgraded it to schema %s, and this program knows up to %s', present, known);
     END IF;
 END $$;
+
+-- What searches of schema 1 call, and step 2 took away: a server of that time is told what to do.
+CREATE OR REPLACE FUNCTION postings(wanted text[]) RETURNS TABLE (place bigint, level integer, numbers bigint[])
+LANGUAGE plpgsql STABLE STRICT AS $$
+BEGIN
+    RAISE EXCEPTION 'a newer commonplace has upgraded the database; restart this program with the newer version';
+END $$;
