@@ -13,7 +13,7 @@ from typing import Literal
 from commonplace.checks import JSON, Namespace, check_json, check_key, check_line, check_text
 from commonplace.language.passages import Passage, passages
 
-Action = Literal["created", "updated", "moved_here", "moved_away", "deleted", "expired"]
+Action = Literal["created", "updated", "restored", "moved_here", "moved_away", "deleted", "expired"]
 
 SEPARATOR = "\x01"
 """Divides the parts of a key. It sorts below every character that a part may hold, so a directory sorts together."""

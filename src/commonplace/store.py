@@ -206,10 +206,11 @@ class Transaction(ABC):
         """The live entry with this second, unique name."""
 
     @abstractmethod
-    def put(self, draft: Draft, *, is_fresh: bool = False) -> Entry:
+    def put(self, draft: Draft, *, is_fresh: bool = False, is_restored: bool = False) -> Entry:
         """Insert, or replace the live state of the same kind and key, keeping the former one in history.
 
         `is_fresh` promises that the key was made for this entry and never used: nothing has to be looked up.
+        `is_restored` says that the draft is a former state: history shows it as such.
         """
 
     @abstractmethod

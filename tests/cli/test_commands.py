@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,8 +74,8 @@ def test_json_that_is_nested_too_deeply_is_refused(run: Run) -> None:
     run("add", "tea")
     deep = "[" * 50_000
     added, found = run("add", "--as-json", deep), run("search", "tea", "--filter", deep)
-    assert (added.code, "is no JSON" in added.err) == (2, True)
-    assert (found.code, "is no JSON" in found.err) == (2, True)
+    assert (added.code, "is not valid JSON" in added.err) == (2, True)
+    assert (found.code, "is not valid JSON" in found.err) == (2, True)
 
 
 def test_add_with_a_time_to_live_expires(run: Run) -> None:
@@ -326,6 +329,31 @@ def test_restore_makes_a_former_revision_the_present_one(run: Run) -> None:
     assert run("restore", "file", "/a", "2").code == 0
     assert run("cat", "/a").out == "one\ntwo"
     assert run("restore", "/a", "77").code == 3
+
+
+def test_history_and_changes_show_what_was_restored(run: Run) -> None:
+    """A restored revision was listed as `updated`, or as `created` where the file had been deleted."""
+    run("add", "--file", "/a", "one")
+    run("add", "--file", "/a", "two")
+    run("restore", "/a", "1")
+    deleted = run("rm", "/a", "--json").json
+    run("undo", str(deleted["commit"]))
+    listed = [line["action"] for line in run("history", "/a", "--json").json["revisions"]]
+    assert listed == ["created", "updated", "restored", "deleted", "restored"]
+    assert [line.split()[3] for line in run("changes").out.splitlines() if line.endswith("/a")] == listed
+
+
+def test_cat_ends_the_line_on_a_terminal_and_gives_the_bytes_to_a_pipe(run: Run, book_file: Path) -> None:
+    """On a terminal, the prompt of the shell came right after the last word of a file."""
+    pty = pytest.importorskip("pty")
+    run("add", "--file", "/a", "hello")
+    assert run("cat", "/a").out == "hello"
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "commonplace.cli", "cat", "/a"]
+    subprocess.run(command, stdout=end, env={**os.environ, "DATABASE_URL": str(book_file)}, check=True)
+    os.close(end)
+    assert os.read(terminal, 100) == b"hello\r\n"
+    os.close(terminal)
 
 
 def test_undo_of_what_was_changed_since_is_a_conflict(run: Run) -> None:

@@ -148,7 +148,7 @@ def test_stats_and_namespaces_count(run: Run) -> None:
 
 def test_reindex_rebuilds_the_keywords(run: Run) -> None:
     run("add", "--file", "/a", "zebra")
-    assert run("reindex", "--keywords").out == "made the keyword index anew\n"
+    assert run("reindex", "--keywords").out == "rebuilt the keyword index\n"
     assert run("search", "zebra").code == 0
 
 
@@ -162,7 +162,7 @@ def test_reindex_stays_with_the_books_model_until_another_is_named(run: Run, mon
     assert run("reindex").out == "everything is embedded with default@1\n"
     run("reindex", "--model", "other")
     run("add", "coffee")
-    assert "`commonplace reindex` embeds them" in run("doctor").out
+    assert "run `commonplace reindex` to embed now" in run("doctor").out
     assert run("reindex").out == "everything is embedded with other@1\n"
     monkeypatch.setenv("EMBEDDINGS_MODEL", "third")
     assert run("reindex").out == "everything is embedded with third@1\n"

@@ -100,9 +100,7 @@ def test_no_hint_names_a_command_that_a_service_refuses(
     imported = run("import", str(file))
     assert (imported.out, imported.err) == ("user/default: imported 1 state, with history\n", "")
     monkeypatch.setattr("commonplace.engine.search.LAG_SECONDS", 0)
-    assert run("search", "zebra").err == (
-        "commonplace: 1 passages wait for their vectors and are found by keywords only\n"
-    )
+    assert run("search", "zebra").err == ("commonplace: 1 passage waits for its vector and is found by keywords only\n")
     assert "reindex" not in run("stats").out
 
 

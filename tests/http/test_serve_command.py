@@ -252,7 +252,7 @@ def test_the_flags_stand_above_the_variables(start, environment):
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--port", "70000"], 2, "is no port"),
+        (["--port", "70000"], 2, "is not a port"),
         (["--rate", "fast"], 2, "is no rate"),
         (["--jwt-jwks", "/no/such"], 6, "--jwt-audience"),
         (["--jwt-issuer", "https://id.example"], 6, "give --jwt-jwks"),

@@ -264,7 +264,7 @@ def test_a_search_does_not_wait_for_another_program_that_writes(open_book: OpenB
         for _ in range(3):
             result = space.search("apples")
             assert {hit.key for hit in result} == {"/old", "/new"}
-            assert "1 passages wait" in result.notices[0]
+            assert "1 passage waits for its vector" in result.notices[0]
         assert time.monotonic() - start < SEARCH_SECONDS
     assert settled(book, 0)
     assert space.search("apples").notices == ()

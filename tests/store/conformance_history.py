@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from store_calls import HERE, NOWHERE, SECOND, THERE, delete, found_keys, get, move, pages, put
 
+from commonplace.engine.undo import draft_of
 from commonplace.entry import Change, Draft, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter
@@ -48,6 +49,18 @@ class HistoryConformance:
         ]
         assert store.history(HERE, "file", "never") == []
         assert store.history(THERE, "file", "a") == []
+
+    def test_history_tells_what_is_a_former_state_again(self, store: Store) -> None:
+        put(store, "a", "one")
+        put(store, "a", "two")
+        former = store.state(HERE, "file", "a", 1)
+        assert former is not None
+        store.write(HERE, lambda transaction: transaction.put(draft_of(former), is_restored=True))
+        delete(store, "a")
+        store.write(HERE, lambda transaction: transaction.put(draft_of(former), is_restored=True))
+        actions = ["created", "updated", "restored", "deleted", "restored"]
+        assert [line.action for line in store.history(HERE, "file", "a")] == actions
+        assert [change.action for change in store.changes(HERE, 0, 100)] == actions
 
     def test_a_key_counts_as_used_while_it_is_and_after(self, store: Store) -> None:
         for key in ("b", "d", "f"):

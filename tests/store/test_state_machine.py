@@ -478,7 +478,7 @@ class StoreMachine(RuleBasedStateMachine):
             while changes := self.store.changes(namespace, after=cursor, limit=limit):
                 for change in changes:
                     assert change.commit > cursor
-                    if change.action in ("created", "updated", "moved_here"):
+                    if change.action in ("created", "updated", "restored", "moved_here"):
                         view[change.kind, change.key] = change.revision
                     else:
                         del view[change.kind, change.key]

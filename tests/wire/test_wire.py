@@ -55,7 +55,7 @@ values = st.recursive(
 objects = st.dictionaries(texts, values, max_size=3)
 labels = texts.map(lambda text: text.replace("/", "-") or "x")
 namespaces = st.lists(labels, min_size=1, max_size=3).map(tuple)
-actions = st.sampled_from(["created", "updated", "moved_here", "moved_away", "deleted", "expired"])
+actions = st.sampled_from(["created", "updated", "restored", "moved_here", "moved_away", "deleted", "expired"])
 entries = st.builds(
     Entry,
     namespace=namespaces,

@@ -1,4 +1,4 @@
-"""`stats`, `namespaces` and `reindex`: what the book holds, and its indexes made anew."""
+"""`stats`, `namespaces` and `reindex`: what the book holds, and how its indexes are rebuilt."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def register(commands: Commands) -> None:
     chosen.add_argument(
         "--model", metavar="NAME", help="the model to embed with (default: $EMBEDDINGS_MODEL, else the book's own)"
     )
-    chosen.add_argument("--keywords", action="store_true", help="make the keyword index anew instead")
+    chosen.add_argument("--keywords", action="store_true", help="rebuild the keyword index instead")
 
 
 def print_stats(context: Context) -> int:
@@ -153,7 +153,7 @@ def make_index(context: Context) -> int:
     with context.book() as book, context.progress() as progress:
         if arguments.keywords:
             book.rebuild_keywords(progress=progress)
-            done = "made the keyword index anew"
+            done = "rebuilt the keyword index"
         else:
             name = arguments.model or context.settings.embeddings_model
             embedder = context.settings.embedder(name) if name else book.indexer.target()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.context import Context
 from commonplace.cli.output import counted
-from commonplace.cli.values import guess, kind_and_key, time
+from commonplace.cli.values import KIND_AND_KEY, guess, kind_and_key, time
 from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def register(commands: Commands) -> None:
     rm = commands.add(
         "rm",
         GROUP,
-        "Delete a file, a directory, a record or a thread. It can be undone.",
+        "Delete a file, directory, record or thread. It can be undone.",
         remove,
         about="It prints the command that brings everything back. To erase for good, use `purge`.",
         examples="""\
@@ -34,7 +34,7 @@ def register(commands: Commands) -> None:
     mv = commands.add(
         "mv",
         GROUP,
-        "Give a file or a directory another path; its history goes along.",
+        "Move a file or a directory, with its history, to another path.",
         move,
         examples="  commonplace mv /notes/today /archive/2026-01-31",
     )
@@ -48,13 +48,13 @@ def register(commands: Commands) -> None:
         restore_revision,
         examples="  commonplace restore /notes/today 3",
     )
-    restore.add_argument("names", nargs="+", metavar="[KIND] KEY", help="a path or an id, with its kind where needed")
+    restore.add_argument("names", nargs="+", metavar=KIND_AND_KEY, help="a path or an id, with its kind where needed")
     restore.add_argument("revision", type=int, help="the revision, as `history` lists it")
 
     undo = commands.add(
         "undo",
         GROUP,
-        "Take back a whole commit, such as a deletion; all of it or nothing.",
+        "Undo a whole commit, such as a deletion; all of it or nothing.",
         undo_commit,
         about="Refused (exit code 4) where something it touched was changed since.",
         examples="  commonplace undo 42",
@@ -72,8 +72,10 @@ def register(commands: Commands) -> None:
   commonplace purge --history-before 30d
   commonplace purge --namespace user/u-123 --all --yes""",
     )
-    purge.add_argument("names", nargs="*", metavar="[KIND] KEY", help="one entry with all its history")
-    purge.add_argument("--history-before", metavar="TIME", type=time, help="only former states that ended before")
+    purge.add_argument("names", nargs="*", metavar=KIND_AND_KEY, help="one entry with all its history")
+    purge.add_argument(
+        "--history-before", metavar="TIME", type=time, help="only former states that ended before this time"
+    )
     purge.add_argument("--all", action="store_true", help="everything in the namespace")
     purge.add_argument("--yes", action="store_true", help="do not ask")
 

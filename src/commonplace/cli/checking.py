@@ -136,8 +136,9 @@ def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:
             "vectors", False, f"{message(error)}; until then new texts are found by words only; `{other}` takes another"
         )
     if stats.pending:
-        waiting = counted(stats.pending, "passage")
-        text = f"{waiting} wait for vectors and are found by words only; `{context.command('reindex')}` embeds them"
+        from commonplace.engine.search import waiting
+
+        text = f"{waiting(stats.pending)}; run `{context.command('reindex')}` to embed now"
     else:
         text = f"{counted(stats.vectors, 'vector')} of {stats.model or 'no model yet'}"
     return Finding("vectors", True, text)

@@ -78,13 +78,15 @@ def _filter(text: str | None) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f'--filter is no JSON: {error}; write it like \'{{"size": {{"$gt": 3}}}}\'') from error
+        raise InvalidInput(
+            f'--filter is not valid JSON: {error}; write it like \'{{"size": {{"$gt": 3}}}}\''
+        ) from error
 
 
 def _show(context: Context, found: SearchResult) -> None:
     for notice in found.notices:
-        is_lagging = "wait for their vectors" in notice and context.settings.remote is None
-        context.out.note(notice + (f"; `{context.command('reindex')}` embeds them now" if is_lagging else ""))
+        is_lagging = notice.endswith("found by keywords only") and context.settings.remote is None
+        context.out.note(notice + (f"; run `{context.command('reindex')}` to embed now" if is_lagging else ""))
     if context.out.is_json:
         context.out.document({"hits": [_fields(hit) for hit in found], "notices": list(found.notices)})
         return

@@ -39,7 +39,7 @@ def register(commands: Commands) -> None:
   commonplace keys revoke laptop""",
     )
     parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
-    parser.add_argument("name", nargs="?", help="the key's name, which stands in the history of what it writes")
+    parser.add_argument("name", nargs="?", help="the key's name; history shows it with what the key writes")
     parser.add_argument(
         "--claim", metavar="NAME=VALUE", action="append", default=[], help="a value for the namespace's template"
     )
@@ -49,8 +49,8 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--actions", metavar="LIST", type=_actions, help="read, write, delete, admin (default: read,write,delete)"
     )
-    parser.add_argument("--expires", metavar="DURATION", type=duration, help="how long it is good for, such as 90d")
-    parser.add_argument("--rate", metavar="N/UNIT", help="how many calls it has, such as 100/m")
+    parser.add_argument("--expires", metavar="DURATION", type=duration, help="how long it is valid, such as 90d")
+    parser.add_argument("--rate", metavar="N/UNIT", help="its rate limit, such as 100/m")
     parser.add_argument("--max-entries", metavar="N", type=count, help="how many entries its namespace may hold")
     parser.add_argument("--max-bytes", metavar="N", type=count, help="how many bytes its namespace may hold")
     parser.add_argument("--forget", action="store_true", help="with revoke: remove the key from the list as well")
@@ -123,7 +123,7 @@ def _namespace(context: Context) -> tuple[str, ...]:
     for claim in given.claim:
         name, separator, value = claim.partition("=")
         if not separator or not name:
-            raise InvalidInput(f"{claim!r} is no claim; write --claim user_id=u-123")
+            raise InvalidInput(f"{claim!r} is not a claim; write --claim user_id=u-123")
         claims[name] = value
     labels = tuple(written.split("/"))
     template = NamespaceTemplate(labels)

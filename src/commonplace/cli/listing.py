@@ -41,7 +41,7 @@ def register(commands: Commands) -> None:
     chosen.add_argument("--threads", action="store_true", help="list threads, the last used first")
     ls.add_argument("--type", metavar="TYPE", help="with --records: only this type")
     ls.add_argument("--tag", metavar="TAG", action="append", default=[], help="with --records: only with this tag")
-    ls.add_argument("--limit", metavar="N", type=int, help="at most so many records or threads (100)")
+    ls.add_argument("--limit", metavar="N", type=int, help="at most so many records or threads (default: 100)")
 
 
 def list_entries(context: Context) -> int:
@@ -83,7 +83,7 @@ def list_entries(context: Context) -> int:
 def _refuse_what_does_nothing(arguments: Any) -> None:
     if arguments.records or arguments.threads:
         if arguments.path is not None or arguments.recursive:
-            raise InvalidInput("records and threads stand in no directory; leave out the path and -R")
+            raise InvalidInput("records and threads are not in a directory; leave out the path and -R")
     elif arguments.limit is not None:
         raise InvalidInput("--limit is for records and threads, and files are listed whole; add --records or --threads")
     if not arguments.records and (arguments.type is not None or arguments.tag):

@@ -33,13 +33,21 @@ def register(commands: Commands) -> None:
   commonplace mcp --namespace user/u-123 --profile all""",
     )
     parser.add_argument(
-        "--profile", choices=PROFILES, default="records", help="which tools the client is shown (default: records)"
+        "--profile",
+        metavar="NAME",
+        choices=PROFILES,
+        default="records",
+        help=f"which tools the client gets: {', '.join(PROFILES)} (default: records)",
     )
     parser.add_argument(
         "--wrap-results", action="store_true", help="mark what is found as data, not instructions, for the model"
     )
     parser.add_argument(
-        "--print-config", choices=CLIENTS, default=None, help="print the JSON for this client's settings, and exit"
+        "--print-config",
+        metavar="CLIENT",
+        choices=CLIENTS,
+        default=None,
+        help=f"print the JSON for this client's settings, and exit: {', '.join(CLIENTS)}",
     )
 
 

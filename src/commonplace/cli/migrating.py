@@ -24,10 +24,10 @@ def register(commands: Commands) -> None:
     move = commands.add(
         "move",
         "Move and keep",
-        "Copy a whole book to another place or backend, everything and its history.",
+        "Copy a whole book, history included, to another backend.",
         move_book,
-        about="Each namespace goes whole or not at all, is read back and compared. Stopped, the same command goes\n"
-        "on from there. The source is only read. Vectors are made anew: run `commonplace --db DST reindex` next.",
+        about="Each namespace is copied whole or not at all, then read back and compared. If it is stopped, the same "
+        "command continues. The source is only read. Vectors are not copied: run `commonplace --db DST reindex` next.",
         examples="""\
   commonplace move memory.db postgresql://user@host/database
   commonplace move postgresql://user@host/database copy.db""",

@@ -32,7 +32,7 @@ def register(commands: Commands) -> None:
     export = commands.add(
         "export",
         GROUP,
-        "Write everything as JSON lines: entries, history, revisions and times.",
+        "Write everything, history included, as JSON lines.",
         export_lines,
         about="All namespaces, or one where --namespace is given. docs/export-format.md describes the lines.",
         examples="""\
@@ -60,7 +60,7 @@ def register(commands: Commands) -> None:
     mastra = commands.add(
         "import-mastra",
         GROUP,
-        "Take over the threads, messages and working memories of a Mastra memory.db.",
+        "Import threads, messages and working memory from Mastra.",
         import_mastra_file,
         about="Reads the file of Mastra's LibSQLStore, and never writes it. Ids and times are kept. What is there\n"
         "already stays as it is: an import that was cut off goes on, and a second one doubles nothing. Rows that\n"

@@ -7,19 +7,20 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from textwrap import fill
 from typing import Any, NoReturn
 
 from commonplace import __version__
 from commonplace.cli.context import Context
-from commonplace.cli.values import namespace
+from commonplace.cli.values import KIND_AND_KEY, namespace
 
-DESCRIPTION = "One memory for AI agents, from the command line: add, search, read, and take back."
+DESCRIPTION = "Long-term memory for AI agents: add, search, read and undo."
 EXAMPLES = """\
   commonplace add "Deploys go out on Tuesdays" --tag project:x
   commonplace search "when do we deploy?"
   echo "call Ana" | commonplace add --file /notes/today
   commonplace history /notes/today"""
-_ENDING = "`commonplace COMMAND --help` tells more of each, with examples. Exit codes are listed in docs/cli.md."
+_ENDING = "Run `commonplace COMMAND --help` for its options and examples. docs/cli.md lists the exit codes."
 GROUPS = ("Remember", "Find and read", "Change and take back", "Move and keep", "Care", "Serve")
 
 Handler = Callable[[Context], int]
@@ -93,8 +94,19 @@ class Commands:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
+    """Wraps paragraphs to the terminal; examples and lists, which have indented lines, stay as they are."""
+
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.split("\n\n")
+        return "\n\n".join(each if "\n  " in each else fill(each, width) for each in paragraphs)
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        if action.metavar != KIND_AND_KEY:
+            return super()._format_args(action, default_metavar)
+        return KIND_AND_KEY if action.nargs == "+" else f"[{KIND_AND_KEY}]"
 
 
 def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
@@ -191,7 +203,8 @@ def build_parser() -> Parser:
 
 def _overview(commands: list[Command]) -> str:
     blocks = [DESCRIPTION]
+    width = max(len(command.name) for command in commands) + 2
     for group in GROUPS:
-        lines = [f"  {command.name:<12}{command.summary}" for command in commands if command.group == group]
+        lines = [f"  {command.name:<{width}}{command.summary}" for command in commands if command.group == group]
         blocks.append("\n".join([f"{group}:", *lines]))
     return "\n\n".join(blocks)

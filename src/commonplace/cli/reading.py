@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.cli.context import Context
 from commonplace.cli.output import shown_time
 from commonplace.cli.remembering import record_fields
-from commonplace.cli.values import guess, kind_and_key, time
+from commonplace.cli.values import KIND_AND_KEY, guess, kind_and_key, time
 from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def register(commands: Commands) -> None:
   commonplace history /notes/today
   commonplace history directory /notes""",
     )
-    history.add_argument("names", nargs="+", metavar="[KIND] KEY", help="a path or an id, with its kind where needed")
+    history.add_argument("names", nargs="+", metavar=KIND_AND_KEY, help="a path or an id, with its kind where needed")
 
     changes = commands.add(
         "changes",

@@ -63,7 +63,7 @@ def _everywhere(parser: Parser) -> Iterator[tuple[str, str]]:
 
 
 def _metavar(action: argparse.Action) -> str:
-    if action.choices is not None:
+    if action.choices is not None and action.metavar is None:
         return "|".join(map(str, action.choices))
     return str(action.metavar or action.dest.upper())
 

@@ -126,7 +126,7 @@ def _content(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"--as-json was given, but the text is no JSON: {error}") from error
+        raise InvalidInput(f"--as-json was given, but the text is not valid JSON: {error}") from error
 
 
 def record_fields(record: Record) -> dict[str, Any]:

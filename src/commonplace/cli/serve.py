@@ -39,7 +39,7 @@ def register(commands: Commands) -> None:
         "--public-url",
         metavar="URL",
         type=web_address,
-        help="the address that others know, where a proxy stands before",
+        help="the public address, if a proxy is in front of the service",
     )
     parser.add_argument(
         "--cors-origin",
@@ -47,13 +47,15 @@ def register(commands: Commands) -> None:
         metavar="ORIGIN",
         type=origin,
         action="append",
-        help="a web page that may call, such as https://app.example; may stand several times",
+        help="a web page that may call, such as https://app.example; may be repeated",
     )
-    parser.add_argument("--rate", metavar="N/UNIT", help="calls that a caller has whose key does not say: 100/m")
+    parser.add_argument("--rate", metavar="N/UNIT", help="rate limit of a key that has none of its own, such as 100/m")
     parser.add_argument(
-        "--max-entries", metavar="N", type=count, help="entries that such a caller's namespace may hold"
+        "--max-entries", metavar="N", type=count, help="how many entries the namespace of such a key may hold"
     )
-    parser.add_argument("--max-bytes", metavar="N", type=count, help="bytes that such a caller's namespace may hold")
+    parser.add_argument(
+        "--max-bytes", metavar="N", type=count, help="how many bytes the namespace of such a key may hold"
+    )
     parser.add_argument(
         "--max-message-bytes", metavar="N", type=count, help="bytes that a message may have (default: 16000000)"
     )
@@ -64,14 +66,16 @@ def register(commands: Commands) -> None:
         const=True,
         help="mark what MCP clients find as data, not instructions, for the model",
     )
-    parser.add_argument("--jwt-jwks", metavar="FILE|URL", help="take tokens that were signed with one of these keys")
+    parser.add_argument("--jwt-jwks", metavar="FILE|URL", help="accept tokens that are signed with one of these keys")
     parser.add_argument("--jwt-audience", metavar="NAME", help="the audience that a token must name")
     parser.add_argument("--jwt-issuer", metavar="NAME", help="the issuer that a token must name")
     parser.add_argument(
         "--jwt-namespace", metavar="TEMPLATE", help="the namespace, filled from the claims (default: user/{sub})"
     )
     parser.add_argument(
-        "--jwt-actions-claim", metavar="CLAIM", help="the claim that lists the actions (default: read, write, delete)"
+        "--jwt-actions-claim",
+        metavar="CLAIM",
+        help="the claim that lists the allowed actions (without it: read, write, delete)",
     )
 
 

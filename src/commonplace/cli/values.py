@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from commonplace.entry import Revision
     from commonplace.space.space import Space
 
+KIND_AND_KEY = "[KIND] KEY"
+"""How help shows an entry's name where its kind may stand before it."""
+
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _LONGEST_SECONDS = 1e11  # about 3,000 years: what ends then still has a date
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
@@ -23,7 +26,7 @@ def duration(text: str) -> float:
     """Seconds, or a number with s, m, h, d or w: `90`, `30m`, `7d`."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 90s, 30m, 12h, 7d or 2w")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 30m, 12h, 7d or 2w")
     seconds = float(match[1]) * _UNITS[match[2] or "s"]
     if seconds > _LONGEST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is too long; write a shorter one, such as 90d")
@@ -39,7 +42,7 @@ def time(text: str) -> datetime:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError) as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time; write 2026-01-31, 2026-01-31T12:00, 2026-01-31T12:00:00Z, or 2h for two hours ago"
+            f"{text!r} is not a time; write 2026-01-31, 2026-01-31T12:00, 2026-01-31T12:00:00Z, or 2h for two hours ago"
         ) from error
 
 
@@ -55,25 +58,25 @@ def namespace(text: str) -> str:
 
 def count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
 def port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; write a number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; write a number from 0 to 65535")
     return int(text)
 
 
 def web_address(text: str) -> str:
     if not is_web_address(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no {WEB_ADDRESS_FORM}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {WEB_ADDRESS_FORM}")
     return text
 
 
 def origin(text: str) -> str:
     if not is_origin(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no {ORIGIN_FORM}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an {ORIGIN_FORM}")
     return text
 
 

@@ -60,6 +60,16 @@ MOST_SWEEPS = 1_000
 """A write ends a few hundred expired entries; so many writes a search of the past waits for at most."""
 
 
+def waiting(pending: int) -> str:
+    """What people are told while passages have no vector yet."""
+    some = (
+        "1 passage waits for its vector and is"
+        if pending == 1
+        else f"{pending:,} passages wait for their vectors and are"
+    )
+    return f"{some} found by keywords only"
+
+
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     query: str
@@ -214,7 +224,7 @@ class Searcher:
         if state.serving != state.target:
             notices[f"the book is being embedded anew with {state.target}; until then {state.serving} answers"] = None
         elif state.pending:
-            notices[f"{state.pending:,} passages wait for their vectors and are found by keywords only"] = None
+            notices[waiting(state.pending)] = None
         return state.pending > 0
 
     # One namespace

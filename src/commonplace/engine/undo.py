@@ -44,10 +44,10 @@ def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], boo
             if is_moved:
                 transaction.move(state.kind, state.key, former.key, former.heading)
             if not is_moved or draft_of(former) != replace(draft_of(state), key=former.key, heading=former.heading):
-                transaction.put(draft_of(former))
+                transaction.put(draft_of(former), is_restored=True)
     for entry_id, former in ended.items():
         if entry_id not in begun:
-            transaction.put(draft_of(former))
+            transaction.put(draft_of(former), is_restored=True)
     _delete_unneeded(transaction, needed, is_needed)  # by what has been moved back since, perhaps
     return list(begun.values()), list(ended.values())
 

@@ -169,7 +169,7 @@ class Space:
             if state.expires_at is not None and state.expires_at <= transaction.time:
                 draft = replace(draft, expires_at=None)
             present = transaction.get(*place)
-            transaction.put(draft)
+            transaction.put(draft, is_restored=True)
             self._check_whole(transaction, [] if present is None else [present], [state])
 
         _, commit = self._handle.write(work)

@@ -163,7 +163,7 @@ class PostgresTransaction(Transaction):
 
     # Writes
 
-    def put(self, draft: Draft, *, is_fresh: bool = False) -> Entry:
+    def put(self, draft: Draft, *, is_fresh: bool = False, is_restored: bool = False) -> Entry:
         if self.screen is not None:
             draft = self.screen(draft)
         is_json = not isinstance(draft.value, str)
@@ -181,6 +181,8 @@ class PostgresTransaction(Transaction):
             entry_id, begun_by = former[0], "updated"
             created_at = former[9] if draft.created_at is None else draft.created_at
             in_a_row = self._keep_former(former, text, value, ended_by="updated", valid_to=self._time)
+        if is_restored:
+            begun_by = "restored"
         updated_at = self._time if draft.updated_at is None else draft.updated_at
         row = (
             entry_id,

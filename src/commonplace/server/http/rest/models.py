@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 KindName = Literal["file", "directory", "record", "thread", "message", "working"]
-ActionName = Literal["created", "updated", "moved_here", "moved_away", "deleted", "expired"]
+ActionName = Literal["created", "updated", "restored", "moved_here", "moved_away", "deleted", "expired"]
 NEXT = "The address of the next page; null at the end."
 CURSOR = "Where the next page begins; null at the end."
 
