@@ -119,7 +119,7 @@ def load(session: Session, spot: Spot, ids: Sequence[int], now: int | None) -> d
 def scan(session: Session, spot: Spot, scan: Scan, now: int | None, *, last: bool = False) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
     order = paging.ORDER_COLUMNS[scan.order]
-    place = paging.position_of(scan, partial(_number_of, session, spot))
+    place = paging.position_of(scan, partial(_number_of, session, spot, scan.as_of))
     comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
     where = Where()
     where.add("e.tenant = %s AND e.namespace = %s", spot.tenant, spot.id)
@@ -148,17 +148,19 @@ def scan(session: Session, spot: Spot, scan: Scan, now: int | None, *, last: boo
     return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
 
 
-def _number_of(session: Session, spot: Spot, kind: str, key: str) -> int | None:
-    """The number of the entry that has a key, or else of the last one that had it."""
-    place = (spot.tenant, spot.id, kind, key)
-    rows = session.rows(
-        "SELECT id FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
-        " UNION ALL SELECT max(entry) FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
-        " LIMIT 1",
-        (*place, *place),
-    )
-    number: int | None = rows[0][0]
-    return number
+def _number_of(session: Session, spot: Spot, as_of: int | None, kind: str, key: str) -> int | None:
+    """The number of the entry that has a key, or else of the last one that had it; of the one that had it `as_of`."""
+    place: tuple[Any, ...] = (spot.tenant, spot.id, kind, key)
+    live = "SELECT id FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
+    former = "FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
+    if as_of is None:
+        rows = session.rows(f"{live} UNION ALL SELECT max(entry) {former} LIMIT 1", (*place, *place))
+    else:
+        rows = session.rows(
+            f"{live} AND valid_from <= %s UNION ALL SELECT entry {former} AND valid_from <= %s AND valid_to > %s",
+            (*place, as_of, *place, as_of, as_of),
+        )
+    return rows[0][0] if rows else None
 
 
 def _is_rare(session: Session, spot: Spot, filter: Filter) -> bool:

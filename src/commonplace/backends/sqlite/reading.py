@@ -94,14 +94,16 @@ def values(connection: Connection, namespace_id: int, scan: Scan, now: int) -> l
 
 def _position(connection: Connection, namespace_id: int, scan: Scan) -> paging.Position | None:
     def number_of(kind: str, key: str) -> int | None:
-        place = (namespace_id, kind, key)
-        rows = connection.execute(
-            "SELECT id FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
-            " UNION ALL SELECT max(entry) FROM history WHERE namespace = ? AND kind = ? AND key = ? LIMIT 1",
-            (*place, *place),
-        ).fetchall()
-        number: int | None = rows[0][0]
-        return number
+        place: tuple[int | str, ...] = (namespace_id, kind, key)
+        live = "SELECT id FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
+        former = "FROM history WHERE namespace = ? AND kind = ? AND key = ?"
+        if scan.as_of is None:
+            sql, parameters = f"{live} UNION ALL SELECT max(entry) {former} LIMIT 1", (*place, *place)
+        else:  # another entry may have had the key at that time
+            sql = f"{live} AND valid_from <= ? UNION ALL SELECT entry {former} AND valid_from <= ? AND valid_to > ?"
+            parameters = (*place, scan.as_of, *place, scan.as_of, scan.as_of)
+        rows = connection.execute(sql, parameters).fetchall()
+        return rows[0][0] if rows else None
 
     return paging.position_of(scan, number_of)
 
