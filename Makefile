@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
+.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -33,6 +33,9 @@ lint: $(VENV)/.installed ## style and types
 
 crash-test: install ## kill a writer at many points; nothing acknowledged may be lost
 	$(BIN)/python scripts/crash_test.py $(CRASH_TEST_ARGS)
+
+flip-test: install ## flip 500 bytes of a book, one at a time; each is harmless or reported, through every interface
+	$(BIN)/python scripts/flip_test.py $(FLIP_TEST_ARGS)
 
 bench: install    ## retrieval quality beside baselines; BENCH_DATA=FOLDER names where the data sets lie
 	$(BIN)/python benchmarks/quality.py $(BENCH_DATA)

@@ -207,15 +207,20 @@ class Book:
         *,
         namespaces: Sequence[Namespace] | None = None,
         progress: Progress | None = None,
+        salvage: bool = False,
     ) -> Exported:
-        """Give the whole book, or some namespaces, to `write` as JSON lines that lose nothing; all of one moment."""
+        """Give the whole book, or some namespaces, to `write` as JSON lines that lose nothing; all of one moment.
+
+        A damaged book raises `Corrupt`; with `salvage` everything that can be read is written, and the answer names
+        what could not.
+        """
         from commonplace.exchange import export_book
 
         chosen = check_namespaces(namespaces)
         for namespace in chosen or ():
             if namespace not in self.namespaces(*namespace, limit=1):
                 raise NotFound(f"there is no namespace {'/'.join(namespace)}; `namespaces` lists those there are")
-        return export_book(self.store, write, namespaces=chosen, progress=progress)
+        return export_book(self.store, write, namespaces=chosen, progress=progress, salvage=salvage)
 
     def import_lines(
         self,

@@ -135,6 +135,8 @@ class StoreStats:
     pending: int
     model: str | None
     bytes: int
+    unchecked: int = 0
+    """Rows, at most, that an older program wrote and that have no checksum yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +488,11 @@ class Store(ABC):
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         """Copy the whole store while it is in use."""
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a read or a write in this process has met damage; `verify` looks for it everywhere."""
+        return False
+
     @abstractmethod
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Look for damage and for indexes that disagree with the rows; an empty list means none was found."""
@@ -497,6 +504,12 @@ class Store(ABC):
     @abstractmethod
     def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
         """Everything in one snapshot, or some namespaces: each head, then its states by entry, the newest first."""
+
+    def salvage(
+        self, unreadable: Callable[[str], object], namespaces: Sequence[Namespace] | None = None
+    ) -> Generator[NamespaceHead | State, None, None]:
+        """What `export` gives, of a damaged store: everything that can be read; `unreadable` is told what cannot."""
+        yield from self.export(namespaces)
 
     @abstractmethod
     def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:

@@ -321,7 +321,7 @@ def test_a_book_whose_messages_mention_mastra_is_not_taken_for_mastras(open_memo
     file = base / memories.get_agent_folder_name(agent_id) / "memory.db"
     log = file.with_name("memory.db-wal")
     changed = apsw.Connection(str(file))
-    changed.execute("PRAGMA user_version = 99").fetchall()
+    changed.execute("CREATE TABLE newer (a); PRAGMA user_version = 99").fetchall()
     changed.close()
     as_after_a_crash = [(path, path.read_bytes()) for path in (file, log)]
     memories.close()

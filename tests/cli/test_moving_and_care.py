@@ -210,7 +210,7 @@ def test_doctor_says_what_to_do_with_a_book_that_is_damaged_inside(run: Run, boo
     found = [line for line in report.out.splitlines() if line.startswith("problem  integrity")]
     assert found
     for line in found:
-        assert "restore a backup, or export what can still be read and import it into a new book" in line
+        assert "restore a backup, or take what can still be read with `commonplace export --salvage" in line
     assert "commonplace doctor" not in report.out
     assert "reindex --keywords" not in report.out
 

@@ -210,7 +210,7 @@ def test_a_book_of_a_newer_program_is_told_and_left_alone(tmp_path: Path) -> Non
     path = tmp_path / "book.db"
     filled(path)
     connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute("CREATE TABLE newer (a); PRAGMA user_version = 99")
     connection.close()
     before = path.read_bytes()
     with pytest.raises(ConfigurationError, match=r"newer commonplace.*schema 99.*upgrade"):

@@ -237,6 +237,6 @@ def test_the_history_of_a_thousand_appends_stays_small(tmp_path: Path) -> None:
         text = store.write(HERE, partial(append_some, text=text, step=step))[0]
     assert len(text) > 60_000
     assert len(store.history(HERE, "file", "notes")) == 1_000
-    assert store.stats().bytes < 5_100_000  # the goal is 50 MB for 10,000
+    assert store.stats().bytes < 5_200_000  # the goal is 50 MB for 10,000
     assert store.state(HERE, "file", "notes", 500).text == text[: text.index("10-0:")]  # type: ignore[union-attr]
     store.close()

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from commonplace.checks import JSON, Namespace
-from commonplace.entry import Entry
+from commonplace.entry import SEPARATOR, Entry
+from commonplace.errors import Corrupt
 
 COLUMNS = (
     "id, kind, key, identity, is_json, attributes, revision, commit_number, valid_from, "
@@ -20,7 +21,11 @@ _read = json.JSONDecoder().raw_decode
 
 
 def columns(alias: str) -> str:
-    return ", ".join(f"{alias}.{name}" for name in COLUMNS.split(", "))
+    return prefixed(COLUMNS, alias)
+
+
+def prefixed(names: str, alias: str) -> str:
+    return ", ".join(f"{alias}.{name}" for name in names.split(", "))
 
 
 def dump(value: JSON) -> str:
@@ -34,6 +39,22 @@ def value_of(is_json: int, value: str) -> JSON:
 
 def entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:
     """A live row, in the order of COLUMNS, or a former one whose texts have been decoded."""
+    try:
+        return _entry_of(namespace, row)
+    except (ValueError, TypeError, RecursionError) as error:  # only damage makes JSON that we wrote unreadable
+        raise damaged(namespace, row[1], row[2], revision=row[6]) from error
+
+
+def damaged(namespace: Namespace, kind: Any, key: Any, *, revision: Any = None) -> Corrupt:
+    """The error for a row that is not what was written."""
+    state = "" if revision is None else f", revision {revision},"
+    return Corrupt(
+        f"{kind} {str(key).replace(SEPARATOR, '/')}{state} of namespace {'/'.join(namespace)} is damaged in the book; "
+        "restore a backup, or take what can still be read with `commonplace export --salvage`"
+    )
+
+
+def _entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:
     (id, kind, key, identity, is_json, attributes, revision, commit, _valid_from) = row[:9]
     (created_at, updated_at, expires_at, actor, heading, text, value) = row[9:16]
     return Entry(

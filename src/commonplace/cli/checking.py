@@ -89,7 +89,7 @@ def _book_findings(context: Context) -> Iterator[Finding]:
         yield Finding("book", True, f"{place} opens: {shown_bytes(stats.bytes)}, {entries}")
         yield Finding("schema", True, f"version {stats.schema}")
         yield _writable(context, book)
-        yield from _integrity(context, book)
+        yield from _integrity(context, book, stats)
         yield _vectors(context, book, stats)
 
 
@@ -101,7 +101,7 @@ def _writable(context: Context, book: Book) -> Finding:
     return Finding("writable", True, "a write gets its turn")
 
 
-def _integrity(context: Context, book: Book) -> Iterator[Finding]:
+def _integrity(context: Context, book: Book, stats: StoreStats) -> Iterator[Finding]:
     try:
         with context.progress() as progress:
             problems = book.verify(progress=progress)
@@ -110,13 +110,17 @@ def _integrity(context: Context, book: Book) -> Iterator[Finding]:
         return
     if not problems:
         sound = "the rows are complete" if context.settings.book_file is None else "the file is sound"
-        yield Finding("integrity", True, f"{sound}, and the indexes agree with the texts")
+        waiting = (
+            f"; at most {stats.unchecked:,} rows of an older program have no checksum yet" if stats.unchecked else ""
+        )
+        yield Finding("integrity", True, f"{sound}, and the indexes agree with the texts{waiting}")
     for problem in problems:
         step = ""
         if "commonplace" not in problem:
+            salvage = context.command("export", "--salvage", "rescued.jsonl")
             step = (
-                "; restore a backup, or export what can still be read and import it into a new book"
-                if problem.startswith("file:")
+                f"; restore a backup, or take what can still be read with `{salvage}` and import it into a new book"
+                if problem.startswith(("file:", "entry:"))
                 else f"; run `{context.command('reindex', '--keywords')}`"
             )
         yield Finding("integrity", False, problem + step)

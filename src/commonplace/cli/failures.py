@@ -16,6 +16,7 @@ from commonplace.errors import (
 
 OK = 0
 NEGATIVE = 1
+DAMAGED = 7
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -25,7 +26,7 @@ _CODES: tuple[tuple[type[CommonplaceError], int], ...] = (
     (Conflict, 4),
     (Unavailable, 5),
     (ConfigurationError, 6),
-    (Corrupt, 7),
+    (Corrupt, DAMAGED),
     (Forbidden, 8),
     (Unauthorized, 8),
 )
@@ -39,7 +40,7 @@ MEANINGS = {
     4: "the present state forbids it: it exists already, or was changed since",
     5: "not available now (locked, no space, model not pulled): nothing was changed, try again later",
     6: "a setting, a file or an install step is missing or wrong",
-    7: "the book's file is damaged",
+    DAMAGED: "the book's file is damaged; `export --salvage` has written what can be read",
     8: "not permitted",
     INTERRUPTED: "interrupted with Ctrl-C",
     PIPE_CLOSED: "the program that read the output went away (`| head`)",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from commonplace.checks import local_path
 from commonplace.cli.context import ACTOR, Context
-from commonplace.cli.failures import NEGATIVE, OK
+from commonplace.cli.failures import DAMAGED, NEGATIVE, OK
 from commonplace.cli.output import counted, shown_bytes
 from commonplace.errors import AlreadyExists, InvalidInput, IsADirectory, NotFound
 
@@ -34,13 +34,17 @@ def register(commands: Commands) -> None:
         GROUP,
         "Write everything, history included, as JSON lines.",
         export_lines,
-        about="All namespaces, or one where --namespace is given. docs/export-format.md describes the lines.",
+        about="All namespaces, or one where --namespace is given. docs/export-format.md describes the lines.\n"
+        "A damaged book stops it, with exit code 7. With --salvage it writes everything that can be read, lists what\n"
+        "cannot on standard error, and exits with 7 where there was any.",
         examples="""\
   commonplace export memory.jsonl
+  commonplace export --salvage rescued.jsonl
   commonplace export --namespace user/u-123 | gzip > u-123.jsonl.gz""",
     )
     export.add_argument("file", nargs="?", default="-", help="the file to write (default: standard output)")
     export.add_argument("--force", action="store_true", help="replace the file where it exists")
+    export.add_argument("--salvage", action="store_true", help="write all that can be read of a damaged book")
 
     importing = commands.add(
         "import",
@@ -76,7 +80,8 @@ def register(commands: Commands) -> None:
         GROUP,
         "Copy the whole book to a new file while it is in use.",
         backup_book,
-        about="The copy is a book itself: open it with --db.",
+        about="The copy is a book itself: open it with --db. It is checked as `doctor` does; a damaged book is not\n"
+        "copied, and the exit code is 7.",
         examples="  commonplace backup ~/backups/memory-2026-01-31.db",
     )
     backup.add_argument("target", help="the file to write; it must not exist yet")
@@ -85,16 +90,22 @@ def register(commands: Commands) -> None:
 def export_lines(context: Context) -> int:
     arguments = context.arguments
     chosen = None if arguments.namespace is None else [context.settings.namespace_labels]
+    if arguments.salvage:
+        context.refuse_a_service("export --salvage")
     with context.book() as book, context.progress() as progress, _target(context) as write:
-        exported = book.export(write, namespaces=chosen, progress=progress)
+        exported = book.export(write, namespaces=chosen, progress=progress, salvage=arguments.salvage)
+    for name in exported.unreadable:
+        context.out.note(f"not readable: {name}")
+    code = DAMAGED if exported.unreadable else OK
     if arguments.file in STDOUT:
-        return 0
+        return code
     if context.out.is_json:
-        context.out.document({"file": arguments.file, "namespaces": exported.namespaces, "states": exported.states})
+        told = {"file": arguments.file, "namespaces": exported.namespaces, "states": exported.states}
+        context.out.document({**told, "unreadable": exported.unreadable} if arguments.salvage else told)
     else:
         where = counted(exported.namespaces, "namespace")
         context.out.line(f"exported {counted(exported.states, 'state')} of {where} to {arguments.file}")
-    return 0
+    return code
 
 
 @contextmanager

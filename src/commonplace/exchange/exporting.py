@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from commonplace.checks import Namespace
@@ -14,8 +14,11 @@ STATES_A_STEP = 200
 
 @dataclass(frozen=True, slots=True)
 class Exported:
+    """How much was written; `unreadable` names what a damaged book could not give."""
+
     namespaces: int
     states: int
+    unreadable: tuple[str, ...] = ()
 
 
 def export_book(
@@ -24,12 +27,18 @@ def export_book(
     *,
     namespaces: Sequence[Namespace] | None = None,
     progress: Progress | None = None,
+    salvage: bool = False,
 ) -> Exported:
-    """Give every line to `write`, of the whole book or of some namespaces; all of one moment."""
+    """Give every line to `write`, of the whole book or of some namespaces; all of one moment.
+
+    `salvage` passes over what is damaged, and tells of it at the end.
+    """
     namespace_count = state_count = 0
-    total = _count(store, namespaces) if progress is not None else None
+    unreadable: list[str] = []
+    total = _count(store, namespaces) if progress is not None and not salvage else None
     write(header_line())
-    for line, is_head in _lines(store, namespaces):
+    items = store.salvage(unreadable.append, namespaces) if salvage else store.export(namespaces)
+    for line, is_head in _lines(items):
         write(line)
         if is_head is None:
             continue
@@ -40,15 +49,15 @@ def export_book(
     write(footer_line(namespace_count, state_count))
     if progress is not None:
         progress(state_count, state_count, "states")
-    return Exported(namespace_count, state_count)
+    return Exported(namespace_count, state_count, tuple(unreadable))
 
 
-def _lines(store: Store, namespaces: Sequence[Namespace] | None) -> Iterator[tuple[bytes, bool | None]]:
+def _lines(items: Iterable[NamespaceHead | State]) -> Iterator[tuple[bytes, bool | None]]:
     """Each line, with whether it opens a namespace; None for one that closes it."""
     head: NamespaceHead | None = None
     newer: State | None = None
     number = count = 0
-    for item in store.export(namespaces):
+    for item in items:
         if isinstance(item, NamespaceHead):
             if head is not None:
                 yield end_line(head.namespace, count), None

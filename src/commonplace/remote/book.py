@@ -86,7 +86,10 @@ class RemoteBook(Book):
         *,
         namespaces: Sequence[Namespace] | None = None,
         progress: Progress | None = None,
+        salvage: bool = False,
     ) -> Exported:
+        if salvage:
+            raise ConfigurationError("salvage needs the book itself and not a service; run it where the book is")
         chosen = check_namespaces(namespaces)
         if chosen == []:  # to name none means the caller's own
             write(header_line())

@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from commonplace.backends.paging import after_prefix
+from commonplace.backends.sqlite.checksums import FORMER, HEAD, LIVE, changed_sum, check_live_head
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.indexed import EntryIndex
 from commonplace.backends.states import labels
+from commonplace.checks import Namespace
 from commonplace.entry import INDEXED_ATTRIBUTES
 
 IDS_A_STEP = 1_000
 
-_KEEP_FORMER = """
-    INSERT INTO history (
-        entry, namespace, kind, key, identity, is_json, attributes, revision, commit_number, valid_from, begun_by,
-        created_at, updated_at, expires_at, actor, ended_commit, valid_to, ended_by, ended_actor, heading, text, value
-    )
-    SELECT
-        id, namespace, kind, key, identity, is_json, attributes, revision, commit_number, valid_from, begun_by,
-        created_at, updated_at, expires_at, actor, :commit, :time, :ended_by, :actor, heading, {text}, {value}
+_ENDING = ":ended_by, :commit, :time, :actor"
+_KEEP_FORMER = f"""
+    INSERT INTO history ({FORMER})
+    SELECT {", ".join(LIVE.split(", ")[:14])}, {{text}}, {{value}}, begun_by, namespace, {_ENDING},
+        kept_sum({LIVE}, {{text}}, {{value}}, {_ENDING})
     FROM entry WHERE namespace = :namespace AND kind = :kind AND key >= :prefix AND key < :stop
 """
 
@@ -54,9 +53,9 @@ class Range:
 _IN_RANGE = "namespace = :namespace AND kind = :kind AND key >= :prefix AND key < :stop"
 
 
-def delete_range(connection: Connection, index: EntryIndex, keys: Range) -> int:
+def delete_range(connection: Connection, namespace: Namespace, index: EntryIndex, keys: Range) -> int:
     """End every state in the range; how many there were."""
-    found = connection.execute(f"SELECT id, attributes FROM entry WHERE {_IN_RANGE}", keys.parameters()).fetchall()
+    found = [(row[0], row[5]) for row in _heads(connection, namespace, keys)]
     connection.execute(_KEEP_FORMER.format(text="text", value="value"), keys.parameters(ended_by="deleted"))
     for entry_id, attributes in found:
         index.remove_labels(entry_id, labels(json.loads(attributes), INDEXED_ATTRIBUTES))
@@ -66,24 +65,31 @@ def delete_range(connection: Connection, index: EntryIndex, keys: Range) -> int:
     return len(found)
 
 
+def _heads(connection: Connection, namespace: Namespace, keys: Range) -> list[Sequence[Any]]:
+    """The heads of the rows in the range, each checked."""
+    rows = connection.execute(f"SELECT {HEAD} FROM entry WHERE {_IN_RANGE} ORDER BY key", keys.parameters()).fetchall()
+    for row in rows:
+        check_live_head(namespace, row)
+    return rows
+
+
 def move_range(
     connection: Connection,
+    namespace: Namespace,
     index: EntryIndex,
     keys: Range,
     new_prefix: str,
     heading_of: Callable[[str], str | None],
 ) -> int:
     """Put another prefix before every key in the range; each stays the same entry. How many there were."""
-    found = connection.execute(
-        f"SELECT id, key FROM entry WHERE {_IN_RANGE} ORDER BY key", keys.parameters()
-    ).fetchall()
+    checksums = {row[0]: row[-1] for row in _heads(connection, namespace, keys)}
     connection.execute(
         _KEEP_FORMER.format(text="iif(text IS NULL, NULL, -1)", value="-1"), keys.parameters(ended_by="moved_away")
     )
     connection.execute(
         f"""
         UPDATE entry SET key = :new || substr(key, :length + 1), commit_number = :commit, valid_from = :time,
-            begun_by = 'moved_here', actor = :actor, updated_at = :time,
+            begun_by = 'moved_here', actor = :actor, updated_at = :time, checksum = NULL,
             revision = max(revision + 1, coalesce((SELECT max(h.revision) + 2 FROM history AS h
                 WHERE h.namespace = entry.namespace AND h.kind = entry.kind
                     AND h.key = :new || substr(entry.key, :length + 1)), 1))
@@ -91,15 +97,22 @@ def move_range(
         """,
         keys.parameters(new=new_prefix, length=len(keys.prefix)),
     )
-    for some in _steps(found):
-        index.end_chunks(index.chunks_of([entry_id for entry_id, _ in some], only_headings=True))
-        headings = [(entry_id, heading_of(new_prefix + key[len(keys.prefix) :])) for entry_id, key in some]
+    for ids in _steps(list(checksums)):
+        index.end_chunks(index.chunks_of(ids, only_headings=True))
+        changed, headings = [], []
+        for *head, _ in connection.execute(
+            f"SELECT {HEAD} FROM entry WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),)
+        ).fetchall():
+            head[13] = heading_of(head[2])
+            headings.append((head[0], head[13]))
+            changed.append((head[0], head[13], changed_sum(head, checksums[head[0]])))
         connection.execute(
-            "UPDATE entry SET heading = j.value ->> 1 FROM json_each(?) AS j WHERE entry.id = j.value ->> 0",
-            (json.dumps(headings),),
+            "UPDATE entry SET heading = j.value ->> 1, checksum = j.value ->> 2 FROM json_each(?) AS j"
+            " WHERE entry.id = j.value ->> 0",
+            (json.dumps(changed),),
         )
         index.add_headings(keys.commit, headings)
-    return len(found)
+    return len(checksums)
 
 
 def _steps(items: Sequence[Any]) -> list[Sequence[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 
 import apsw
 
+from commonplace.backends.sqlite.checksums import kept_sum
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unavailable
 
 
@@ -34,6 +36,8 @@ class Connection(Protocol):
 APPLICATION_ID = 0x434D4E50  # "CMNP", so that no other program's database is taken for a book
 MEMORY = ":memory:"
 BOOK = "the book"
+DRIVER_ERRORS = (apsw.Error, UnicodeDecodeError)
+"""What SQLite raises, and apsw for a stored text that is not UTF-8."""
 E = TypeVar("E", bound=CommonplaceError)
 Durability = Literal["full", "normal"]
 
@@ -50,10 +54,13 @@ def connect(path: str, *, busy_seconds: float, durability: Durability, in_use: b
             # The last to close would write its log into the file, whatever that is by now; the store allows it (see
             # guard.py).
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            connection.create_scalar_function("kept_sum", kept_sum)
             for pragma in (
                 "temp_store = MEMORY",
                 "cache_size = -16000",
                 "secure_delete = ON",
+                "cell_size_check = ON",  # a damaged page is refused when it is read, not when it has misled
+                "trusted_schema = OFF",
                 f"synchronous = {durability.upper()}",
             ):
                 connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -77,21 +84,22 @@ def translated(path: str, *, in_use: bool = False) -> Iterator[None]:
     """Turn SQLite's errors into ours, with what to do next."""
     try:
         yield
-    except apsw.Error as error:
+    except DRIVER_ERRORS as error:
         raise translate(error, path, in_use=in_use) from error
 
 
-def translate(error: apsw.Error, path: str, *, in_use: bool = False) -> CommonplaceError:
+def translate(error: apsw.Error | UnicodeDecodeError, path: str, *, in_use: bool = False) -> CommonplaceError:
     """An error in our words. For a book in use they do not name its file: a service passes them on to its callers."""
     return _noted(_meaning(error, BOOK, path), path) if in_use else _meaning(error, path, path)
 
 
-def _meaning(error: apsw.Error, name: str, path: str) -> CommonplaceError:
+def _meaning(error: apsw.Error | UnicodeDecodeError, name: str, path: str) -> CommonplaceError:
     """The one place where a SQLite error gets its meaning."""
-    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+    if _is_damage(error, path):
+        reason = "a text is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         return Corrupt(
-            f"{name} is damaged or not a database ({error}); restore a backup, "
-            "or export what can still be read and import it into a new book"
+            f"{name} is damaged or not a database ({reason}); restore a backup, or take what can still be read with "
+            "`commonplace export --salvage`"
         )
     if isinstance(error, apsw.ConnectionClosedError):
         return Unavailable(f"{name} is closed; open it again")
@@ -110,6 +118,16 @@ def _meaning(error: apsw.Error, name: str, path: str) -> CommonplaceError:
     if isinstance(error, apsw.TooBigError):
         return Unavailable(f"a value is too large for {name}; nothing was changed")
     return Unavailable(f"{name} failed: {error}; nothing was changed")
+
+
+def _is_damage(error: apsw.Error | UnicodeDecodeError, path: str) -> bool:
+    if isinstance(error, apsw.SQLError):  # our statements are right: a damaged schema, or JSON that is none
+        return re.search("no such|has no column|malformed|fts5|no query solution|invalid", str(error)) is not None
+    if isinstance(error, apsw.ReadOnlyError):  # a damaged header says so of a file that can be written
+        is_plain = getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY
+        return is_plain and os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)
+    damage = (UnicodeDecodeError, apsw.CorruptError, apsw.NotADBError, apsw.MismatchError, apsw.FormatError)
+    return isinstance(error, damage)
 
 
 def unavailable(message: str, path: str) -> Unavailable:

@@ -6,25 +6,29 @@ kept as a delta to the one written just before it: one text in memory at a time,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import apsw
 
 from commonplace.backends import deltas
 from commonplace.backends.replaying import Replay, columns_of
+from commonplace.backends.sqlite import damage
+from commonplace.backends.sqlite.checksums import FORMER, LIVE, check_former, former_sum, live_entry, live_sum
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.group import Group, NamespaceRow
+from commonplace.backends.sqlite.group import MOST_IDS, Group, NamespaceRow, read_namespace
 from commonplace.backends.sqlite.indexed import EntryIndex
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, entry_of
+from commonplace.backends.sqlite.rows import DAMAGE
+from commonplace.backends.states import damaged, entry_of
 from commonplace.checks import Namespace
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages
 from commonplace.store import Ending, NamespaceHead, State
 
+MORE_IDS = 100_000
+"""A highest id so much above twice what most of the others say is damaged."""
 _HEADS = "SELECT id, path, commit_number, commit_time, history_floor FROM namespace"
-_ENDING = "ended_by, ended_commit, valid_to, ended_actor"
-_WIDTH = len(COLUMNS.split(", "))
 
 
 def _insert(table: str, columns: str) -> str:
@@ -32,8 +36,8 @@ def _insert(table: str, columns: str) -> str:
     return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(names))})"
 
 
-_INSERT_LIVE = _insert("entry", f"{COLUMNS}, begun_by, namespace, deltas")
-_INSERT_FORMER = _insert("history", f"{FORMER_COLUMNS}, begun_by, namespace, {_ENDING}")
+_INSERT_LIVE = _insert("entry", LIVE)
+_INSERT_FORMER = _insert("history", FORMER)
 
 
 # Out
@@ -58,18 +62,130 @@ def export(connection: Connection, namespaces: Sequence[Namespace] | None) -> It
 
 def _states(connection: Connection, namespace: Namespace, entry_id: int) -> Iterator[State]:
     newer: tuple[str | None, str | None] = (None, None)
-    for row in connection.execute(f"SELECT {COLUMNS}, begun_by FROM entry WHERE id = ?", (entry_id,)).fetchall():
-        newer = row[_WIDTH - 2], row[_WIDTH - 1]
-        yield State(entry_of(namespace, row), row[_WIDTH], row[8], None)
-    for row in connection.execute(
-        f"SELECT {FORMER_COLUMNS}, begun_by, {_ENDING} FROM history WHERE entry = ? ORDER BY revision DESC", (entry_id,)
-    ):
-        kept_text, kept_value = row[_WIDTH - 2], row[_WIDTH - 1]
-        text = None if kept_text is None else deltas.decode_last(newer[0], [kept_text])
-        value = deltas.decode_last(newer[1], [kept_value])
+    for row in connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall():
+        newer = row[14], row[15]
+        yield State(live_entry(namespace, row), row[16], row[8], None)
+    for row in connection.execute(f"SELECT {FORMER} FROM history WHERE entry = ? ORDER BY revision DESC", (entry_id,)):
+        check_former(namespace, row)
+        try:
+            text = None if row[14] is None else deltas.decode_last(newer[0], [row[14]])
+            value = deltas.decode_last(newer[1], [row[15]])
+        except DAMAGE as error:
+            raise damaged(namespace, row[1], row[2], revision=row[6]) from error
         newer = text, value
-        whole = (*row[: _WIDTH - 2], text, value)
-        yield State(entry_of(namespace, whole), row[_WIDTH], row[8], Ending(*row[_WIDTH + 1 :]))
+        yield State(entry_of(namespace, (*row[:14], text, value)), row[16], row[8], Ending(*row[18:22]))
+
+
+# Out of a damaged file
+
+
+def salvage(
+    connection: Connection, namespaces: Sequence[Namespace] | None, unreadable: Callable[[str], object]
+) -> Iterator[NamespaceHead | State]:
+    """Every state that can be read. Each id that was given out is looked for: no list of them need be whole."""
+    paths = damage.paths_of(connection)
+    wanted = None if namespaces is None else {"/".join(namespace) for namespace in namespaces}
+    ids = _ids_by_namespace(connection, paths, unreadable if namespaces is None else lambda text: None)
+    for number, path in sorted(paths.items(), key=lambda item: item[1]):
+        if wanted is not None and path not in wanted:
+            continue
+        namespace = tuple(path.split("/"))
+        states = (
+            state
+            for entry_id in ids.get(number, ())
+            for state in _salvaged_states(connection, namespace, entry_id, unreadable)
+        )
+        try:
+            row = read_namespace(connection, namespace)
+        except damage.UNREADABLE:
+            row = None
+        if row is not None:
+            yield NamespaceHead(namespace, row.commit_number, row.commit_time, row.history_floor)
+            yield from states
+            continue
+        unreadable(f"the counters of namespace {path}: its last commit is taken for the last one that was found")
+        found = list(states)
+        commits = [one.commit for state in found for one in (state.entry, state.ended) if one is not None]
+        times = [time for state in found for time in (state.valid_from, state.ended.at if state.ended else 0)]
+        yield NamespaceHead(namespace, max(commits, default=0), max(times, default=0), 0)
+        yield from found
+
+
+def _ids_by_namespace(
+    connection: Connection, paths: Mapping[int, str], unreadable: Callable[[str], object]
+) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry_id in range(1, _last_id(connection) + 1):
+        for sql in (
+            "SELECT namespace FROM entry WHERE id = ?",
+            "SELECT namespace FROM history WHERE entry = ? LIMIT 1",
+        ):
+            try:
+                rows = connection.execute(sql, (entry_id,)).fetchall()
+            except damage.UNREADABLE:
+                unreadable(f"entry {entry_id}: its page is damaged")
+                break
+            if rows and rows[0][0] in paths:
+                found.setdefault(rows[0][0], []).append(entry_id)
+                break
+            if rows:
+                unreadable(f"entry {entry_id}: its namespace is not known")
+    return found
+
+
+def _last_id(connection: Connection) -> int:
+    """The highest id that was given out, by what can still be read of it; a damaged number must not be believed."""
+    found = [0]
+    for sql in (
+        "SELECT max(id) FROM entry NOT INDEXED",
+        "SELECT id FROM entry INDEXED BY entry_key",
+        "SELECT id FROM entry INDEXED BY entry_commit",
+        "SELECT max(entry) FROM history INDEXED BY history_entry",
+        "SELECT max(entry) FROM chunk INDEXED BY chunk_entry",
+        "SELECT entry FROM next_id",
+    ):
+        try:
+            numbers = [row[0] for row in connection.execute(sql) if type(row[0]) is int]
+        except damage.UNREADABLE:
+            continue
+        found += [max(numbers, default=0)]
+    likely = sorted(number for number in found if number < MOST_IDS)
+    middle = likely[len(likely) // 2]
+    return max(number for number in likely if number <= 2 * middle + MORE_IDS)
+
+
+def _salvaged_states(
+    connection: Connection, namespace: Namespace, entry_id: int, unreadable: Callable[[str], object]
+) -> Iterator[State]:
+    newer: tuple[str | None, str | None] = (None, None)
+    try:
+        live = connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall()
+        for row in live:
+            entry = live_entry(namespace, row)
+            newer = row[14], row[15]
+            yield State(entry, row[16], row[8], None)
+    except damage.UNREADABLE:
+        unreadable(f"{damage.name_of(connection, 'entry', entry_id, {}, namespace)[0]}: its present state")
+    try:
+        former = connection.execute(
+            "SELECT id FROM history WHERE entry = ? ORDER BY revision DESC", (entry_id,)
+        ).fetchall()
+    except damage.UNREADABLE:
+        unreadable(f"entry {entry_id} of namespace {'/'.join(namespace)}: its history")
+        return
+    for (number,) in former:
+        try:
+            (row,) = connection.execute(f"SELECT {FORMER} FROM history WHERE id = ?", (number,)).fetchall()
+            check_former(namespace, row)
+            text = None if row[14] is None else deltas.decode_last(newer[0], [row[14]])
+            value = deltas.decode_last(newer[1], [row[15]])
+            state = State(entry_of(namespace, (*row[:14], text, value)), row[16], row[8], Ending(*row[18:22]))
+        except damage.UNREADABLE:
+            unreadable(f"{damage.name_of(connection, 'history', number, {}, namespace)[0]}: a former state")
+            newer = None, None
+            continue
+        newer = text, value
+        yield state
 
 
 # In
@@ -98,11 +214,8 @@ def adopt(connection: Connection, group: Group, head: NamespaceHead, states: Ite
     # Readers of the old feed would miss what came in below their cursor: the floor tells them to read all again.
     floor = last + 1 if last and count else 0
     row.commit_number = max(row.commit_number, floor)
-    connection.execute(
-        "UPDATE namespace SET commit_number = ?, history_floor = max(history_floor, ?), chunk_count = ?,"
-        " term_total = ? WHERE id = ?",
-        (row.commit_number, floor, row.chunk_count, row.term_total, row.id),
-    )
+    row.history_floor = max(row.history_floor, floor)
+    row.is_changed = True
     group.namespaces[head.namespace] = row
     return count
 
@@ -116,27 +229,20 @@ def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) 
     refusal = Conflict(f"namespace {path} holds entries or history already; import into an empty one, or merge")
     if head.namespace in group.namespaces:  # written to by another thread just now
         raise refusal
-    known = connection.execute(
-        "SELECT id, commit_number, commit_time, history_floor, chunks_ended FROM namespace WHERE path = ?", (path,)
-    ).fetchall()
-    if not known:
-        namespace_id = group.next_id("namespace")
-        connection.execute(
-            "INSERT INTO namespace (id, path, commit_number, commit_time, history_floor, chunk_count, term_total,"
-            " chunks_ended) VALUES (?, ?, ?, ?, ?, 0, 0, 0)",
-            (namespace_id, path, head.commit, head.commit_time, head.history_floor),
-        )
-        return NamespaceRow(namespace_id, head.commit, head.commit_time, 0, 0, 0), 0
-    namespace_id, commit, time, floor, chunks_ended = known[0]
+    known = read_namespace(connection, head.namespace)
+    if known is None:
+        row = NamespaceRow(group.next_id("namespace"), head.commit, head.commit_time, head.history_floor, 0, 0, 0)
+        row.is_new = True
+        return row, 0
     for table in ("entry", "history"):
-        if connection.execute(f"SELECT 1 FROM {table} WHERE namespace = ? LIMIT 1", (namespace_id,)).fetchall():
+        if connection.execute(f"SELECT 1 FROM {table} WHERE namespace = ? LIMIT 1", (known.id,)).fetchall():
             raise refusal
-    row = NamespaceRow(namespace_id, max(commit, head.commit), max(time, head.commit_time), 0, 0, chunks_ended)
-    connection.execute(
-        "UPDATE namespace SET commit_number = ?, commit_time = ?, history_floor = ? WHERE id = ?",
-        (row.commit_number, row.commit_time, max(floor, head.history_floor), namespace_id),
-    )
-    return row, commit
+    last = known.commit_number
+    known.commit_number = max(last, head.commit)
+    known.commit_time = max(known.commit_time, head.commit_time)
+    known.history_floor = max(known.history_floor, head.history_floor)
+    known.chunk_count = known.term_total = 0
+    return known, last
 
 
 class _Writing:
@@ -149,18 +255,23 @@ class _Writing:
         self._row = row
         self._id = group.next_id("entry")
         self._replay = Replay(number)
-        self._is_live = False
+        self._live: tuple[Any, ...] | None = None
 
     def add(self, head: NamespaceHead, state: State) -> None:
         entry, ended = state.entry, state.ended
-        columns = (*columns_of(self._id, state, *self._replay.take(head, state)), self._row.id)
+        columns = columns_of(self._id, state, *self._replay.take(head, state))
+        columns = (*columns[:4], int(columns[4]), *columns[5:])
         if ended is None:
-            self._is_live = True
-            self._connection.execute(_INSERT_LIVE, (*columns, 0))
+            self._live = (*columns, 0, self._row.id)
+            self._connection.execute(_INSERT_LIVE, (*self._live, live_sum(self._live)))
             EntryIndex(self._connection, self._group, self._row).add(replace(entry, id=self._id), passages(entry.text))
         else:
-            self._connection.execute(_INSERT_FORMER, (*columns, ended.action, ended.commit, ended.at, ended.actor))
+            former = (*columns, self._row.id, ended.action, ended.commit, ended.at, ended.actor)
+            self._connection.execute(_INSERT_FORMER, (*former, former_sum(former)))
 
     def finish(self) -> None:
-        if self._is_live and self._replay.splices:
-            self._connection.execute("UPDATE entry SET deltas = ? WHERE id = ?", (self._replay.splices, self._id))
+        if self._live is not None and self._replay.splices:
+            live = (*self._live[:17], self._replay.splices, self._row.id)
+            self._connection.execute(
+                "UPDATE entry SET deltas = ?, checksum = ? WHERE id = ?", (live[17], live_sum(live), self._id)
+            )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from commonplace.backends.ranking import Counts, Postings, score
 from commonplace.backends.sqlite.connection import Connection
+from commonplace.errors import Corrupt
 from commonplace.language.passages import LEVEL_FREQUENCY
 from commonplace.store import TermCounts
 
@@ -34,12 +35,12 @@ def rank(
     connection: Connection, counts: Counts, terms: Mapping[str, float], keep: int | None, known: Sequence[int] = ()
 ) -> tuple[list[tuple[int, float]], dict[int, float]]:
     """Chunks with their scores, best first, and those of the rowids in `known`."""
-    return score(counts, _postings(connection, counts.namespace_id, terms), keep, known)
+    return score(counts, _postings(connection, counts, terms), keep, known)
 
 
 def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) -> TermCounts:
     weights = dict.fromkeys(terms, 1.0)
-    postings = _postings(connection, counts.namespace_id, weights)
+    postings = _postings(connection, counts, weights)
     return TermCounts(
         counts.passages,
         counts.total_length / max(1, counts.passages),
@@ -47,7 +48,8 @@ def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) ->
     )
 
 
-def _postings(connection: Connection, namespace_id: int, terms: Mapping[str, float]) -> Iterable[Postings]:
+def _postings(connection: Connection, counts: Counts, terms: Mapping[str, float]) -> Iterable[Postings]:
+    namespace_id, passages = counts.namespace_id, counts.passages
     phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
     lists = iter(
         connection.execute(
@@ -62,4 +64,6 @@ def _postings(connection: Connection, namespace_id: int, terms: Mapping[str, flo
             rows = json.loads(next(lists)[0])
             if rows:
                 levels.append((frequency, rows))
+        if sum(len(rows) for _, rows in levels) > passages:  # BM25 has no number for this
+            raise Corrupt("the keyword index is damaged; run `commonplace reindex --keywords`")
         yield Postings(weight, levels)

@@ -1,4 +1,4 @@
-"""Care of the file: erasing for good, copies, counts, and the search for damage."""
+"""Care of the file: erasing for good, copies and counts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import apsw
 
 from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.paging import after_prefix
-from commonplace.backends.ranking import posting
-from commonplace.backends.sqlite import keywords
+from commonplace.backends.sqlite import damage
+from commonplace.backends.sqlite.checksums import FORMER, former_sum
 from commonplace.backends.sqlite.connection import MEMORY, Connection
 from commonplace.backends.sqlite.guard import book_mark, write_mark
 from commonplace.backends.sqlite.migrate import schema_version
 from commonplace.backends.sqlite.rows import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
-from commonplace.errors import AlreadyExists, InvalidInput
-from commonplace.language.passages import frequency_level, passage
+from commonplace.errors import AlreadyExists, Corrupt, InvalidInput
 from commonplace.store import NamespaceStats, Progress, StoreStats
 
 BACKUP_PAGES_A_STEP = 500
-VERIFY_ROWS_A_STEP = 1_000
 
 
 def purge(
@@ -63,10 +61,7 @@ def purge(
     _erase_states(connection, [row[0] for row in rows])
     _erase_ended_chunks(connection, [(entry, ended) for _, entry, _, ended in rows])
     floor = max((ended for _, _, _, ended in rows), default=0)
-    connection.execute(
-        "UPDATE namespace SET history_floor = max(history_floor, ?) WHERE id = ?",
-        (floor, transaction.namespace_id),
-    )
+    transaction.raise_floor(floor)
     # Deleted terms stay in the index's segments until these are merged.
     connection.execute("INSERT INTO keywords (keywords) VALUES ('optimize')").fetchall()
     return len(rows)
@@ -87,9 +82,11 @@ def _erase_states(connection: Connection, rows: Sequence[int]) -> None:
             if older_id in gone or (is_whole(value) and (text is None or is_whole(text))):
                 continue
             full_text, full_value = decode_former(connection, entry_id, revision)
+            kept = (None if full_text is None else whole(full_text), whole(full_value))
+            (row,) = connection.execute(f"SELECT {FORMER} FROM history WHERE id = ?", (older_id,)).fetchall()
             connection.execute(
-                "UPDATE history SET text = ?, value = ? WHERE id = ?",
-                (None if full_text is None else whole(full_text), whole(full_value), older_id),
+                "UPDATE history SET text = ?, value = ?, checksum = ? WHERE id = ?",
+                (*kept, former_sum((*row[:14], *kept, *row[16:])), older_id),
             )
     for history_id in rows:
         connection.execute("DELETE FROM history WHERE id = ?", (history_id,))
@@ -118,6 +115,7 @@ def stats(connection: Connection, path: str) -> StoreStats:
         namespaces=count("namespace"),
         entries=dict(connection.execute("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind").fetchall()),
         former_states=count("history"),
+        unchecked=connection.execute("SELECT coalesce(sum(last - first + 1), 0) FROM unchecked").fetchall()[0][0],
         chunks=count("chunk WHERE ended_commit IS NULL"),
         vectors=count("vector WHERE former = 0"),
         pending=count("pending"),
@@ -170,6 +168,12 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
                     if progress is not None:
                         progress(work.page_count - work.remaining, work.page_count, "pages")
             copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+            problem = next(damage.problems(cast(Connection, copy), progress), None)
+            if problem is not None:
+                raise Corrupt(
+                    f"{problem.text}; no copy was made, since it would have the damage too: `commonplace doctor` tells "
+                    "all that is damaged, and `commonplace export --salvage` writes what can be read"
+                )
             write_mark(cast(Connection, copy), book_mark(cast(Connection, copy)).next())  # not the book's own file
         finally:
             copy.close()
@@ -184,101 +188,3 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
             Path(f"{unfinished}-shm"),
         ):
             leftover.unlink(missing_ok=True)
-
-
-def verify(connection: Connection, progress: Progress | None) -> list[str]:
-    """Damage in the file, and every disagreement between the rows and what is derived from them."""
-    # FTS5 checks by the segments it remembers from the last search here; a search makes it look at them anew.
-    connection.execute("SELECT rowid FROM keywords WHERE keywords MATCH 'x'").fetchall()
-    problems = [
-        f"file: {message}"
-        for (message,) in connection.execute("PRAGMA integrity_check(20)").fetchall()
-        if message != "ok"
-    ]
-    if problems:
-        return problems
-    problems += _count_problems(connection)
-    problems += _keyword_problems(connection, progress)
-    return problems
-
-
-_MUST_BE_ZERO = {
-    "live passages without a live entry": (
-        "SELECT count(*) FROM chunk AS c WHERE ended_commit IS NULL"
-        " AND NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.id = c.entry)"
-    ),
-    "live passages with neither a vector nor a pending mark": (
-        "SELECT count(*) FROM chunk AS c WHERE ended_commit IS NULL AND number >= 0 AND length > 0"
-        " AND NOT EXISTS (SELECT 1 FROM vector AS v WHERE v.chunk = c.id)"
-        " AND NOT EXISTS (SELECT 1 FROM pending AS p WHERE p.chunk = c.id)"
-    ),
-    "vectors without a passage": (
-        "SELECT count(*) FROM vector AS v WHERE NOT EXISTS (SELECT 1 FROM chunk AS c WHERE c.id = v.chunk)"
-    ),
-    "vectors of ended passages among the live ones": (
-        "SELECT count(*) FROM vector AS v JOIN chunk AS c ON c.id = v.chunk WHERE v.former = (c.ended_commit IS NULL)"
-    ),
-    "vectors of another length than their model's; `commonplace reindex` makes them anew": (
-        "SELECT count(*) FROM vector AS v JOIN model AS m ON m.id = v.model WHERE length(v.value) <> 2 * m.dimensions"
-    ),
-    "pending marks without a live passage": (
-        "SELECT count(*) FROM pending AS p WHERE NOT EXISTS"
-        " (SELECT 1 FROM chunk AS c WHERE c.id = p.chunk AND ended_commit IS NULL)"
-    ),
-    "labels without an entry": (
-        "SELECT count(*) FROM label AS l WHERE NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.id = l.entry)"
-    ),
-    "entries of an unknown namespace": (
-        "SELECT count(*) FROM entry AS e WHERE NOT EXISTS (SELECT 1 FROM namespace AS n WHERE n.id = e.namespace)"
-    ),
-    "namespaces whose passage counts are wrong": (
-        "SELECT count(*) FROM namespace AS n WHERE (n.chunk_count, n.term_total) <> ("
-        " SELECT count(*), coalesce(sum(c.length), 0) FROM entry AS e JOIN chunk AS c ON c.entry = e.id"
-        " WHERE e.namespace = n.id AND c.ended_commit IS NULL)"
-    ),
-    "entries newer than their namespace's commit": (
-        "SELECT count(*) FROM entry AS e JOIN namespace AS n ON n.id = e.namespace"
-        " WHERE e.commit_number > n.commit_number"
-    ),
-}
-
-
-def _count_problems(connection: Connection) -> list[str]:
-    found = []
-    for name, sql in _MUST_BE_ZERO.items():
-        count = connection.execute(sql).fetchall()[0][0]
-        if count:
-            found.append(f"index: {count:,} {name}")
-    return found
-
-
-def _keyword_problems(connection: Connection, progress: Progress | None) -> list[str]:
-    """Compare the keyword index with the texts: the same postings on both sides, by count and by sum of hashes."""
-    connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.posting USING fts5vocab(main, keywords, instance)")
-    stored, stored_sum = 0, 0
-    for term, row in connection.execute("SELECT term, doc FROM temp.posting"):
-        stored += 1
-        stored_sum ^= hash((term, row))
-    expected, expected_sum = 0, 0
-    total = connection.execute("SELECT count(*) FROM chunk WHERE ended_commit IS NULL").fetchall()[0][0]
-    live = connection.execute(
-        "SELECT c.id, e.namespace, CASE WHEN c.number < 0 THEN e.heading"
-        " ELSE substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start) END, c.length"
-        " FROM chunk AS c JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL"
-    )
-    for checked, (chunk, namespace_id, text, length) in enumerate(live, 1):
-        terms = passage(text or "", 0, len(text or "")).terms
-        if sum(terms.values()) != length:
-            return [f"index: passage {chunk} does not match its text; run `commonplace reindex --keywords`"]
-        for term, count in terms.items():
-            token = keywords.tokens(namespace_id, {term: frequency_level(count)})
-            expected += 1
-            expected_sum ^= hash((token, posting(chunk, length)))
-        if progress is not None and checked % VERIFY_ROWS_A_STEP == 0:
-            progress(checked, total, "passages")
-    if (stored, stored_sum) != (expected, expected_sum):
-        return [
-            f"index: the keyword index holds {stored:,} postings, the texts give {expected:,} and they differ; "
-            "run `commonplace reindex --keywords`"
-        ]
-    return []

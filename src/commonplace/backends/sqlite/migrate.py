@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from typing import cast
 
-from commonplace.backends.sqlite.connection import APPLICATION_ID, Connection, unavailable
-from commonplace.errors import ConfigurationError
+import apsw
+
+from commonplace.backends.sqlite.connection import APPLICATION_ID, MEMORY, Connection, unavailable
+from commonplace.errors import ConfigurationError, Corrupt
 
 # One statement sees one state of the file: between three, another process may have made the book.
 ONE_LOOK = (
@@ -39,11 +42,15 @@ def check_schema(connection: Connection, path: str) -> bool:
     newest = migrations()[-1][0]
     if application != APPLICATION_ID:
         if tables:
+            if not wrong_names(connection, also_others=True):
+                raise _wrong_header(path, "another program's mark")
             raise ConfigurationError(
                 f"{path} is a SQLite database of another program, not a commonplace book; choose another file"
             )
         return False
     if version > newest:
+        if not wrong_names(connection, also_others=True):
+            raise _wrong_header(path, f"schema {version}")
         raise ConfigurationError(
             f"{path} was written by a newer commonplace (schema {version}; this one knows up to {newest}); "
             "upgrade commonplace to open it"
@@ -62,6 +69,31 @@ def check_unchanged(connection: Connection, path: str) -> None:
         )
 
 
+def _wrong_header(path: str, claim: str) -> Corrupt:
+    return Corrupt(
+        f"{path} is damaged: its header on page 1 has {claim}, and its tables are of schema {migrations()[-1][0]}; "
+        "restore a backup"
+    )
+
+
+def wrong_names(connection: Connection, *, also_others: bool = False) -> list[str]:
+    """Which tables, indexes, views and triggers are not as the migrations make them; `also_others`: which are more."""
+    fresh = apsw.Connection(MEMORY)
+    try:
+        migrate(cast(Connection, fresh), MEMORY)
+        right = _schema_of(cast(Connection, fresh))
+    finally:
+        fresh.close()
+    found = _schema_of(connection)
+    names = right.keys() | found.keys() if also_others else right.keys()
+    return sorted(name for type, name in names if right.get((type, name)) != found.get((type, name)))
+
+
+def _schema_of(connection: Connection) -> dict[tuple[str, str], tuple[str, str | None]]:
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
+    return {(str(type), str(name)): (table, sql) for type, name, table, sql in rows}
+
+
 def migrate(connection: Connection, path: str) -> None:
     """Apply what is missing, in one transaction; callers hold the writer queue."""
     connection.execute("BEGIN IMMEDIATE")
@@ -74,6 +106,13 @@ def migrate(connection: Connection, path: str) -> None:
                     connection.execute(f"PRAGMA user_version = {number}").fetchall()
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
         connection.execute("COMMIT")
+    except apsw.SQLError as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise Corrupt(
+            f"{path} is damaged: its tables are not of the schema that its header on page 1 names ({error}); "
+            "nothing was changed, restore a backup"
+        ) from error
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

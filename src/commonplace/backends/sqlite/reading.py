@@ -8,16 +8,27 @@ from typing import Any
 
 from commonplace.backends import paging
 from commonplace.backends.paging import after_prefix
+from commonplace.backends.sqlite.checksums import (
+    FORMER,
+    LIVE,
+    check_former_head,
+    check_live_head,
+    head_columns,
+    is_whole_content,
+    live_entry,
+)
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.rows import former_entry
 from commonplace.backends.sqlite.where import Where, add_filter
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, columns, entry_of, value_of
+from commonplace.backends.states import damaged, prefixed, value_of
 from commonplace.checks import JSON, Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
 from commonplace.filters import Filter
 from commonplace.store import Child, Page, Scan
 
 RARE_ENTRIES = 500
+_LIVE_HEAD = head_columns(LIVE)
+_FORMER_HEAD = head_columns(FORMER)
 _LIVE_AT = "valid_from <= ? AND (expires_at IS NULL OR expires_at > ?)"
 _FORMER_AT = "valid_from <= ? AND valid_to > ?"
 _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
@@ -25,24 +36,24 @@ _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
 
 def get(connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, now: int) -> Entry | None:
     rows = connection.execute(
-        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
+        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
         " AND (expires_at IS NULL OR expires_at > ?)",
         (namespace_id, kind, key, now),
     ).fetchall()
-    return entry_of(namespace, rows[0]) if rows else None
+    return live_entry(namespace, rows[0]) if rows else None
 
 
 def get_as_of(
     connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, as_of: int
 ) -> Entry | None:
     live = connection.execute(
-        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND {_LIVE_AT}",
+        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND {_LIVE_AT}",
         (namespace_id, kind, key, as_of, as_of),
     ).fetchall()
     if live:
-        return entry_of(namespace, live[0])
+        return live_entry(namespace, live[0])
     former = connection.execute(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND {_FORMER_AT}"
+        f"SELECT {FORMER} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND {_FORMER_AT}"
         " ORDER BY revision DESC LIMIT 1",
         (namespace_id, kind, key, as_of, as_of),
     ).fetchall()
@@ -53,11 +64,11 @@ def find(
     connection: Connection, namespace: Namespace, namespace_id: int, kind: str, identity: str, now: int
 ) -> Entry | None:
     rows = connection.execute(
-        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
+        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
         " AND (expires_at IS NULL OR expires_at > ?)",
         (namespace_id, kind, identity, now),
     ).fetchall()
-    return entry_of(namespace, rows[0]) if rows else None
+    return live_entry(namespace, rows[0]) if rows else None
 
 
 def last_key(connection: Connection, namespace_id: int, kind: str, identity: str) -> str | None:
@@ -74,8 +85,8 @@ def last_key(connection: Connection, namespace_id: int, kind: str, identity: str
 def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
     """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
     position = _position(connection, namespace_id, scan)
-    rows = _live_rows(connection, namespace_id, scan, position, now, columns("e"), scan.limit + 1)
-    found = [entry_of(namespace, row) for row in rows]
+    rows = _live_rows(connection, namespace_id, scan, position, now, prefixed(LIVE, "e"), scan.limit + 1)
+    found = [live_entry(namespace, row) for row in rows]
     if scan.as_of is not None:
         former = states_ended_after(connection, namespace, namespace_id, scan.as_of, scan.filter)
         found += [state for state in former if paging.is_after(scan, state, position)]
@@ -85,11 +96,18 @@ def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: 
     return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
 
 
-def values(connection: Connection, namespace_id: int, scan: Scan, now: int) -> list[JSON]:
+def values(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> list[JSON]:
     """The values of one page of live entries."""
+    selected = "e.kind, e.key, e.is_json, e.text, e.value, e.checksum"
     position = _position(connection, namespace_id, scan)
-    rows = _live_rows(connection, namespace_id, scan, position, now, "e.is_json, e.value", scan.limit)
-    return [value_of(is_json, value) for is_json, value in rows]
+    found = []
+    for kind, key, is_json, text, value, checksum in _live_rows(
+        connection, namespace_id, scan, position, now, selected, scan.limit
+    ):
+        if not is_whole_content(text, value, checksum):
+            raise damaged(namespace, kind, key)
+        found.append(value_of(is_json, value))
+    return found
 
 
 def _position(connection: Connection, namespace_id: int, scan: Scan) -> paging.Position | None:
@@ -160,7 +178,7 @@ def states_ended_after(
 ) -> list[Entry]:
     """The former states that were valid at a time; their filter is decided here, since values are deltas."""
     rows = connection.execute(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND {_FORMER_AT} ORDER BY entry",
+        f"SELECT {FORMER} FROM history WHERE namespace = ? AND {_FORMER_AT} ORDER BY entry",
         (namespace_id, as_of, as_of),
     ).fetchall()
     states = (former_entry(connection, namespace, row) for row in rows)
@@ -199,46 +217,42 @@ def children(
         },
     ).fetchall()
     direct = {key: key[len(prefix) :] for (key,) in rows if SEPARATOR not in key[len(prefix) :]}
-    found = {
-        direct[key]: Child(direct[key], json.loads(attributes), revision, created_at, updated_at)
-        for key, attributes, revision, created_at, updated_at in connection.execute(
-            "SELECT key, attributes, revision, created_at, updated_at FROM entry WHERE namespace = ? AND kind = ?"
-            " AND key IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)",
-            (namespace_id, kind, json.dumps(list(direct)), now),
-        )
-    }
+    found = {}
+    for row in connection.execute(
+        f"SELECT {_LIVE_HEAD} FROM entry WHERE namespace = ? AND kind = ?"
+        " AND key IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)",
+        (namespace_id, kind, json.dumps(list(direct)), now),
+    ):
+        check_live_head(namespace, row)
+        name = direct[row[2]]
+        found[name] = Child(name, json.loads(row[5]), row[6], row[9], row[10])
     return [found[name] for name in direct.values() if name in found]
 
 
-def history(connection: Connection, namespace_id: int, kind: str, key: str, now: int) -> list[Revision]:
+def history(
+    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, now: int
+) -> list[Revision]:
     """Every state that a key had, and every time it lost one, oldest first."""
     lines: list[Revision] = []
-    for (
-        revision,
-        commit,
-        valid_from,
-        begun_by,
-        actor,
-        ended_commit,
-        valid_to,
-        ended_by,
-        ended_actor,
-    ) in connection.execute(
-        "SELECT revision, commit_number, valid_from, begun_by, actor, ended_commit, valid_to, ended_by, ended_actor"
-        " FROM history WHERE namespace = ? AND kind = ? AND key = ? ORDER BY revision",
+    for row in connection.execute(
+        f"SELECT {_FORMER_HEAD} FROM history WHERE namespace = ? AND kind = ? AND key = ? ORDER BY revision",
         (namespace_id, kind, key),
     ):
-        lines.append(Revision(revision, begun_by, commit, valid_from, actor))
+        check_former_head(namespace, row)
+        revision, commit, valid_from = row[6:9]
+        begun_by, _, ended_by, ended_commit, valid_to, ended_actor = row[14:20]
+        lines.append(Revision(revision, begun_by, commit, valid_from, row[12]))
         if ended_by in _LOSSES:
             lines.append(Revision(revision + 1, ended_by, ended_commit, valid_to, ended_actor))
-    for revision, commit, valid_from, begun_by, actor, expires_at in connection.execute(
-        "SELECT revision, commit_number, valid_from, begun_by, actor, expires_at FROM entry"
-        " WHERE namespace = ? AND kind = ? AND key = ?",
+    for row in connection.execute(
+        f"SELECT {_LIVE_HEAD} FROM entry WHERE namespace = ? AND kind = ? AND key = ?",
         (namespace_id, kind, key),
     ):
-        lines.append(Revision(revision, begun_by, commit, valid_from, actor))
-        if expires_at is not None and expires_at <= now:
-            lines.append(Revision(revision + 1, "expired", commit, expires_at, None))
+        check_live_head(namespace, row)
+        revision, commit, valid_from = row[6:9]
+        lines.append(Revision(revision, row[14], commit, valid_from, row[12]))
+        if row[11] is not None and row[11] <= now:
+            lines.append(Revision(revision + 1, "expired", commit, row[11], None))
     return lines
 
 
@@ -256,12 +270,12 @@ def state(
 ) -> Entry | None:
     place = (namespace_id, kind, key, revision)
     live = connection.execute(
-        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?", place
+        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?", place
     ).fetchall()
     if live:
-        return entry_of(namespace, live[0])
+        return live_entry(namespace, live[0])
     former = connection.execute(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?",
+        f"SELECT {FORMER} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?",
         place,
     ).fetchall()
     return former_entry(connection, namespace, former[0]) if former else None
@@ -270,18 +284,18 @@ def state(
 def begun(connection: Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
     place = (namespace_id, commit)
     live = connection.execute(
-        f"SELECT {COLUMNS} FROM entry WHERE namespace = ? AND commit_number = ? ORDER BY id", place
+        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND commit_number = ? ORDER BY id", place
     ).fetchall()
     former = connection.execute(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND commit_number = ? ORDER BY entry",
+        f"SELECT {FORMER} FROM history WHERE namespace = ? AND commit_number = ? ORDER BY entry",
         place,
     ).fetchall()
-    return [entry_of(namespace, row) for row in live] + [former_entry(connection, namespace, row) for row in former]
+    return [live_entry(namespace, row) for row in live] + [former_entry(connection, namespace, row) for row in former]
 
 
 def ended(connection: Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
     former = connection.execute(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE namespace = ? AND ended_commit = ? ORDER BY entry",
+        f"SELECT {FORMER} FROM history WHERE namespace = ? AND ended_commit = ? ORDER BY entry",
         (namespace_id, commit),
     ).fetchall()
     return [former_entry(connection, namespace, row) for row in former]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -14,12 +15,16 @@ from weakref import WeakSet
 
 import apsw
 
+from commonplace.backends.sqlite import damage
+from commonplace.backends.sqlite.checksums import damaged_row
 from commonplace.backends.sqlite.connection import (
+    DRIVER_ERRORS,
     MEMORY,
     Connection,
     Durability,
     closed,
     connect,
+    translate,
     translated,
     unavailable,
 )
@@ -30,12 +35,18 @@ from commonplace.backends.sqlite.migrate import check_schema, check_unchanged, m
 from commonplace.backends.sqlite.searching import VectorCache
 from commonplace.backends.sqlite.writer import Writer
 from commonplace.checks import Namespace
-from commonplace.errors import Unavailable
+from commonplace.errors import CommonplaceError, Corrupt, Unavailable
 from commonplace.store import Store
 
 CHECKPOINT_PAGES = 4_000
 CLOSING_SECONDS = 1.0
 """How long closing waits for writers of other processes. Who comes after them moves the log into the file."""
+FILL_SECONDS = 0.5
+"""How long opening a book adds missing checksums; what is left waits for quiet moments and for the next program."""
+ANY_UNCHECKED = "SELECT 1 FROM unchecked LIMIT 1"
+LOOK_SECONDS = 1.0
+LOOK_AGAIN_SECONDS = 60.0
+"""How long a read that failed looks for what is damaged, and how soon another one looks again."""
 _log = logging.getLogger(__name__)
 
 
@@ -68,6 +79,9 @@ class OpenStore(Store):
         self._connections_mutex = threading.Lock()
         self._cache = VectorCache(cache_bytes)
         self._queue: WriterQueue | None = None
+        self._has_met_damage = False
+        self._damage: damage.Problem | None = None
+        self._looked_at = -math.inf
         self._memory_lock = threading.RLock()
         if self.path == MEMORY:
             self._writing = self._connect(in_use=False)
@@ -81,6 +95,21 @@ class OpenStore(Store):
             self._begin_group,
             self._flush_group,
         )
+        with suppress(CommonplaceError), translated(self.path):  # nobody waits for checksums; another program adds them
+            if self._writing.execute(ANY_UNCHECKED).fetchall():
+                self._add_checksums(FILL_SECONDS)
+
+    @property
+    def is_damaged(self) -> bool:
+        return self._has_met_damage
+
+    def _add_checksums(self, seconds: float) -> bool:
+        """Give checksums to rows that have none, for about so long; whether there may be more."""
+        deadline = time.monotonic() + seconds
+        while self._run(lambda group: damage.fill(self._writing)):
+            if time.monotonic() > deadline:
+                return True
+        return False
 
     def _open_file(self) -> Connection:
         """Open, and create or migrate where that is due, one process at a time."""
@@ -180,11 +209,14 @@ class OpenStore(Store):
             raise unavailable("the book was opened before a fork; open it again in this process", self.path)
 
     @contextmanager
-    def _reading(self, *, snapshot: bool = False) -> Iterator[Connection]:
-        """This thread's reading connection; with `snapshot`, all statements see one state of the file."""
+    def _reading(self, of: Namespace | None = None, *, snapshot: bool = False) -> Iterator[Connection]:
+        """This thread's reading connection; with `snapshot`, all statements see one state of the file.
+
+        `of` is whose entries are read: an error may name these, and no others.
+        """
         self._check_usable()
         if self.path == MEMORY:
-            with self._memory_lock, translated(self.path, in_use=True):
+            with self._memory_lock, self._naming_damage(self._writing, of):
                 yield self._writing
             return
         assert self._guard is not None
@@ -193,7 +225,7 @@ class OpenStore(Store):
         if connection is None:
             connection = self._readers.connection = self._connect()
         try:
-            with translated(self.path, in_use=True):
+            with self._naming_damage(connection, of):
                 if not snapshot:
                     yield connection
                     return
@@ -206,9 +238,59 @@ class OpenStore(Store):
             if self._is_closed:
                 connection.close()
 
+    @contextmanager
+    def _naming_damage(self, connection: Connection, of: Namespace | None) -> Iterator[None]:
+        """Turn what damaged rows raise into `Corrupt`, with the entry or the page; other errors pass through."""
+        try:
+            yield
+        except Corrupt:
+            self._has_met_damage = True
+            raise
+        except DRIVER_ERRORS as error:
+            told = translate(error, self.path, in_use=True)
+            if isinstance(told, Corrupt):
+                told = self._named(told, connection, of)
+            raise told from error
+        except CommonplaceError:
+            raise
+        except damage.RAISED as error:
+            try:
+                if damage.first_problem(connection, LOOK_SECONDS) is None:
+                    raise  # a mistake of this program
+            except TimeoutError:
+                pass
+            raise self._named(damaged_row("a row"), connection, of) from error
+
+    def _named(self, error: Corrupt, connection: Connection, of: Namespace | None) -> Corrupt:
+        """The error with what is damaged: for the caller where that is its own or a page, else for the operator."""
+        problem = self._find_damage(connection)
+        if problem is None:
+            return error
+        if problem.namespace in (None, of):
+            named = Corrupt(f"{problem.text}: {error}")
+            named.__notes__ = getattr(error, "__notes__", [])
+            return named
+        error.add_note(problem.text)
+        return error
+
+    def _find_damage(self, connection: Connection) -> damage.Problem | None:
+        """What is damaged, as far as a short look finds it; looked for once in a while only."""
+        self._has_met_damage = True
+        if time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
+            try:
+                self._damage = damage.first_problem(connection, LOOK_SECONDS)
+            except TimeoutError:
+                _log.warning("the look for the damage took too long; `commonplace doctor` takes the time")
+            self._looked_at = time.monotonic()
+        return self._damage
+
     def _run(self, work: Callable[[Group], Any]) -> Any:
         self._check_usable()
-        return self._writer.run(work)
+        try:
+            return self._writer.run(work)
+        except Corrupt:
+            self._has_met_damage = True
+            raise
 
     def _namespace_id(self, connection: Connection, namespace: Namespace) -> int:
         rows = connection.execute("SELECT id FROM namespace WHERE path = ?", ("/".join(namespace),)).fetchall()

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 
-from commonplace.backends.sqlite import maintenance
-from commonplace.backends.sqlite.connection import MEMORY, translated, unavailable
+from commonplace.backends.sqlite import damage, maintenance
+from commonplace.backends.sqlite.connection import MEMORY, Connection, translated, unavailable
 from commonplace.backends.sqlite.group import Group
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.store_base import OpenStore
@@ -72,7 +72,7 @@ class CareStore(OpenStore):
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         with self._reading(snapshot=True) as connection:
-            return maintenance.verify(connection, progress)
+            return [problem.text for problem in damage.problems(connection, progress)]
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
         from commonplace.backends.sqlite import rebuilding
@@ -82,17 +82,29 @@ class CareStore(OpenStore):
     def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
         from commonplace.backends.sqlite import exchange
 
+        yield from self._in_one_snapshot(lambda connection: exchange.export(connection, namespaces))
+
+    def salvage(
+        self, unreadable: Callable[[str], object], namespaces: Sequence[Namespace] | None = None
+    ) -> Generator[NamespaceHead | State, None, None]:
+        from commonplace.backends.sqlite import exchange
+
+        yield from self._in_one_snapshot(lambda connection: exchange.salvage(connection, namespaces, unreadable))
+
+    def _in_one_snapshot(
+        self, read: Callable[[Connection], Iterable[NamespaceHead | State]]
+    ) -> Generator[NamespaceHead | State, None, None]:
         self._check_usable()
         if self.path == MEMORY:
-            with self._memory_lock, translated(self.path, in_use=True):
-                yield from exchange.export(self._writing, namespaces)
+            with self._memory_lock, self._naming_damage(self._writing, None):
+                yield from read(self._writing)
             return
         # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
         connection = self._connect_apart()
         try:
-            with translated(self.path, in_use=True):
+            with self._naming_damage(connection, None):
                 connection.execute("BEGIN")
-                yield from exchange.export(connection, namespaces)
+                yield from read(connection)
         finally:
             connection.close()
 

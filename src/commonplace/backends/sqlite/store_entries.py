@@ -7,11 +7,12 @@ from typing import TypeVar
 
 from commonplace.backends.paging import after_prefix, check_feed
 from commonplace.backends.sqlite import maintenance, reading, system
+from commonplace.backends.sqlite.checksums import LIVE, live_entry
 from commonplace.backends.sqlite.connection import MEMORY, translated
-from commonplace.backends.sqlite.group import Group
+from commonplace.backends.sqlite.group import Group, read_namespace
 from commonplace.backends.sqlite.store_base import OpenStore
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
-from commonplace.backends.states import columns, entry_of
+from commonplace.backends.states import prefixed
 from commonplace.checks import JSON, Namespace, parse_namespace
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import InvalidInput
@@ -37,7 +38,7 @@ class EntryStore(OpenStore):
     def get(
         self, namespace: Namespace, kind: str, keys: Sequence[str], *, as_of: int | None = None
     ) -> list[Entry | None]:
-        with self._reading() as connection:
+        with self._reading(namespace) as connection:
             place = self._namespace_id(connection, namespace)
             if as_of is None:
                 now = self._clock()
@@ -45,37 +46,38 @@ class EntryStore(OpenStore):
             return [reading.get_as_of(connection, namespace, place, kind, key, as_of) for key in keys]
 
     def find(self, namespace: Namespace, kind: str, identity: str) -> Entry | None:
-        with self._reading() as connection:
+        with self._reading(namespace) as connection:
             place = self._namespace_id(connection, namespace)
             return reading.find(connection, namespace, place, kind, identity, self._clock())
 
     def last_key(self, namespace: Namespace, kind: str, identity: str) -> str | None:
-        with self._reading() as connection:
+        with self._reading(namespace) as connection:
             return reading.last_key(connection, self._namespace_id(connection, namespace), kind, identity)
 
     def load(self, namespace: Namespace, ids: Sequence[int]) -> dict[int, Entry]:
-        with self._reading() as connection:
+        with self._reading(namespace) as connection:
             place = self._namespace_id(connection, namespace)
             rows = connection.execute(
-                f"SELECT {columns('e')} FROM json_each(?) AS j CROSS JOIN entry AS e ON e.id = j.value"
+                f"SELECT {prefixed(LIVE, 'e')} FROM json_each(?) AS j CROSS JOIN entry AS e ON e.id = j.value"
                 " WHERE e.namespace = ? AND (e.expires_at IS NULL OR e.expires_at > ?)",
                 (f"[{','.join(map(str, ids))}]", place, self._clock()),
             )
-            return {row[0]: entry_of(namespace, row) for row in rows}
+            return {row[0]: live_entry(namespace, row) for row in rows}
 
     def scan(self, namespace: Namespace, scan: Scan) -> Page:
-        with self._reading(snapshot=scan.as_of is not None) as connection:
+        with self._reading(namespace, snapshot=scan.as_of is not None) as connection:
             place = self._namespace_id(connection, namespace)
             return reading.scan(connection, namespace, place, scan, self._clock())
 
     def values(self, namespace: Namespace, scan: Scan) -> list[JSON]:
         if scan.as_of is not None:
             return super().values(namespace, scan)
-        with self._reading() as connection:
-            return reading.values(connection, self._namespace_id(connection, namespace), scan, self._clock())
+        with self._reading(namespace) as connection:
+            place = self._namespace_id(connection, namespace)
+            return reading.values(connection, namespace, place, scan, self._clock())
 
     def children(self, namespace: Namespace, kind: str, prefix: str) -> list[Child]:
-        with self._reading() as connection:
+        with self._reading(namespace) as connection:
             place = self._namespace_id(connection, namespace)
             return reading.children(connection, namespace, place, kind, prefix, self._clock())
 
@@ -92,20 +94,20 @@ class EntryStore(OpenStore):
             parameters.append("/".join(after))
         with self._reading() as connection:
             rows = connection.execute(f"{sql} ORDER BY path LIMIT ?", (*parameters, limit)).fetchall()
-        return [parse_namespace(row[0]) for row in rows]
+            return [parse_namespace(row[0]) for row in rows]
 
     def history(self, namespace: Namespace, kind: str, key: str) -> list[Revision]:
-        with self._reading(snapshot=True) as connection:
+        with self._reading(namespace, snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
-            return reading.history(connection, place, kind, key, self._clock())
+            return reading.history(connection, namespace, place, kind, key, self._clock())
 
     def state(self, namespace: Namespace, kind: str, key: str, revision: int) -> Entry | None:
-        with self._reading(snapshot=True) as connection:
+        with self._reading(namespace, snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
             return reading.state(connection, namespace, place, kind, key, revision)
 
     def end_expired(self, namespace: Namespace) -> bool:
-        with self._reading() as connection:
+        with self._reading(namespace) as connection:
             expired = connection.execute(
                 "SELECT 1 FROM entry WHERE namespace = ? AND expires_at <= ? LIMIT 1",
                 (self._namespace_id(connection, namespace), self._clock()),
@@ -117,12 +119,10 @@ class EntryStore(OpenStore):
         if limit < 1:
             raise InvalidInput(f"limit must be at least 1, not {limit}")
         self.end_expired(namespace)
-        with self._reading(snapshot=True) as connection:
+        with self._reading(namespace, snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
-            counters = connection.execute(
-                "SELECT history_floor, commit_number FROM namespace WHERE id = ?", (place,)
-            ).fetchall()
-            check_feed(after, *(counters[0] if counters else (0, 0)))
+            row = read_namespace(connection, namespace)
+            check_feed(after, *((0, 0) if row is None else (row.history_floor, row.commit_number)))
             return reading.changes(connection, place, after, limit)
 
     def stats(self) -> StoreStats:
@@ -130,7 +130,7 @@ class EntryStore(OpenStore):
             return maintenance.stats(connection, self.path)
 
     def namespace_stats(self, namespace: Namespace) -> NamespaceStats:
-        with self._reading(snapshot=True) as connection:
+        with self._reading(namespace, snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
             return maintenance.namespace_stats(connection, namespace, place, self._clock())
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from commonplace.backends.ranking import Counts, Page
 from commonplace.backends.sqlite import keywords, reading, searching, vectors
-from commonplace.backends.sqlite.group import Group
-from commonplace.backends.sqlite.store_base import OpenStore
+from commonplace.backends.sqlite.checksums import damaged_row
+from commonplace.backends.sqlite.connection import Connection
+from commonplace.backends.sqlite.group import Group, read_namespace
+from commonplace.backends.sqlite.store_base import ANY_UNCHECKED, FILL_SECONDS, OpenStore
 from commonplace.checks import Namespace
 from commonplace.entry import Entry
 from commonplace.filters import Filter
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 
 MERGED_PAGES = 200
 """Of the keyword index, in one step of upkeep: some milliseconds, so that no writer waits long."""
+
+
+def _counts(connection: Connection, namespace: Namespace) -> Counts | None:
+    row = read_namespace(connection, namespace)
+    return None if row is None else Counts(row.id, row.chunk_count, row.term_total)
 
 
 class SearchStore(OpenStore):
@@ -38,46 +45,38 @@ class SearchStore(OpenStore):
         limit: int,
         also: Sequence[int] = (),
     ) -> list[Candidate]:
-        with self._reading(snapshot=True) as connection:
-            counts = connection.execute(
-                "SELECT id, chunk_count, term_total FROM namespace WHERE path = ?", ("/".join(namespace),)
-            ).fetchall()
-            if not counts:
+        with self._reading(namespace, snapshot=True) as connection:
+            counts = _counts(connection, namespace)
+            if counts is None:
                 return []
-            return searching.search_text(
-                connection, Counts(*counts[0]), terms, Page(filter, limit, self._clock(), also)
-            )
+            return searching.search_text(connection, counts, terms, Page(filter, limit, self._clock(), also))
 
     def search_vectors(
         self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
     ) -> list[Candidate]:
-        with self._reading(snapshot=True) as connection:
-            place = connection.execute(
-                "SELECT n.id, m.id, m.dimensions, n.chunks_ended FROM namespace AS n, model AS m"
-                " WHERE n.path = ? AND m.identity = ?",
-                ("/".join(namespace), model),
-            ).fetchall()
-            if not place:
+        with self._reading(namespace, snapshot=True) as connection:
+            row = read_namespace(connection, namespace)
+            known = connection.execute("SELECT id, dimensions FROM model WHERE identity = ?", (model,)).fetchall()
+            if row is None or not known:
                 return []
-            return self._cache.search(connection, place[0], query, Page(filter, limit, self._clock()))
+            if known[0][1] != len(query):
+                raise damaged_row(f"the row of model {model}")
+            place = (row.id, *known[0], row.chunks_ended)
+            return self._cache.search(connection, place, query, Page(filter, limit, self._clock()))
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
-        with self._reading(snapshot=True) as connection:
-            counts = connection.execute(
-                "SELECT id, chunk_count, term_total FROM namespace WHERE path = ?", ("/".join(namespace),)
-            ).fetchall()
-            if not counts:
-                return TermCounts(0, 0.0, {})
-            return keywords.term_counts(connection, Counts(*counts[0]), terms)
+        with self._reading(namespace, snapshot=True) as connection:
+            counts = _counts(connection, namespace)
+            return TermCounts(0, 0.0, {}) if counts is None else keywords.term_counts(connection, counts, terms)
 
     def passage_vectors(
         self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int, int, NDArray[float32]]]:
-        with self._reading(snapshot=True) as connection:
+        with self._reading(namespace, snapshot=True) as connection:
             return vectors.passage_vectors(connection, model, states)
 
     def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
-        with self._reading(snapshot=True) as connection:
+        with self._reading(namespace, snapshot=True) as connection:
             place = self._namespace_id(connection, namespace)
             return reading.states_ended_after(connection, namespace, place, as_of, filter)
 
@@ -108,7 +107,7 @@ class SearchStore(OpenStore):
     def pending(
         self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
     ) -> list[Pending]:
-        with self._reading(snapshot=True) as connection:
+        with self._reading(namespace, snapshot=True) as connection:
             return vectors.pending(connection, self._namespace_id(connection, namespace), limit, among)
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
@@ -122,7 +121,9 @@ class SearchStore(OpenStore):
             return self._writing.total_changes() - before >= 2  # FTS5's sign that it had something to merge
 
         found: bool = self._run(merge)
-        return found
+        with self._reading() as connection:
+            is_unchecked = bool(connection.execute(ANY_UNCHECKED).fetchall())
+        return (is_unchecked and self._add_checksums(FILL_SECONDS)) or found
 
     def _drop_retired(self) -> None:
         with self._reading() as connection:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from commonplace.backends.sqlite.checksums import check_row, damaged_row, row_sum
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.states import dump
 from commonplace.checks import JSON
@@ -18,19 +19,29 @@ FORGOTTEN_AT_ONCE = 20
 
 
 def get(connection: Connection, part: str, key: str) -> JSON | None:
-    rows = connection.execute("SELECT value FROM system WHERE part = ? AND key = ?", (part, key)).fetchall()
-    return json.loads(rows[0][0]) if rows else None
+    rows = connection.execute("SELECT value, checksum FROM system WHERE part = ? AND key = ?", (part, key)).fetchall()
+    return _value(part, key, *rows[0]) if rows else None
 
 
 def rows_of(connection: Connection, part: str) -> dict[str, JSON]:
-    rows = connection.execute("SELECT key, value FROM system WHERE part = ? ORDER BY key", (part,)).fetchall()
-    return {key: json.loads(value) for key, value in rows}
+    rows = connection.execute("SELECT key, value, checksum FROM system WHERE part = ? ORDER BY key", (part,)).fetchall()
+    return {key: _value(part, key, value, checksum) for key, value, checksum in rows}
+
+
+def _value(part: str, key: str, value: str, checksum: int | None) -> JSON:
+    check_row(f"a row of {part}", checksum, part, key, value)
+    found: JSON = json.loads(value)
+    return found
 
 
 def put(connection: Connection, part: str, key: str, value: JSON, *, only_new: bool) -> bool:
     verb = "INSERT OR IGNORE" if only_new else "INSERT OR REPLACE"
     before = connection.total_changes()
-    connection.execute(f"{verb} INTO system (part, key, value) VALUES (?, ?, ?)", (part, key, dump(value)))
+    text = dump(value)
+    connection.execute(
+        f"{verb} INTO system (part, key, value, checksum) VALUES (?, ?, ?, ?)",
+        (part, key, text, row_sum(part, key, text)),
+    )
     return connection.total_changes() > before
 
 
@@ -40,16 +51,31 @@ def delete(connection: Connection, part: str, key: str) -> bool:
     return connection.total_changes() > before
 
 
+MEASURED = (
+    "SELECT namespace, count(*), sum(octet_length(value) + coalesce(octet_length(text), 0) + octet_length(attributes))"
+    " FROM entry GROUP BY namespace"
+)
+"""What the triggers of `usage` keep, worked out again."""
+
+
 def usage(connection: Connection, namespace_id: int) -> Usage:
     rows = connection.execute("SELECT entries, bytes FROM usage WHERE namespace = ?", (namespace_id,)).fetchall()
+    if rows and not all(type(number) is int for number in rows[0]):
+        raise damaged_row("a row of measured use")
     return Usage(*rows[0]) if rows else Usage(0, 0)
 
 
 def operation(connection: Connection, namespace_id: int, key: str, now: int) -> JSON | None:
     rows = connection.execute(
-        "SELECT value FROM operation WHERE namespace = ? AND key = ? AND expires_at > ?", (namespace_id, key, now)
+        "SELECT value, expires_at, checksum FROM operation WHERE namespace = ? AND key = ? AND expires_at > ?",
+        (namespace_id, key, now),
     ).fetchall()
-    return json.loads(rows[0][0]) if rows else None
+    if not rows:
+        return None
+    value, expires_at, checksum = rows[0]
+    check_row("a remembered operation", checksum, namespace_id, key, value, expires_at)
+    found: JSON = json.loads(value)
+    return found
 
 
 def record_operation(
@@ -60,9 +86,10 @@ def record_operation(
         f" (SELECT key FROM operation WHERE namespace = ?1 AND expires_at <= ?2 LIMIT {FORGOTTEN_AT_ONCE})",
         (namespace_id, now),
     )
+    text = dump(value)
     connection.execute(
-        "INSERT OR REPLACE INTO operation (namespace, key, value, expires_at) VALUES (?, ?, ?, ?)",
-        (namespace_id, key, dump(value), expires_at),
+        "INSERT OR REPLACE INTO operation (namespace, key, value, expires_at, checksum) VALUES (?, ?, ?, ?, ?)",
+        (namespace_id, key, text, expires_at, row_sum(namespace_id, key, text, expires_at)),
     )
 
 

@@ -9,10 +9,20 @@ import apsw
 
 from commonplace.backends import deltas
 from commonplace.backends.sqlite import bulk, reading, system
+from commonplace.backends.sqlite.checksums import (
+    FORMER,
+    HEAD,
+    LIVE,
+    changed_sum,
+    check_live,
+    check_live_head,
+    former_sum,
+    live_sum,
+)
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.group import Group, NamespaceRow
+from commonplace.backends.sqlite.group import NAMESPACE_COLUMNS, Group, NamespaceRow, check_namespace_row
 from commonplace.backends.sqlite.indexed import EntryIndex
-from commonplace.backends.states import COLUMNS, columns, dump, entry_of
+from commonplace.backends.states import dump, entry_of, prefixed
 from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
@@ -23,12 +33,15 @@ SWEEP_LIMIT = 500
 AFTER_LOSS = 2
 """The loss of a key's last state took a revision number of its own."""
 
-_LIVE = f"{columns('e')}, e.begun_by, e.deltas"
-_WRITTEN = f"{COLUMNS}, begun_by, deltas, namespace".split(", ")
+_LIVE = prefixed(LIVE, "e")
+_WRITTEN = LIVE.split(", ")
 _MARKS = [f"?{number}" for number in range(1, len(_WRITTEN) + 1)]
 _INSERT = f"INSERT INTO entry ({', '.join(_WRITTEN)}) VALUES ({', '.join(_MARKS)})"
+_KEEP = f"INSERT INTO history ({FORMER}) VALUES ({', '.join('?' * len(FORMER.split(', ')))})"
 _ASSIGNMENTS = [f"{name} = {mark}" for name, mark in zip(_WRITTEN, _MARKS, strict=True)]
 _UPDATE = f"UPDATE entry SET {', '.join(_ASSIGNMENTS[3:])} WHERE id = ?1 AND kind = ?2 AND key = ?3"
+# Without the value and the text: their pages stay as they are.
+_MOVE = f"UPDATE entry SET {', '.join(_ASSIGNMENTS[1:14] + _ASSIGNMENTS[16:])} WHERE id = ?1"
 
 
 class SQLiteTransaction(Transaction):
@@ -58,16 +71,25 @@ class SQLiteTransaction(Transaction):
 
     def _read_namespace(self, now: int) -> NamespaceRow:
         """The row, and whether something in the namespace has expired since the last commit there."""
+        path = "/".join(self._namespace)
         rows = self._connection.execute(
-            "SELECT id, commit_number, commit_time, chunk_count, term_total, chunks_ended,"
+            f"SELECT {NAMESPACE_COLUMNS}, checksum,"
             " EXISTS (SELECT 1 FROM entry WHERE namespace = n.id AND expires_at <= max(?, n.commit_time + 1))"
             " FROM namespace AS n WHERE path = ?",
-            (now, "/".join(self._namespace)),
+            (now, path),
         ).fetchall()
         if not rows:
-            return NamespaceRow(0, 0, 0, 0, 0, 0, is_new=True)
-        *columns, self._has_expired = rows[0]
+            return NamespaceRow(0, 0, 0, 0, 0, 0, 0, is_new=True)
+        *columns, checksum, self._has_expired = rows[0]
+        check_namespace_row(path, columns, checksum)
         return NamespaceRow(*columns)
+
+    def raise_floor(self, commit: int) -> None:
+        """The feed no longer reaches back before a commit."""
+        if commit > self._row.history_floor:
+            self._row.history_floor = commit
+            self._row.is_changed = True
+            self._group.namespaces[self._namespace] = self._row
 
     def finish(self) -> int | None:
         """Hand the counters back to the group; the commit's number, or None when nothing was changed."""
@@ -111,7 +133,7 @@ class SQLiteTransaction(Transaction):
         return reading.children(self._connection, self._namespace, self._row.id, kind, prefix, self._time)
 
     def history(self, kind: str, key: str) -> list[Revision]:
-        return reading.history(self._connection, self._row.id, kind, key, self._time)
+        return reading.history(self._connection, self._namespace, self._row.id, kind, key, self._time)
 
     def was_used(self, kind: str, first: str, last: str) -> bool:
         return reading.was_used(self._connection, self._row.id, kind, first, last)
@@ -173,7 +195,8 @@ class SQLiteTransaction(Transaction):
             text,
             value,
         )
-        sql, parameters = _INSERT if former is None else _UPDATE, (*row, begun_by, in_a_row, self._row.id)
+        written = (*row, begun_by, in_a_row, self._row.id)
+        sql, parameters = _INSERT if former is None else _UPDATE, (*written, live_sum(written))
         try:
             self._connection.execute(sql, parameters)
         except apsw.ConstraintError:
@@ -215,11 +238,11 @@ class SQLiteTransaction(Transaction):
         commit = self._commit
         revision = max(row[6] + 1, self._place(kind, new_key)[1])
         in_a_row = self._keep_former(row, row[14], row[15], ended_by="moved_away", valid_to=self._time)
-        self._connection.execute(
-            "UPDATE entry SET key = ?, heading = ?, revision = ?, commit_number = ?, valid_from = ?,"
-            " begun_by = 'moved_here', actor = ?, deltas = ?, updated_at = ? WHERE id = ?",
-            (new_key, heading, revision, commit, self._time, self._actor, in_a_row, self._time, row[0]),
+        written = (
+            *(row[0], kind, new_key, *row[3:6], revision, commit, self._time, row[9], self._time, row[11]),
+            *(self._actor, heading, row[14], row[15], "moved_here", in_a_row, self._row.id),
         )
+        self._connection.execute(_MOVE, (*written, live_sum(written)))
         moved = self.get(kind, new_key)
         assert moved is not None
         self._index.change(entry_of(self._namespace, row), moved)
@@ -228,7 +251,7 @@ class SQLiteTransaction(Transaction):
     def delete_range(self, kind: str, prefix: str) -> int:
         if not self._has_range(kind, prefix):
             return 0
-        return bulk.delete_range(self._connection, self._index, self._range(kind, prefix))
+        return bulk.delete_range(self._connection, self._namespace, self._index, self._range(kind, prefix))
 
     def move_range(self, kind: str, prefix: str, new_prefix: str, heading_of: Callable[[str], str | None]) -> int:
         check_key(new_prefix)
@@ -236,7 +259,8 @@ class SQLiteTransaction(Transaction):
             return 0
         if self._has_range(kind, new_prefix):
             raise Conflict(f"there are {kind} entries with the new prefix already")
-        return bulk.move_range(self._connection, self._index, self._range(kind, prefix), new_prefix, heading_of)
+        place = (self._connection, self._namespace)
+        return bulk.move_range(*place, self._index, self._range(kind, prefix), new_prefix, heading_of)
 
     def _has_range(self, kind: str, prefix: str) -> bool:
         """Whether live entries have a prefix."""
@@ -247,10 +271,15 @@ class SQLiteTransaction(Transaction):
         return bulk.Range(self._row.id, kind, check_key(prefix), self._commit, self._time, self._actor)
 
     def touch(self, kind: str, key: str) -> None:
-        self._connection.execute(
-            "UPDATE entry SET updated_at = ? WHERE namespace = ? AND kind = ? AND key = ?",
-            (self._time, self._row.id, kind, key),
-        )
+        for *head, checksum in self._connection.execute(
+            f"SELECT {HEAD} FROM entry WHERE namespace = ? AND kind = ? AND key = ?", (self._row.id, kind, key)
+        ).fetchall():
+            check_live_head(self._namespace, (*head, checksum))
+            head[10] = self._time
+            self._connection.execute(
+                "UPDATE entry SET updated_at = ?, checksum = ? WHERE id = ?",
+                (self._time, changed_sum(head, checksum), head[0]),
+            )
 
     def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
         if self._row.id:
@@ -271,6 +300,7 @@ class SQLiteTransaction(Transaction):
         ).fetchall()[0]
         if row[0] is None:
             return None, 1 if last is None else last + AFTER_LOSS
+        check_live(self._namespace, row)
         if row[11] is not None and row[11] <= self._time:
             self._expire(row)
             return None, row[6] + AFTER_LOSS
@@ -285,6 +315,7 @@ class SQLiteTransaction(Transaction):
             (self._row.id, self._time),
         ).fetchall()
         for row in expired:
+            check_live(self._namespace, row)
             self._expire(row)
         return len(expired)
 
@@ -311,26 +342,10 @@ class SQLiteTransaction(Transaction):
         commit = self._commit
         text, value, begun_by, in_a_row = row[14:18]
         kept_text, kept_value, in_a_row = deltas.kept_of(text, value, new_text, new_value, in_a_row)
-        self._connection.execute(
-            "INSERT INTO history (entry, namespace, kind, key, identity, is_json, attributes, revision, commit_number,"
-            " valid_from, begun_by, created_at, updated_at, expires_at, actor, ended_commit, valid_to, ended_by,"
-            " ended_actor, heading, text, value)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                row[0],
-                self._row.id,
-                *row[1:9],
-                begun_by,
-                *row[9:13],
-                commit,
-                valid_to,
-                ended_by,
-                None if ended_by == "expired" else self._actor,
-                row[13],
-                kept_text,
-                kept_value,
-            ),
-        )
+        ended_actor = None if ended_by == "expired" else self._actor
+        ending = (begun_by, self._row.id, ended_by, commit, valid_to, ended_actor)
+        former = (*row[:14], kept_text, kept_value, *ending)
+        self._connection.execute(_KEEP, (*former, former_sum(former)))
         return in_a_row
 
     def _free_identity(self, draft: Draft) -> None:
@@ -339,6 +354,7 @@ class SQLiteTransaction(Transaction):
             f"SELECT {_LIVE} FROM entry AS e WHERE namespace = ? AND kind = ? AND identity = ?",
             (self._row.id, draft.kind, draft.identity),
         ).fetchall():
+            check_live(self._namespace, row)
             if row[11] is None or row[11] > self._time:
                 raise Conflict(f"another {draft.kind} has the identity {draft.identity} already")
             self._expire(row)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from commonplace.backends.sqlite import damage
+from commonplace.backends.sqlite.checksums import damaged_row, damaged_vector, vector_sum
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group
 from commonplace.checks import parse_namespace
@@ -57,7 +59,9 @@ def aim(connection: Connection, model: str, dimensions: int) -> None:
             (model, dimensions, role),
         )
         model_id = connection.execute("SELECT id FROM model WHERE identity = ?", (model,)).fetchall()[0][0]
-    # A vector of another length than its model's would fail every search of its namespace.
+    # A vector of another length than its model's, or a damaged one, would fail every search of its namespace.
+    for chunk in list(damage.damaged_vectors(connection)):
+        connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
     connection.execute(
         "DELETE FROM vector WHERE length(value) <> 2 * (SELECT m.dimensions FROM model AS m WHERE m.id = vector.model)"
     )
@@ -86,6 +90,8 @@ def claim(connection: Connection, limit: int, lease_seconds: float, now: int, *,
         (now, even_leased, limit),
     ).fetchall()
     for chunk, attempts in chosen:
+        if type(attempts) is not int:
+            raise damaged_row("the mark of a passage")
         seconds = min(lease_seconds * 2 ** min(attempts, MOST_DOUBLINGS), LONGEST_LEASE_SECONDS)
         connection.execute(
             "UPDATE pending SET ready_at = ?, attempts = attempts + 1 WHERE chunk = ?",
@@ -113,13 +119,18 @@ def pending(
 
 
 def _passages(connection: Connection, chunks: Sequence[int]) -> list[Pending]:
-    rows = connection.execute(
-        "SELECT c.id, n.path, substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start)"
-        " FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.id = j.value CROSS JOIN entry AS e ON e.id = c.entry"
-        " CROSS JOIN namespace AS n ON n.id = e.namespace",
-        (json.dumps(chunks),),
-    ).fetchall()
-    return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
+    try:
+        rows = connection.execute(
+            "SELECT c.id, n.path, substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start)"
+            " FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.id = j.value CROSS JOIN entry AS e ON e.id = c.entry"
+            " CROSS JOIN namespace AS n ON n.id = e.namespace",
+            (json.dumps(chunks),),
+        ).fetchall()
+        return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
+    except (UnicodeDecodeError, TypeError):
+        if len(chunks) == 1:
+            return []  # it keeps waiting; whoever reads its entry is told of the damage
+        return [found for chunk in chunks for found in _passages(connection, [chunk])]
 
 
 def index(connection: Connection, group: Group, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:
@@ -131,13 +142,19 @@ def index(connection: Connection, group: Group, model: str, vectors: Sequence[tu
     if identity != model:
         return
     for chunk, vector in vectors:
-        waiting = connection.execute("SELECT namespace FROM pending WHERE chunk = ?", (chunk,)).fetchall()
+        waiting = connection.execute(
+            "SELECT p.namespace, c.start, c.stop, c.length, c.commit_number FROM pending AS p"
+            " JOIN chunk AS c ON c.id = p.chunk WHERE p.chunk = ?",
+            (chunk,),
+        ).fetchall()
         if not waiting:
             continue
+        namespace_id, *place = waiting[0]
+        packed = pack(vector)
         connection.execute(
-            "INSERT OR REPLACE INTO vector (namespace, model, former, sequence, chunk, value)"
-            " VALUES (?, ?, 0, ?, ?, ?)",
-            (waiting[0][0], model_id, group.next_id("vector"), chunk, pack(vector)),
+            "INSERT OR REPLACE INTO vector (namespace, model, former, sequence, chunk, value, checksum)"
+            " VALUES (?, ?, 0, ?, ?, ?, ?)",
+            (namespace_id, model_id, group.next_id("vector"), chunk, packed, vector_sum((chunk, *place), packed)),
         )
         connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
     _promote_when_done(connection)
@@ -150,7 +167,8 @@ def passage_vectors(
     from commonplace.backends.sqlite.matrix import unpack
 
     rows = connection.execute(
-        "SELECT c.entry, c.start, c.stop, v.value, m.dimensions FROM model AS m CROSS JOIN json_each(?) AS j"
+        "SELECT c.entry, c.start, c.stop, v.value, m.dimensions, c.id, v.checksum, c.length, c.commit_number"
+        " FROM model AS m CROSS JOIN json_each(?) AS j"
         " CROSS JOIN chunk AS c ON c.entry = j.value ->> 0 CROSS JOIN vector AS v ON v.chunk = c.id AND v.model = m.id"
         " WHERE m.identity = ? AND c.commit_number <= j.value ->> 1"
         " AND (c.ended_commit IS NULL OR c.ended_commit > j.value ->> 1)",
@@ -158,6 +176,10 @@ def passage_vectors(
     ).fetchall()
     if not rows:
         return []
+    for _, start, stop, value, dimensions, chunk, checksum, length, commit in rows:
+        is_right = checksum is None or checksum == vector_sum((chunk, start, stop, length, commit), value)
+        if not is_right or len(value) != 2 * dimensions:
+            raise damaged_vector()
     vectors = unpack([row[3] for row in rows], rows[0][4])
     return [(*row[:3], vector) for row, vector in zip(rows, vectors, strict=True)]
 

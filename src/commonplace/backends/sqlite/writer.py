@@ -21,9 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-import apsw
-
-from commonplace.backends.sqlite.connection import Connection, closed, translate
+from commonplace.backends.sqlite.connection import DRIVER_ERRORS, Connection, closed, translate
 
 MAX_GROUP = 128
 CLOSING_PAUSE_SECONDS = 0.001
@@ -170,7 +168,7 @@ class Writer(Generic[G]):
         except Exception as error:
             if not self._connection.in_transaction:  # a full disk or a failing one ended it for all
                 raise
-            job.error = translate(error, self._path, in_use=True) if isinstance(error, apsw.Error) else error
+            job.error = translate(error, self._path, in_use=True) if isinstance(error, DRIVER_ERRORS) else error
             if job.error is not error:
                 job.error.__cause__ = error
             return self._connection.total_changes() == before
@@ -188,7 +186,7 @@ class Writer(Generic[G]):
     def _fail(self, group: list[Job[G]], error: Exception) -> None:
         """Nothing of the group was written: everyone in it is told so."""
         for job in group:
-            job.error = translate(error, self._path, in_use=True) if isinstance(error, apsw.Error) else error
+            job.error = translate(error, self._path, in_use=True) if isinstance(error, DRIVER_ERRORS) else error
             if job.error is not error:
                 job.error.__cause__ = error
             job.done = (error,)

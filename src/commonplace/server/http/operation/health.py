@@ -75,10 +75,13 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether to send requests here, and why not. It has no counts: anybody may read it."""
+    """Whether to send requests here, and why not. It has no counts: anybody may read it.
+
+    A store in which a request has met damage still answers for what is whole: it is ready, and `damaged`.
+    """
 
     status: Literal["ready", "not ready"]
-    store: Literal["ok", "slow", "failing"]
+    store: Literal["ok", "damaged", "slow", "failing"]
     model: Literal["ok", "loading", "failing"]
     reasons: list[str] = Field(default_factory=list)
 
@@ -88,6 +91,7 @@ class Readiness:
 
     def __init__(self, book: Book, work: Work) -> None:
         self._work = work
+        self._book = book
         self._store = _Question(partial(_asked, book), STORE_FRESH_SECONDS)
         self._model = _Question(partial(_tried, book), MODEL_FRESH_SECONDS)
 
@@ -105,10 +109,13 @@ class Readiness:
             reasons.append("the embedding model is still being loaded")
         return Ready(
             status="not ready" if reasons else "ready",
-            store="failing" if store.error is not None else "slow" if store.answer is None else "ok",
+            store="failing" if store.error is not None else "slow" if store.answer is None else self._store_word(),
             model="failing" if model.error is not None else "loading" if model.answer is None else "ok",
             reasons=reasons,
         )
+
+    def _store_word(self) -> Literal["ok", "damaged"]:
+        return "damaged" if self._book.store.is_damaged else "ok"
 
 
 def _asked(book: Book) -> Literal[True]:
