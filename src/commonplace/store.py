@@ -294,6 +294,10 @@ class Store(ABC):
     reads_at_once = False
     """Whether a small read waits for nobody and takes less time than handing it to a thread would."""
 
+    parallel_reads = 32
+    parallel_writes = 32
+    """How many calls of each kind a service does well to make at the same time."""
+
     @abstractmethod
     def write(
         self, namespace: Namespace, work: Callable[[Transaction], T], *, actor: str | None = None

@@ -6,9 +6,12 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -20,7 +23,9 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from real_server import start_server
 
 from commonplace.errors import ConfigurationError, Unauthorized, Unavailable
-from commonplace.server.http.access.jwks import FLOOR_SECONDS, KEPT_SECONDS, KeySet
+from commonplace.server.http.access import jwks
+from commonplace.server.http.access.jwks import FAILED_SECONDS, FLOOR_SECONDS, KEPT_SECONDS, KeySet
+from commonplace.server.http.access.keys import Key
 from commonplace.server.http.access.tokens import Tokens, TokenSettings
 from commonplace.server.http.running import make_gate
 from commonplace.server.http.service import Service
@@ -216,11 +221,16 @@ class Issuer:
     def __init__(self) -> None:
         self.answer: tuple[int, bytes] = (200, json.dumps(JWKS).encode())
         self.asked = 0
+        self.has_come = threading.Semaphore(0)
+        self.go_on = threading.Event()
+        self.go_on.set()
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.asked += 1
+                issuer.has_come.release()
+                issuer.go_on.wait(20)
                 status, body = issuer.answer
                 self.send_response(status)
                 if status == 302:
@@ -294,8 +304,77 @@ def test_a_key_set_that_never_came_is_unavailable_and_not_asked_for_by_every_cal
             keys.find("rsa")
     assert issuer.asked == 1
     issuer.answer = (200, json.dumps(JWKS).encode())
-    watch.now += 1
+    watch.now += FAILED_SECONDS
     assert keys.find("rsa") is not None
+
+
+@pytest.fixture
+def hanging() -> Iterator[tuple[str, socket.socket]]:
+    """An issuer that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/jwks.json", listening
+
+
+@pytest.mark.promise("service-tokens-hold-up-no-keys")
+def test_an_issuer_that_hangs_holds_up_nobody_with_a_key(book, hanging, monkeypatch):
+    """60 calls with tokens of nobody waited for it one after another, and callers with keys behind them, for 40 s."""
+    for limit in ("TIMEOUT_SECONDS", "WAIT_SECONDS"):
+        monkeypatch.setattr(jwks, limit, 60.0)
+    url, listening = hanging
+    settings = Settings(jwt_jwks=url, jwt_audience=AUDIENCE, jwt_issuer=ISSUER)
+    gate = make_gate(book, settings)
+    key = gate.keys.create(Key("laptop", ("user", "u1")))[1]
+    server = start_server(Service(book, gate, settings))
+    try:
+        with ExitStack() as waiting:
+            for _ in range(60):
+                line = waiting.enter_context(socket.create_connection(listening_at(server.address), timeout=20))
+                head = f"GET /v1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token()}\r\n\r\n"
+                line.sendall(head.encode())
+            asked = waiting.enter_context(listening.accept()[0])
+            with server.client(key) as client:
+                assert client.get("/v1").status_code == 200
+                assert client.get("/docs", headers={"Authorization": f"Bearer {token()}"}).status_code == 200
+                asked.close()  # the read fails now, and everybody who waited is told so
+                assert client.get("/v1", headers={"Authorization": f"Bearer {token()}"}).status_code == 503
+            listening.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                listening.accept()  # nobody asked a second time
+    finally:
+        server.stop()
+
+
+def listening_at(address: str) -> tuple[str, int]:
+    return "127.0.0.1", int(address.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_who_needs_the_keys_waits_for_one_read_and_shares_what_came_of_it(issuer, status):
+    issuer.answer = (status, issuer.answer[1])
+    issuer.go_on.clear()
+    keys = KeySet(issuer.url, monotonic=Stopwatch())
+    with ThreadPoolExecutor(10) as waiting:
+        found = [waiting.submit(keys.find, "rsa") for _ in range(10)]
+        assert issuer.has_come.acquire(timeout=20)
+        issuer.go_on.set()
+        failures = [one.exception() for one in found]
+    assert issuer.asked == 1
+    assert all(failure is None for failure in failures) == (status == 200)
+    assert all(isinstance(failure, Unavailable) for failure in failures) == (status == 500)
+
+
+def test_known_keys_stay_in_use_without_a_wait_once_the_issuer_has_failed(issuer):
+    watch = Stopwatch()
+    keys = KeySet(issuer.url, monotonic=watch)
+    keys.find("rsa")
+    issuer.answer = (500, b"")
+    watch.now += KEPT_SECONDS + 1
+    assert keys.find("rsa") is not None
+    watch.now += FLOOR_SECONDS + 1
+    issuer.go_on.clear()
+    assert keys.pending("rsa") is None
+    assert keys.find("rsa") is not None
+    issuer.go_on.set()
 
 
 @pytest.mark.promise("service-tokens-key-set")

@@ -99,11 +99,12 @@ def test_a_model_that_is_being_loaded_holds_up_nobody_and_is_loaded_once(
 
 @pytest.mark.promise("service.ready")
 def test_a_store_that_fails_makes_a_service_unready(http: httpx.Client, book: commonplace.Book) -> None:
+    """While PostgreSQL was away, it said that the embedding model could not be used, and to run doctor."""
     book.store.close()
     answer = http.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["store"] == "failing"
-    assert "the store fails; the server's log says how" in answer.json()["reasons"]
+    assert (answer.json()["store"], answer.json()["model"]) == ("failing", "unknown")
+    assert answer.json()["reasons"] == ["the store fails; the server's log says how"]
     assert http.get("/healthz").status_code == 200
 
 

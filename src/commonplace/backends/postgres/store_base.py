@@ -43,6 +43,9 @@ class OpenStore(Store):
         replica_url: str | None = None,
     ) -> None:
         self.place = parse_url(url)
+        # A caller of a service gets half of each: its slow calls, of both kinds together, leave connections to others.
+        self.parallel_reads = pool_size
+        self.parallel_writes = max(1, pool_size * 3 // 4)
         self._clock = clock
         self._known = known_schema()
         self._spots: dict[Namespace, Spot] = {}

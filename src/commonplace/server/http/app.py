@@ -17,6 +17,7 @@ from commonplace.server.http.access.noting import noting_uses
 from commonplace.server.http.access.streams import Streams
 from commonplace.server.http.bodiless import HeadAsGet
 from commonplace.server.http.mcp_mount import McpMount
+from commonplace.server.http.operation.threads import StoreThreads
 from commonplace.server.http.service import Service
 
 OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*")
@@ -31,7 +32,8 @@ _SECURITY: dict[str, dict[str, str]] = {
 def build_app(service: Service) -> FastAPI:
     """The ASGI app of a service. It does not close the book."""
     settings = service.settings
-    mcp = McpMount(service)
+    threads = StoreThreads(service.book.store)
+    mcp = McpMount(service, threads)
     streams = Streams(service.access)
 
     @asynccontextmanager
@@ -65,6 +67,7 @@ def build_app(service: Service) -> FastAPI:
         within=app,
         gate=service.access,
         streams=streams,
+        threads=threads,
         open_paths=(*OPEN_PATHS, *operation.open_paths(settings)),
         origins=settings.cors_origins,
         public_url=settings.public_url,

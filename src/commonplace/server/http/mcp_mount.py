@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.exceptions import HTTPException
@@ -11,7 +12,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from commonplace.checks import Namespace
+from commonplace.server.http.access.middleware import share_of
 from commonplace.server.http.mcp_rooms import Rooms
+from commonplace.server.http.operation.threads import StoreThreads
 from commonplace.server.http.principal import Principal
 from commonplace.server.http.service import Service
 from commonplace.server.mcp.http import session_manager
@@ -37,8 +40,9 @@ class Caller:
 class McpMount:
     """An ASGI endpoint. `?namespace=` names another namespace within the caller's reach."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, threads: StoreThreads) -> None:
         self._service = service
+        self._threads = threads
         self.rooms: Rooms[Caller] = Rooms(self._sessions, owner=lambda caller: caller.principal)
 
         # Clients differ in whether they write the last slash; a redirect would lose their headers.
@@ -70,7 +74,8 @@ class McpMount:
             is_per_client=True,
             wraps_results=settings.wrap_results,
         )
-        return session_manager(memory, caller.profile, max_sessions=MAX_SESSIONS)
+        run = partial(self._threads.run, share_of(caller.principal))
+        return session_manager(memory, caller.profile, max_sessions=MAX_SESSIONS, run=run)
 
 
 def _profile(name: str) -> Profile:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import mcp_types as types
@@ -44,10 +43,32 @@ tool_calls: Counter[tuple[str, str, str]] = Counter()
 """Calls of this process by profile, tool, and `ok` or `refused`; counted on event loops only."""
 
 
-def build_server(memory: Memory, profile: Profile = "records", *, is_stdio: bool = False) -> Server[Any]:
+class Run(Protocol):
+    """Has work done in a thread; `writes` tells whether it may change something."""
+
+    def __call__(self, work: Callable[[], T], writes: bool) -> Awaitable[T]: ...
+
+
+async def run_in_thread(work: Callable[[], T], writes: bool) -> T:
+    return await run_sync(work)
+
+
+def _one_by_one() -> Run:
+    turn = anyio.Lock()
+
+    async def run(work: Callable[[], T], writes: bool) -> T:
+        async with turn:
+            return await run_in_thread(work, writes)
+
+    return run
+
+
+def build_server(
+    memory: Memory, profile: Profile = "records", *, is_stdio: bool = False, run: Run = run_in_thread
+) -> Server[Any]:
     """A server for one namespace. On stdio it answers one call after another, and only after `initialize`."""
     watcher = Watcher(memory)
-    offered = _Offered(memory, profile, watcher, anyio.Lock() if is_stdio else None)
+    offered = _Offered(memory, profile, watcher, _one_by_one() if is_stdio else run)
     server: Server[Any] = Server(
         "commonplace",
         version=__version__,
@@ -113,18 +134,13 @@ def _first_fault(error: ValidationError) -> str:
 class _Offered:
     """The handlers. What touches the memory runs in a worker thread."""
 
-    def __init__(self, memory: Memory, profile: Profile, watcher: Watcher, turn: anyio.Lock | None) -> None:
+    def __init__(self, memory: Memory, profile: Profile, watcher: Watcher, run: Run) -> None:
         self._memory = memory
         self._watcher = watcher
         self._tools = Toolbox(memory, profile)
         self._prompts = prompts_for(self._tools)
         self._profile = profile
-        self._turn = turn
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        turn: AbstractAsyncContextManager[None] = nullcontext() if self._turn is None else self._turn
-        async with turn:
-            return await run_sync(work)
+        self._run = run
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[types.Tool.model_validate(spec) for spec in self._tools.specs])
@@ -133,7 +149,9 @@ class _Offered:
         if params.name not in self._tools:
             names = ", ".join(spec["name"] for spec in self._tools.specs)
             raise MCPError(types.METHOD_NOT_FOUND, f"Unknown tool: {params.name[:100]}; there are {names}")
-        answer = await self._run(partial(self._tools.call, params.name, params.arguments or {}))
+        arguments = params.arguments or {}
+        writes = not self._tools.only_reads(params.name, arguments)
+        answer = await self._run(partial(self._tools.call, params.name, arguments), writes)
         tool_calls[self._profile, params.name, "refused" if answer.is_error else "ok"] += 1
         self._watcher.look_now()
         return _result(answer, context.protocol_version)
@@ -154,7 +172,7 @@ class _Offered:
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
-        found = await self._run(lambda: read(self._memory, uri))
+        found = await self._run(lambda: read(self._memory, uri), False)
         contents = types.TextResourceContents(uri=uri, mime_type=found.mime_type, text=found.text)
         return types.ReadResourceResult(contents=[contents])
 
@@ -165,7 +183,7 @@ class _Offered:
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         description, text = await self._run(
-            lambda: render(self._memory, params.name, params.arguments or {}, self._prompts)
+            lambda: render(self._memory, params.name, params.arguments or {}, self._prompts), False
         )
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
         return types.GetPromptResult(description=description, messages=[message])
@@ -173,7 +191,9 @@ class _Offered:
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         argument, is_prompt = params.argument, isinstance(params.ref, types.PromptReference)
         self._check_completed(params.ref)
-        values = await self._run(lambda: complete(self._memory, argument.name, argument.value, is_prompt=is_prompt))
+        values = await self._run(
+            lambda: complete(self._memory, argument.name, argument.value, is_prompt=is_prompt), False
+        )
         return types.CompleteResult(
             completion=types.Completion(values=values[:100], total=len(values), has_more=len(values) > 100)
         )

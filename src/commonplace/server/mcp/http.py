@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from commonplace.book import Book
-from commonplace.server.mcp.app import build_server
+from commonplace.server.mcp.app import Run, build_server, run_in_thread
 from commonplace.server.mcp.framing import MAX_LINE_BYTES
 from commonplace.server.mcp.memory import ACTOR, Memory
 from commonplace.server.mcp.posts import Posts
@@ -51,10 +51,11 @@ def session_manager(
     security: TransportSecuritySettings | None = None,
     is_stateless: bool = False,
     max_sessions: int = MAX_SESSIONS,
+    run: Run = run_in_thread,
 ) -> StreamableHTTPSessionManager:
     """The sessions of one memory and one profile, and nobody else's. `run` it before the first request."""
     manager = StreamableHTTPSessionManager(
-        build_server(memory, profile),
+        build_server(memory, profile, run=run),
         stateless=is_stateless,
         security_settings=security,
         session_idle_timeout=IDLE_SECONDS,

@@ -49,6 +49,10 @@ def check_profile(name: str) -> Profile:
     raise InvalidInput(f"unknown profile {name!r}; use one of {', '.join(PROFILES)}")
 
 
+_READING_ACTIONS = frozenset(("read", "list", "view"))
+"""Of tools that both read and write, by their argument `action` or `command`."""
+
+
 class Toolbox:
     """The tools of a profile, by name."""
 
@@ -68,6 +72,11 @@ class Toolbox:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
+
+    def only_reads(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call changes nothing, as far as that shows before it is made."""
+        named = arguments.get("action", arguments.get("command"))
+        return self._tools[name][0].is_read_only or (isinstance(named, str) and named in _READING_ACTIONS)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Run a tool; what the store or the call refuses is an answer that a model can act on."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from commonplace.errors import Unauthorized
+from commonplace.server.http.access.jwks import Reading
 from commonplace.server.http.access.keys import PREFIX, Key, Keys
 from commonplace.server.http.access.rates import Rate, Rates
 from commonplace.server.http.access.tokens import Tokens
@@ -54,6 +55,19 @@ class Gate:
         if credential is None or not credential.startswith(PREFIX):
             return credential is None or self.tokens is None
         return self.keys.is_known(credential)
+
+    def is_token(self, headers: Mapping[str, str]) -> bool:
+        """Whether a caller shows a token, which is checked with the issuer's keys and not with ours."""
+        try:
+            credential = credential_of(headers)
+        except Unauthorized:
+            return False
+        return self.tokens is not None and credential is not None and not credential.startswith(PREFIX)
+
+    def pending(self, headers: Mapping[str, str]) -> Reading | None:
+        """What a caller with a token has to wait for before `check`; it costs no thread to wait for it."""
+        credential = credential_of(headers)
+        return None if self.tokens is None or credential is None else self.tokens.pending(credential)
 
     def principal(self, headers: Mapping[str, str]) -> Principal:
         """Who calls; Unauthorized where that is unknown, RateLimited where it calls too often."""

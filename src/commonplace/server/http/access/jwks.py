@@ -2,7 +2,8 @@
 
 They are read when first needed, again after ten minutes, and again for a key id that nobody knows yet, but never more
 often than every thirty seconds: a caller that invents key ids causes no traffic. Where a later read fails, the keys
-read before stay in use.
+read before stay in use. There is one read at a time, in a thread of its own; who needs it waits for its outcome, and a
+failure is everybody's answer for a while: an address that hangs would otherwise hold each caller in turn.
 """
 
 from __future__ import annotations
@@ -14,17 +15,26 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from threading import Lock
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from threading import Lock, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 from commonplace.checks import local_path
-from commonplace.errors import ConfigurationError, InvalidInput, Unavailable
+from commonplace.errors import CommonplaceError, ConfigurationError, InvalidInput, Unavailable
 from commonplace.server.http.access.hosts import is_loopback
 
 TIMEOUT_SECONDS = 5.0
+WAIT_SECONDS = 6.0
 KEPT_SECONDS = 600.0
 FLOOR_SECONDS = 30.0
+FAILED_SECONDS = 5.0
+"""How long nobody asks again where the keys never came."""
+
+LOST_SECONDS = 60.0
+"""A read that takes longer will not end: the address sends a byte now and then."""
+
 MAX_BYTES = 1_000_000
 _ASYMMETRIC = ("RSA", "EC", "OKP")
 _log = logging.getLogger(__name__)
@@ -37,6 +47,21 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A read under way, which all that need it wait for together. What came of it, the key set tells."""
+
+    begun_at: float
+    done: Future[None] = field(default_factory=Future)
+
+    def seconds_left(self, monotonic: Callable[[], float]) -> float:
+        """How long it may still be waited for; nobody waits for long, however long it takes."""
+        return max(0.0, self.begun_at + WAIT_SECONDS - monotonic())
+
+    def wait(self, monotonic: Callable[[], float]) -> None:
+        wait((self.done,), timeout=self.seconds_left(monotonic))
+
+
 class KeySet:
     """Keys by their id. A file is read at once, so that a mistake in it shows when the service starts."""
 
@@ -44,22 +69,48 @@ class KeySet:
         self._place = place
         self._is_remote = "://" in place
         self._monotonic = monotonic
-        self._turn = Lock()
+        self._mutex = Lock()
         self._keys: list[Jwk] | None = None
         self._read_at = float("-inf")
         self._tried_at = float("-inf")
+        self._failed_at = float("-inf")
+        self._failure: CommonplaceError | None = None
+        self._reading: Reading | None = None
         if self._is_remote:
             _check_address(place)
         else:
-            self._read()
+            self._keys, self._read_at = self._read(), self._monotonic()
+            self._tried_at = self._read_at
 
     def find(self, kid: str | None) -> Jwk | None:
         """The key with an id; without one, the only key there is."""
-        self._freshen()
-        found = self._among(kid)
-        if found is None and self._read_again(after=FLOOR_SECONDS):
-            found = self._among(kid)
-        return found
+        reading = self.pending(kid)
+        if reading is not None:
+            reading.wait(self._monotonic)
+        if self._keys is None:
+            failure = self._failure or Unavailable(f"the keys at {self._place} have not come yet; try again soon")
+            raise type(failure)(str(failure)) from failure
+        return self._among(kid)
+
+    def pending(self, kid: str | None) -> Reading | None:
+        """What must end before `find` can tell of an id, begun here where it is due. It does not wait."""
+        with self._mutex:
+            now = self._monotonic()
+            if self._keys is None:
+                is_needed, is_due = True, now - self._failed_at >= FAILED_SECONDS
+            elif self._among(kid) is None:
+                is_needed, is_due = True, now - self._tried_at >= FLOOR_SECONDS
+            else:
+                # Known keys are good enough where the issuer has failed already: nobody waits for it each time.
+                is_needed = self._failure is None and now - self._read_at > KEPT_SECONDS
+                is_due = now - self._read_at > KEPT_SECONDS and now - self._tried_at >= FLOOR_SECONDS
+            if self._reading is not None and now - self._reading.begun_at > LOST_SECONDS:
+                self._reading = None
+            if self._reading is None and is_due:
+                self._tried_at = now
+                self._reading = Reading(now)
+                Thread(target=self._run, args=(self._reading,), name="commonplace-jwks", daemon=True).start()
+            return self._reading if is_needed else None
 
     def _among(self, kid: str | None) -> Jwk | None:
         keys = self._keys or []
@@ -67,34 +118,30 @@ class KeySet:
             return keys[0] if len(keys) == 1 else None
         return next((key for key in keys if key.get("kid") == kid), None)
 
-    def _freshen(self) -> None:
-        if self._keys is None:
-            with self._turn:
-                if self._keys is None:
-                    self._read()
-        elif self._monotonic() - self._read_at > KEPT_SECONDS:
-            self._read_again(after=FLOOR_SECONDS)
-
-    def _read_again(self, *, after: float) -> bool:
-        """Read once more, unless someone just did or is doing so; whether it was read."""
-        if self._monotonic() - self._tried_at < after or not self._turn.acquire(blocking=False):
-            return False
+    def _run(self, reading: Reading) -> None:
+        keys: list[Jwk] | None = None
+        failure: CommonplaceError | None = Unavailable(f"the keys at {self._place} could not be read; see the log")
         try:
-            self._read()
-        except (Unavailable, ConfigurationError) as error:
-            _log.warning("the keys for tokens could not be read again: %s", error)
-            return False
+            keys, failure = self._read(), None
+        except CommonplaceError as error:
+            _log.warning("the keys for tokens could not be read: %s", error)
+            failure = error
         finally:
-            self._turn.release()
-        return True
+            self._end(reading, keys, failure)
 
-    def _read(self) -> None:
-        if self._keys is None and self._monotonic() - self._tried_at < 1:
-            raise Unavailable(f"the keys at {self._place} could not be read; try again in a moment")
-        self._tried_at = self._monotonic()
-        written = _fetched(self._place) if self._is_remote else _file(self._place)
-        self._keys = _parsed(self._place, written)
-        self._read_at = self._monotonic()
+    def _end(self, reading: Reading, keys: list[Jwk] | None, failure: CommonplaceError | None) -> None:
+        with self._mutex:
+            if self._reading is reading:
+                self._reading = None
+                self._failure = failure
+                if keys is None:
+                    self._failed_at = self._monotonic()
+                else:
+                    self._keys, self._read_at = keys, self._monotonic()
+        reading.done.set_result(None)
+
+    def _read(self) -> list[Jwk]:
+        return _parsed(self._place, _fetched(self._place) if self._is_remote else _file(self._place))
 
 
 def _check_address(url: str) -> None:
@@ -119,7 +166,7 @@ def _fetched(url: str) -> bytes:
     opener = urllib.request.build_opener(_NoRedirect)
     try:
         with opener.open(url, timeout=TIMEOUT_SECONDS) as response:
-            written: bytes = response.read(MAX_BYTES + 1)
+            written = _body(url, response)
     except urllib.error.HTTPError as error:
         error.close()
         raise Unavailable(f"the keys at {url} could not be read: HTTP {error.code}") from error
@@ -128,6 +175,17 @@ def _fetched(url: str) -> bytes:
         raise Unavailable(f"the keys at {url} could not be read: {reason}") from error
     if len(written) > MAX_BYTES:
         raise Unavailable(f"{url} sent more than {MAX_BYTES:,} bytes, which is no key set")
+    return written
+
+
+def _body(url: str, response: http.client.HTTPResponse) -> bytes:
+    """All of an answer within a time for the whole: the time-out of a socket is for each piece."""
+    ends = time.monotonic() + TIMEOUT_SECONDS
+    written = b""
+    while len(written) <= MAX_BYTES and (piece := response.read1(MAX_BYTES)):
+        written += piece
+        if time.monotonic() > ends:
+            raise Unavailable(f"the keys at {url} did not come within {TIMEOUT_SECONDS:g} s")
     return written
 
 

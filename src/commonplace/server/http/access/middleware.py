@@ -5,6 +5,8 @@ Nothing is routed before that.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Collection
 from urllib.parse import unquote_to_bytes
 
@@ -20,14 +22,40 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from commonplace.errors import CommonplaceError, InvalidInput, Unauthorized
 from commonplace.server.http.access.gate import Gate
 from commonplace.server.http.access.hosts import check_own_page
+from commonplace.server.http.access.keys import LOCAL
 from commonplace.server.http.access.metadata import challenge
 from commonplace.server.http.access.streams import Streams
 from commonplace.server.http.operation.health import HEALTH_PATHS
+from commonplace.server.http.operation.limiting import claim
+from commonplace.server.http.operation.refusals import Refusal
+from commonplace.server.http.operation.threads import PLACE, Place, StoreThreads
 from commonplace.server.http.principal import Principal
-from commonplace.server.http.problems import problem_response
+from commonplace.server.http.problems import is_mcp, problem_response
 from commonplace.wire.problems import BY_CODE
 
 _EVENT_STREAM = b"text/event-stream"
+_TOKEN_THREADS = 8
+_WITH_TOKENS = ":tokens"
+"""Stands for all that show a token until it is checked: no caller is called so."""
+
+
+class _TooMany(Exception):
+    """The caller has its share of the requests under way."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.detail)
+        self.refusal = refusal
+
+
+def _claim(scope: Scope, caller: str | None) -> None:
+    refusal = claim(scope, caller)
+    if refusal is not None:
+        raise _TooMany(refusal)
+
+
+def share_of(principal: Principal | None) -> str | None:
+    """Under which name a caller's share is counted; a book without keys has one caller, who may have all."""
+    return None if principal is None or principal.name == LOCAL else principal.name
 
 
 class Callers:
@@ -44,6 +72,7 @@ class Callers:
         within: FastAPI,
         gate: Gate,
         streams: Streams,
+        threads: StoreThreads,
         open_paths: Collection[str],
         origins: Collection[str] = (),
         public_url: str | None = None,
@@ -52,6 +81,8 @@ class Callers:
         self._within = within
         self._gate = gate
         self._streams = streams
+        self._threads = threads
+        self._token_threads = anyio.CapacityLimiter(_TOKEN_THREADS)
         self._open_paths = frozenset(path for path in open_paths if not path.endswith("/*"))
         self._open_below = tuple(path[:-1] for path in open_paths if path.endswith("/*"))
         self._origins = frozenset(origins)
@@ -68,14 +99,21 @@ class Callers:
             await problem_response(error, BY_CODE["invalid_request"])(scope, receive, send)
             return
         try:
-            principal = await self._caller(scope["path"], headers)
+            principal = await self._caller(scope, headers)
             _check_address(scope)
+        except _TooMany as many:
+            await many.refusal.send(send, over_mcp=is_mcp(scope["path"]))
+            return
         except (CommonplaceError, HTTPException) as error:
             response = await self._worded(Request(scope, receive), error)
             await response(scope, receive, send)
             return
         scope.setdefault("state", {})["principal"] = principal
-        await self._served(scope, receive, send, headers)
+        place = PLACE.set(Place(self._threads, share_of(principal)))
+        try:
+            await self._served(scope, receive, send, headers)
+        finally:
+            PLACE.reset(place)
 
     async def _served(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         has_ended = False
@@ -95,7 +133,15 @@ class Callers:
         if life.cancelled_caught and not has_ended:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _caller(self, path: str, headers: Headers) -> Principal | None:
+    async def _caller(self, scope: Scope, headers: Headers) -> Principal | None:
+        """Who calls, counted among the requests under its name."""
+        principal = await self._found(scope, headers)
+        if principal is not None:
+            _claim(scope, share_of(principal))
+        return principal
+
+    async def _found(self, scope: Scope, headers: Headers) -> Principal | None:
+        path = scope["path"]
         if path in HEALTH_PATHS:
             # Asked of a service whose store fails as well: nothing is read for it.
             if self._gate.was_open():
@@ -103,10 +149,20 @@ class Callers:
             return None
         if self._gate.is_quick(headers):
             return self._decide(path, headers)
-        return await run_sync(self._decide, path, headers)
+        if self._is_for_all(path) or not self._gate.is_token(headers):
+            return await run_sync(self._decide, path, headers)
+        # A token may have to wait for its issuer, which keys never do: not among them, and not in their threads.
+        _claim(scope, _WITH_TOKENS)
+        reading = self._gate.pending(headers)
+        if reading is not None:
+            await asyncio.wait((asyncio.wrap_future(reading.done),), timeout=reading.seconds_left(time.monotonic))
+        return await run_sync(self._decide, path, headers, limiter=self._token_threads)
+
+    def _is_for_all(self, path: str) -> bool:
+        return path in self._open_paths or path.startswith(self._open_below)
 
     def _decide(self, path: str, headers: Headers) -> Principal | None:
-        is_for_all = path in self._open_paths or path.startswith(self._open_below)
+        is_for_all = self._is_for_all(path)
         if self._gate.is_open():
             check_own_page(headers, self._origins, may_be_linked=is_for_all)
         if is_for_all:

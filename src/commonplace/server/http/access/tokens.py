@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from commonplace.checks import Namespace
 from commonplace.errors import CommonplaceError, ConfigurationError, Unauthorized, install_command
-from commonplace.server.http.access.jwks import Jwk, KeySet
+from commonplace.server.http.access.jwks import Jwk, KeySet, Reading
 from commonplace.space.rules import ACTIONS, Action
 from commonplace.tools.namespace_template import NamespaceTemplate
 
@@ -62,6 +62,16 @@ class Tokens:
         self._settings = settings
         self._template = NamespaceTemplate(tuple(settings.namespace.split("/")))
         self._keys = KeySet(settings.jwks)
+
+    def pending(self, token: str) -> Reading | None:
+        """What `check` would wait for: the read of the issuer's keys that this token needs."""
+        import jwt
+
+        try:
+            kid = jwt.get_unverified_header(token).get("kid")
+        except jwt.PyJWTError:
+            return None
+        return self._keys.pending(kid if isinstance(kid, str) else None)
 
     def check(self, token: str) -> TokenBearer:
         claims = self._claims(token)

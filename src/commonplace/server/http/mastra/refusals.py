@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from commonplace.errors import CommonplaceError
+from commonplace.server.http.operation.threads import ThreadedRoute
 from commonplace.server.http.problems import problem_response
 from commonplace.wire.forms import dumps
 from commonplace.wire.problems import kind_of
@@ -41,7 +41,7 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class MastraRoute(APIRoute):
+class MastraRoute(ThreadedRoute):
     """A route that words its errors as Mastra's client reads them, and reads the body of a PATCH as JSON.
 
     client-js 0.17 sends that as text. Only of a PATCH: other sites' pages may send a POST of text without asking.

@@ -12,7 +12,7 @@ from commonplace.server.http.operation.limiting import Limiting, RequestLimits
 from commonplace.server.http.operation.logs import configure_service_logging
 from commonplace.server.http.operation.metrics import Metrics, metrics_router
 from commonplace.server.http.operation.observing import Failing, Observing
-from commonplace.server.http.operation.work import Work
+from commonplace.server.http.operation.work import Shares, Work
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 
@@ -38,17 +38,12 @@ def install(app: FastAPI, service: Service) -> Work:
     `stop()` of what it gives is to be called when the server begins to stop.
     """
     settings = service.settings
-    work = Work()
+    work = Work(Shares(settings.max_requests), Shares(settings.max_streams))
     metrics = Metrics(service.book, work)
     # First, and as they are: an included router is matched several times over, after all that stands before it.
     operated = (health_router(Readiness(service.book, work)), metrics_router(metrics, service))
     app.router.routes[:0] = [route for router in operated for route in router.routes]
-    limits = RequestLimits(
-        body_bytes=settings.max_body_bytes,
-        seconds=settings.request_seconds,
-        requests=settings.max_requests,
-        streams=settings.max_streams,
-    )
+    limits = RequestLimits(body_bytes=settings.max_body_bytes, seconds=settings.request_seconds)
     app.add_middleware(Limiting, limits=limits, work=work, count=metrics.count_refusal)
     app.add_middleware(Failing)
     if settings.cors_origins:

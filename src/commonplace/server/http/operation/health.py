@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from commonplace.book import Book
-from commonplace.errors import CommonplaceError
+from commonplace.errors import CommonplaceError, Unavailable
 from commonplace.server.http.operation.work import Work
 from commonplace.server.http.problems import RETRY_AFTER_SECONDS
 
@@ -33,6 +33,11 @@ STORE_FRESH_SECONDS = 0.5
 MODEL_FRESH_SECONDS = 60.0
 RETRY_SECONDS = 5.0
 
+ModelWord = Literal["ok", "loading", "failing", "unknown"]
+_MODEL_REASONS = {
+    "failing": "the embedding model cannot be used; `commonplace doctor` says why",
+    "loading": "the embedding model is still being loaded",
+}
 _log = logging.getLogger(__name__)
 
 
@@ -82,7 +87,7 @@ class Ready(BaseModel):
 
     status: Literal["ready", "not ready"]
     store: Literal["ok", "damaged", "slow", "failing"]
-    model: Literal["ok", "loading", "failing"]
+    model: ModelWord
     reasons: list[str] = Field(default_factory=list)
 
 
@@ -103,14 +108,13 @@ class Readiness:
             reasons.append("the store fails; the server's log says how")
         elif store.answer is None:
             reasons.append(f"the store gave no answer within {WAIT_SECONDS:g} s")
-        if model.error is not None:
-            reasons.append("the embedding model cannot be used; `commonplace doctor` says why")
-        elif model.answer is None:
-            reasons.append("the embedding model is still being loaded")
+        word = _model_word(model, is_store_well=store.answer is not None)
+        if word in _MODEL_REASONS:
+            reasons.append(_MODEL_REASONS[word])
         return Ready(
             status="not ready" if reasons else "ready",
             store="failing" if store.error is not None else "slow" if store.answer is None else self._store_word(),
-            model="failing" if model.error is not None else "loading" if model.answer is None else "ok",
+            model=word,
             reasons=reasons,
         )
 
@@ -123,9 +127,26 @@ def _asked(book: Book) -> Literal[True]:
     return True
 
 
+class _StoreFails(Unavailable):
+    """The store does not tell which model it uses, so nothing is known of the model."""
+
+
 def _tried(book: Book) -> Literal[True]:
+    try:
+        book.store.models()
+    except CommonplaceError as error:
+        raise _StoreFails(str(error)) from error
     book.indexer.try_model()
     return True
+
+
+def _model_word(model: _Outcome[Literal[True]], *, is_store_well: bool) -> ModelWord:
+    """The store says which model it uses: where it fails or is slow, nothing is known of the model."""
+    if model.answer is not None:
+        return "ok"
+    if model.error is not None and not isinstance(model.error, _StoreFails):
+        return "failing"
+    return "loading" if is_store_well else "unknown"
 
 
 def health_router(readiness: Readiness) -> APIRouter:

@@ -35,8 +35,15 @@ class RequestLimits:
 
     body_bytes: int = 32_000_000
     seconds: float = 60.0
-    requests: int = 1_000
-    streams: int = 1_000
+
+
+_SHARE = "this access has its share"
+
+
+def claim(scope: Scope, caller: str | None) -> Refusal | None:
+    """Count a request under the name of its caller, or tell why it is one too many; for whoever knows the caller."""
+    exchange = scope.get("state", {}).get("exchange")
+    return exchange.claim(caller) if isinstance(exchange, _Exchange) else None
 
 
 class Limiting:
@@ -57,6 +64,7 @@ class Limiting:
         if refusal is not None:
             await exchange.refuse(refusal)
             return
+        scope.setdefault("state", {})["exchange"] = exchange
         exchange.begin()
         try:
             await self._app(scope, exchange.receive, exchange.send)
@@ -75,6 +83,7 @@ class _Exchange:
     __slots__ = (
         "_answering",
         "_body_left",
+        "_caller",
         "_count",
         "_ends_by_itself",
         "_has_all",
@@ -97,6 +106,7 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._body_left: float = within.limits.body_bytes
+        self._caller: str | None = None
         self._has_all = False
         self._has_begun = False
         self._has_ended = False
@@ -111,8 +121,9 @@ class _Exchange:
         # An MCP call is answered as a stream of events as well; it is a request like others, unless it listens.
         self._ends_by_itself = scope["method"] == "POST" and _LISTENING not in scope["headers"]
         self._is_mcp = is_mcp(scope["path"])
-        if self._work.in_flight >= self._limits.requests:
-            return Refusal("overloaded", f"{self._limits.requests:,} requests are under way; try again soon", 1)
+        requests = self._work.requests
+        if requests.taken >= requests.most:
+            return Refusal("overloaded", f"{requests.most:,} requests are under way; try again soon", 1)
         if scope["path"] in UNLIMITED_BODIES:
             self._body_left = float("inf")
             return None
@@ -136,15 +147,24 @@ class _Exchange:
     # The time and the place that a request takes
 
     def begin(self) -> None:
-        self._work.in_flight += 1
+        self._work.requests.take(None)
         self._restart_timer()
+
+    def claim(self, caller: str | None) -> Refusal | None:
+        """Now that it is known whose the request is: count it as this caller's, or refuse it as one too many."""
+        requests = self._work.requests
+        requests.give(self._caller)
+        if requests.take(caller):
+            self._caller = caller
+            return None
+        self._caller = None
+        requests.take(None)
+        self._count("overloaded")
+        return Refusal("overloaded", f"{_SHARE} of the requests that may be under way; try again soon", 1)
 
     def end(self) -> None:
         self._stop_timer()
-        if self._is_stream:
-            self._work.streams -= 1
-        else:
-            self._work.in_flight -= 1
+        (self._work.streams if self._is_stream else self._work.requests).give(self._caller)
 
     def _restart_timer(self) -> None:
         self._stop_timer()
@@ -218,14 +238,17 @@ class _Exchange:
 
     async def _begin_stream(self) -> bool:
         """A stream stays open for hours: it leaves its place among the requests and takes one among the streams."""
-        if self._work.is_stopping or self._work.streams >= self._limits.streams:
-            full = f"{self._limits.streams:,} streams are open, the most that there may be; try again later"
-            detail = "this server is stopping; connect again" if self._work.is_stopping else full
-            await self.refuse(Refusal("overloaded", detail, 1 if self._work.is_stopping else 10))
+        streams = self._work.streams
+        if self._work.is_stopping:
+            await self.refuse(Refusal("overloaded", "this server is stopping; connect again", 1))
+            return False
+        if not streams.take(self._caller):
+            full = f"{streams.most:,} streams are open, the most that there may be; try again later"
+            detail = full if streams.taken >= streams.most else f"{_SHARE} of the streams; end one of yours first"
+            await self.refuse(Refusal("overloaded", detail, 10))
             return False
         self._is_stream = True
-        self._work.in_flight -= 1
-        self._work.streams += 1
+        self._work.requests.give(self._caller)
         return True
 
 

@@ -62,9 +62,9 @@ class Metrics:
         for reason in (*REFUSED.values(), "overloaded", "timeout"):
             self._refused.labels(reason)
         in_flight = Gauge("commonplace_requests_in_flight", "Requests under way.", registry=self.registry)
-        in_flight.set_function(lambda: work.in_flight)
+        in_flight.set_function(lambda: work.requests.taken)
         streams = Gauge("commonplace_open_streams", "Streams of events that are open.", registry=self.registry)
-        streams.set_function(lambda: work.streams)
+        streams.set_function(lambda: work.streams.taken)
         self._pending = Gauge(
             "commonplace_pending_passages", "Passages that wait for their vector.", registry=self.registry
         )

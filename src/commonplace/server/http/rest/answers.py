@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from commonplace.checks import JSON
 from commonplace.errors import InvalidInput
+from commonplace.server.http.operation.threads import ThreadedRoute
 from commonplace.server.http.service import SpaceOf
 from commonplace.space.expected import Seen
 from commonplace.space.space import Space
@@ -46,7 +47,9 @@ _TAG = re.compile(rf'"({_SEEN})"')
 
 def part(name: str) -> APIRouter:
     """The routes of one part of `/v1`; an operation has the name of its function."""
-    return APIRouter(prefix="/v1", tags=[name], generate_unique_id_function=lambda route: route.name)
+    return APIRouter(
+        prefix="/v1", tags=[name], generate_unique_id_function=lambda route: route.name, route_class=ThreadedRoute
+    )
 
 
 # Wording

@@ -19,6 +19,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from commonplace.entry import Change
 from commonplace.errors import Conflict, InvalidInput, Unavailable
+from commonplace.server.http.operation.threads import in_thread
 from commonplace.server.http.problems import problem_response
 from commonplace.server.http.rest.answers import answer, documented, forms, next_page, part
 from commonplace.server.http.rest.files import Limit
@@ -80,9 +81,9 @@ async def follow_changes(
     ] = None,
 ) -> Response:
     """Server-sent events from a commit on, without end. A reader that sends `Last-Event-ID` goes on from there."""
-    start = await asyncio.to_thread(_start, space, after, last_event_id)
+    start = await in_thread(_start, space, after, last_event_id)
     try:
-        await asyncio.to_thread(space.changes, start, 1)
+        await in_thread(space.changes, start, 1)
     except Conflict as error:
         return problem_response(error, BY_CODE["resync"])
     bell = Bells.of(request.app, service_of(request).book.store)
@@ -108,9 +109,9 @@ async def _events(space: Space, bells: Bells, after: int) -> AsyncIterator[bytes
         while time.monotonic() < ends:
             try:
                 if bell is None:
-                    bell = await asyncio.to_thread(bells.hang, loop)
+                    bell = await in_thread(bells.hang, loop)
                 bell.clear()  # before reading: what is committed meanwhile rings it again
-                found = await asyncio.to_thread(space.changes, after, PAGE)
+                found = await in_thread(space.changes, after, PAGE)
             except Conflict as error:
                 yield _event("resync", after, problem_of(error, BY_CODE["resync"]))
                 return

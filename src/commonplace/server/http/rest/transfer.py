@@ -6,11 +6,10 @@ import queue
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, BinaryIO, cast
 
-from anyio.to_thread import run_sync
 from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
@@ -18,6 +17,7 @@ from commonplace.book import Book
 from commonplace.checks import Namespace
 from commonplace.errors import Forbidden, NotFound, Unavailable
 from commonplace.exchange import namespaces_of
+from commonplace.server.http.operation.threads import in_thread
 from commonplace.server.http.principal import Principal
 from commonplace.server.http.rest.answers import answer, documented, forms, part
 from commonplace.server.http.rest.models import ImportModel
@@ -66,16 +66,20 @@ def export(
     return StreamingResponse(_with_first(first, pieces), media_type=MEDIA_TYPE)
 
 
-def _with_first(first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from pieces
+async def _with_first(first: bytes, pieces: Generator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        yield first
+        while (piece := await in_thread(next, pieces, None)) is not None:
+            yield piece
+    finally:
+        pieces.close()
 
 
 class _Abandoned(Exception):
     """The reader of an export has gone, or reads no more."""
 
 
-def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Iterator[bytes]:
+def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Generator[bytes]:
     """The export, written by one thread: it may not change threads within a snapshot."""
     pieces: queue.Queue[bytes | BaseException | None] = queue.Queue(_PIECES)
     abandoned = threading.Event()
@@ -152,7 +156,8 @@ async def import_lines(
         async for piece in request.stream():
             held.write(piece)
         book = service_of(request).book
-        return await run_sync(_imported, book, principal, cast(BinaryIO, held), only, merge, actor)
+        lines = cast(BinaryIO, held)
+        return await in_thread(_imported, book, principal, lines, only, merge, actor, writes=True)
 
 
 def _imported(
