@@ -150,7 +150,7 @@ def test_a_deleted_message_keeps_its_history_under_its_id_and_comes_back_from_it
     assert [revision.action for revision in space.history("message", "m1")] == ["created", "deleted"]
     space.restore("message", "m1", 1)
     assert [message.content for message in space.threads.messages("t").messages] == ["first", "second"]
-    assert [revision.action for revision in space.history("message", "m1")] == ["created", "deleted", "created"]
+    assert [revision.action for revision in space.history("message", "m1")] == ["created", "deleted", "restored"]
 
 
 def test_a_message_of_the_same_time_takes_neither_the_place_nor_the_history_of_a_deleted_one(space, thread):
