@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 from commonplace.checks import Namespace, check_line, check_namespace, check_number, local_path
 from commonplace.embedding import Embedder, create_embedder
@@ -23,6 +23,7 @@ from commonplace.store import Progress, Store, StoreStats
 if TYPE_CHECKING:
     from typing import Self
 
+    from commonplace.backends.postgres import PostgresStore
     from commonplace.exchange import Exported, Imported
     from commonplace.redaction import Redactor
 
@@ -74,6 +75,39 @@ def open_book(
     return Book(store, Models(chosen, make_embedder), limits or Limits(), background=background, redaction=redaction)
 
 
+def restore_backup(
+    source: str | Path,
+    url: str | Path | None = None,
+    *,
+    keep_former: bool = True,
+    busy_seconds: float = 10.0,
+    progress: Progress | None = None,
+) -> Path | None:
+    """Put what `Book.backup` wrote in the place of a book, whole or not at all; where the former book is kept.
+
+    A file may be in use: programs that have it open are refused every further write, and open it again. A database
+    must be empty.
+    """
+    backup = local_path("the backup's path", source)
+    if is_postgres(url):
+        store = _open_store(url, durability="full", busy_seconds=busy_seconds, clock=None, pooling=Pooling())
+        try:
+            cast("PostgresStore", store).restore(backup)
+        finally:
+            store.close()
+        return None
+    from commonplace.backends.sqlite import restoring
+
+    if str(url) == ":memory:":
+        raise InvalidInput("a book in memory ends with its program; name a file to restore the backup to")
+    path = default_path() if url is None else local_path("the book's path", str(url).removeprefix("sqlite:///"))
+    return restoring.restore(backup, str(path), busy_seconds, progress, keep_former=keep_former)
+
+
+def is_postgres(url: str | Path | None) -> bool:
+    return isinstance(url, str) and url.partition("://")[0] in ("postgres", "postgresql")
+
+
 def _open_store(
     url: str | Path | None,
     *,
@@ -84,8 +118,8 @@ def _open_store(
 ) -> Store:
     if durability not in ("full", "normal"):
         raise InvalidInput(f"durability must be 'full' or 'normal', not {durability!r}")
-    if isinstance(url, str) and url.partition("://")[0] in ("postgres", "postgresql"):
-        return _open_postgres(url, durability, busy_seconds, clock, pooling)
+    if is_postgres(url):
+        return _open_postgres(str(url), durability, busy_seconds, clock, pooling)
     from commonplace.backends.sqlite import SQLiteStore
     from commonplace.backends.sqlite.connection import MEMORY
     from commonplace.backends.sqlite.store_base import system_time

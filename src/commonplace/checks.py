@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,6 +25,7 @@ MAX_LABEL_BYTES = 200
 MAX_KEY_BYTES = 2_048
 MAX_INTEGER_BITS = 10_000
 INT64 = range(-(2**63), 2**63)
+_UNFINISHED = re.compile(r"\..+\.unfinished-(\d+)(?:-journal|-wal|-shm)?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -59,6 +63,31 @@ def local_path(name: str, path: object) -> Path:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:
         raise InvalidInput(f"{name} is {text!r}; there is no such home folder") from error
+
+
+def unfinished_file(target: Path) -> Path:
+    """Where to write what becomes `target` once it is complete; what killed programs left in that folder is removed.
+
+    A folder may be shared with other machines, whose programs this one cannot see: what is younger than an hour stays.
+    """
+    for file in target.parent.glob(".*.unfinished-*"):
+        match = _UNFINISHED.fullmatch(file.name)
+        with suppress(OSError):  # another program has removed it, or it is somebody else's
+            if match and not _is_running(int(match[1])) and time.time() - file.stat().st_mtime > 3600:
+                file.unlink()
+    return target.with_name(f".{target.name}.unfinished-{os.getpid()}")
+
+
+def _is_running(process: int) -> bool:
+    if os.name == "nt":
+        return True  # there, signal 0 would end it
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def check_key(key: object) -> str:

@@ -83,7 +83,10 @@ def test_a_key_and_its_namespace_come_from_the_environment(
 
 
 @pytest.mark.promise("cli-remote")
-@pytest.mark.parametrize("words", [("backup", "copy.db"), ("reindex",), ("keys", "list"), ("doctor",), ("migrate",)])
+@pytest.mark.parametrize(
+    "words",
+    [("backup", "copy.db"), ("reindex",), ("keys", "list"), ("doctor",), ("migrate",), ("restore-backup", "copy.db")],
+)
 def test_what_needs_the_file_says_so(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words)
     assert ran.code in (1, 6)

@@ -1,4 +1,4 @@
-"""`export`, `import`, `import-mastra` and `backup`: whole books and namespaces on their way in and out."""
+"""Whole books and namespaces on their way in and out: exports, imports and backups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from commonplace.checks import local_path
+from commonplace.checks import local_path, unfinished_file
 from commonplace.cli.context import ACTOR, Context
 from commonplace.cli.failures import DAMAGED, NEGATIVE, OK
 from commonplace.cli.output import counted, shown_bytes
@@ -80,11 +80,27 @@ def register(commands: Commands) -> None:
         GROUP,
         "Copy the whole book to a new file while it is in use.",
         backup_book,
-        about="The copy is a book itself: open it with --db. It is checked as `doctor` does; a damaged book is not\n"
-        "copied, and the exit code is 7.",
+        about="The copy of a file is a book itself: open it with --db. It is checked as `doctor` does; a damaged book\n"
+        "is not copied, and the exit code is 7. Of a book on PostgreSQL it is an archive, from which\n"
+        "`commonplace restore-backup` fills an empty database.",
         examples="  commonplace backup ~/backups/memory-2026-01-31.db",
     )
     backup.add_argument("target", help="the file to write; it must not exist yet")
+
+    restoring = commands.add(
+        "restore-backup",
+        GROUP,
+        "Put what `backup` wrote in the place of the book.",
+        restore_book,
+        about="A book in a file may be in use: the backup takes its place at once, and programs that have the former\n"
+        "one open write nothing more until they open it again. The former book is kept as a file with the time in\n"
+        "its name. A database on PostgreSQL must be empty.",
+        examples="""\
+  commonplace restore-backup ~/backups/memory-2026-01-31.db
+  commonplace --db postgresql://user@host/empty restore-backup memory.backup""",
+    )
+    restoring.add_argument("file", help="the file that `commonplace backup` wrote")
+    restoring.add_argument("--discard", action="store_true", help="do not keep the former book")
 
 
 def export_lines(context: Context) -> int:
@@ -130,7 +146,7 @@ def _target(context: Context) -> Iterator[Callable[[bytes], object]]:
         raise AlreadyExists(f"{target} exists already; choose another name, or replace it with --force")
     if not target.parent.is_dir():
         raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
-    unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")
+    unfinished = unfinished_file(target)
     unfinished.unlink(missing_ok=True)  # of a run that was killed
     try:
         with open(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
@@ -267,6 +283,33 @@ def backup_book(context: Context) -> int:
     size = target.stat().st_size
     if context.out.is_json:
         context.out.document({"target": str(target), "bytes": size})
+    elif context.settings.book_file is None:
+        context.out.line(
+            f"wrote a backup of the database to {target} ({shown_bytes(size)}); "
+            "`commonplace restore-backup` fills an empty database from it"
+        )
     else:
         context.out.line(f"copied the book to {target} ({shown_bytes(size)})")
+    return 0
+
+
+def restore_book(context: Context) -> int:
+    from commonplace.book import restore_backup
+
+    context.refuse_a_service("restore-backup")
+    settings = context.settings
+    url = settings.database_url if settings.book_file is None else settings.book_file
+    with context.progress() as progress:
+        former = restore_backup(
+            context.arguments.file, url, keep_former=not context.arguments.discard, progress=progress
+        )
+    if context.out.is_json:
+        context.out.document({"restored": context.arguments.file, "former": None if former is None else str(former)})
+    elif former is None:
+        context.out.line(f"restored {settings.place} from {context.arguments.file}")
+    else:
+        context.out.line(
+            f"restored {settings.place} from {context.arguments.file}; the former book is now {former}. "
+            "Programs that have it open must open the book again"
+        )
     return 0

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import psycopg
 from psycopg import sql
 
 from commonplace.backends.postgres.migrate import newest, schema_version, tables
 from commonplace.backends.postgres.place import Place
-from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput
+from commonplace.checks import unfinished_file
+from commonplace.errors import AlreadyExists, ConfigurationError, Corrupt, InvalidInput
 from commonplace.store import Progress
 
 HEAD = "commonplace.json"
@@ -32,7 +34,7 @@ def backup(connection: psycopg.Connection[Any], place: Place, target: Path, prog
         raise AlreadyExists(f"{target} exists already; choose another name for the backup")
     if not target.parent.is_dir():
         raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
-    unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")
+    unfinished = unfinished_file(target)
     try:
         with unfinished.open("xb") as raw:
             os.fchmod(raw.fileno(), 0o600)
@@ -80,8 +82,11 @@ def restore(connection: psycopg.Connection[Any], place: Place, source: Path) -> 
     try:
         archive = ZipFile(source)
         head = json.loads(archive.read(HEAD))
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        raise InvalidInput(f"{source} is not a backup of a book on PostgreSQL ({error})") from error
+    except (OSError, ValueError, KeyError, NotImplementedError, BadZipFile) as error:
+        raise InvalidInput(
+            f"{source} is not a backup of a book on PostgreSQL ({error}); a file that is a book goes there with "
+            "`commonplace move`"
+        ) from error
     with archive, connection.transaction():
         if head["schema"] != newest():
             raise ConfigurationError(
@@ -105,7 +110,10 @@ def restore(connection: psycopg.Connection[Any], place: Place, source: Path) -> 
                 connection.cursor() as cursor,
                 cursor.copy(sql.SQL("COPY {} FROM STDIN").format(incoming)) as copy,
             ):
-                shutil.copyfileobj(member, _Sink(copy), _BYTES_A_STEP)
+                try:
+                    shutil.copyfileobj(member, _Sink(copy), _BYTES_A_STEP)
+                except (BadZipFile, zlib.error, EOFError) as error:
+                    raise Corrupt(f"the backup {source} is damaged ({error}); nothing was changed") from error
             connection.execute(
                 sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
                     table, _listed(columns), _listed(columns), incoming

@@ -32,6 +32,7 @@ import apsw
 from commonplace.backends.sqlite.connection import Connection, identity, unavailable
 from commonplace.errors import ConfigurationError, Unavailable
 
+FIRST_WITH_MARK = 3  # the schema
 WITHOUT_LOG = b"\x01\x01"  # bytes 18 and 19 of a backup; a book's are 2, 2
 _MARK = re.compile(rb"\xff\xfecommonplace ([0-9a-f]{32}) ([0-9a-f]{16}) ([0-9a-f]{16})\Z")
 _MARK_BYTES = 80

@@ -14,10 +14,11 @@ from commonplace.backends.paging import after_prefix
 from commonplace.backends.sqlite import damage
 from commonplace.backends.sqlite.checksums import FORMER, former_sum
 from commonplace.backends.sqlite.connection import MEMORY, Connection
-from commonplace.backends.sqlite.guard import book_mark, write_mark
-from commonplace.backends.sqlite.migrate import schema_version
+from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, book_mark, write_mark
+from commonplace.backends.sqlite.migrate import migrations, schema_version
 from commonplace.backends.sqlite.rows import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
+from commonplace.checks import unfinished_file
 from commonplace.errors import AlreadyExists, Corrupt, InvalidInput
 from commonplace.store import NamespaceStats, Progress, StoreStats
 
@@ -156,7 +157,7 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
         raise AlreadyExists(f"{target} exists already; choose another name for the backup")
     if not target.parent.is_dir():
         raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
-    unfinished = target.with_name(f".{target.name}.unfinished-{os.getpid()}")
+    unfinished = unfinished_file(target)
     unfinished.unlink(missing_ok=True)  # of a run that was killed
     try:
         unfinished.touch(0o600, exist_ok=False)  # what SQLite creates is readable by everybody
@@ -168,13 +169,7 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
                     if progress is not None:
                         progress(work.page_count - work.remaining, work.page_count, "pages")
             copy.execute("PRAGMA journal_mode = DELETE").fetchall()
-            problem = next(damage.problems(cast(Connection, copy), progress), None)
-            if problem is not None:
-                raise Corrupt(
-                    f"{problem.text}; no copy was made, since it would have the damage too: `commonplace doctor` tells "
-                    "all that is damaged, and `commonplace export --salvage` writes what can be read"
-                )
-            write_mark(cast(Connection, copy), book_mark(cast(Connection, copy)).next())  # not the book's own file
+            _check_copy(cast(Connection, copy), progress)
         finally:
             copy.close()
         with unfinished.open("rb+") as written:
@@ -188,3 +183,16 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
             Path(f"{unfinished}-shm"),
         ):
             leftover.unlink(missing_ok=True)
+
+
+def _check_copy(copy: Connection, progress: Progress | None) -> None:
+    """Refuse damage, and give the copy a generation of its own; one of an older schema is put back as it is."""
+    version = schema_version(copy)
+    problem = next(damage.problems(copy, progress), None) if version == migrations()[-1][0] else None
+    if problem is not None:
+        raise Corrupt(
+            f"{problem.text}; no copy was made, since it would have the damage too: `commonplace doctor` tells "
+            "all that is damaged, and `commonplace export --salvage` writes what can be read"
+        )
+    if version >= FIRST_WITH_MARK:
+        write_mark(copy, book_mark(copy).next())
