@@ -184,7 +184,11 @@ def postgres_book() -> Callable[[Path], str]:
     return lambda folder: f"{server.create_database()}?partitions=4"
 
 
-BACKENDS: dict[str, Callable[[], Callable[[Path], str]]] = {"postgres": postgres_book}
+def sqlite_book() -> Callable[[Path], str]:
+    return lambda folder: str(folder / "book.db")
+
+
+BACKENDS: dict[str, Callable[[], Callable[[Path], str]]] = {"postgres": postgres_book, "sqlite": sqlite_book}
 """For each backend what gives the addresses of new, empty books; it is asked for with a folder of its own."""
 
 
