@@ -39,8 +39,8 @@ def register(commands: Commands) -> None:
         "Care",
         "Bring the book to this program's schema.",
         migrate,
-        about="Every program does it when it opens a book, once however many start together. This command is for\n"
-        "those who want it done before, or under another login.",
+        about="Every program does it when it opens a book, once however many start together. Run this command to do it\n"
+        "beforehand, or under another login. Servers on PostgreSQL may be at work; restart them with this version after it.",
         examples="  commonplace migrate --db postgresql://admin@host/database",
     )
     index = commands.add(

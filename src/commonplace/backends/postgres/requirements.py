@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 
@@ -24,18 +25,23 @@ def check_server(connection: psycopg.Connection[Any], place: Place) -> None:
         raise ConfigurationError(
             f"{place.shown} is PostgreSQL {connection.info.server_version // 10_000}; 15 or newer is needed"
         )
-    process = _process(connection)
-    if process == connection.info.backend_pid:
-        return
-    # Whoever answers here is not who let us in: a pooler. While another client holds the session that was just ours,
-    # only a pooler of transactions has to give us another.
-    with psycopg.connect(place.conninfo, connect_timeout=CONNECT_SECONDS) as other:
-        _process(other)
-        if any(_process(connection) != process for _ in range(_LOOKS)):
-            raise ConfigurationError(
-                f"{place.shown} is reached through a pooler that keeps no session, such as PgBouncer with "
-                "pool_mode = transaction; set pool_mode = session there, or give the address of the database itself"
-            )
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if row is None or row[0] != connection.info.backend_pid:
+        # Whoever answers is not who let us in: a pooler.
+        _check_pooler(connection, place)
+
+
+def _check_pooler(connection: psycopg.Connection[Any], place: Place) -> None:
+    """What a session sets, it must find again, and nobody else may."""
+    mine = uuid4().hex
+    connection.execute("SELECT set_config('commonplace.session', %s, false)", (mine,))
+    with psycopg.connect(place.conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS) as other:
+        for _ in range(_LOOKS):
+            if _session(other) == mine or _session(connection) != mine:
+                raise ConfigurationError(
+                    f"{place.shown} is reached through a pooler that keeps no session, such as PgBouncer with "
+                    "pool_mode = transaction; set pool_mode = session there, or give the address of the database itself"
+                )
 
 
 def check_vector(connection: psycopg.Connection[Any], place: Place) -> None:
@@ -53,10 +59,9 @@ def check_vector(connection: psycopg.Connection[Any], place: Place) -> None:
     )
 
 
-def _process(connection: psycopg.Connection[Any]) -> int:
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
-    assert row is not None
-    return int(row[0])
+def _session(connection: psycopg.Connection[Any]) -> str | None:
+    row = connection.execute("SELECT current_setting('commonplace.session', true)").fetchone()
+    return None if row is None else row[0]
 
 
 def _version(written: str) -> tuple[int, ...]:
