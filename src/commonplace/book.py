@@ -16,6 +16,7 @@ from commonplace.engine.search import Searcher
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound, install_command
 from commonplace.limits import Limits
 from commonplace.space.handle import Handle
+from commonplace.space.quota import Meter
 from commonplace.space.rules import Rules
 from commonplace.space.space import Space
 from commonplace.store import Progress, Store, StoreStats
@@ -196,13 +197,14 @@ class Book:
         self._models = models
         self.indexer = Indexer(store, self._models, is_background=background)
         self._searcher = Searcher(store, self._models, self.indexer)
+        self._meter = Meter(store)
 
     def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> Space:
         """The handle on one namespace, such as `book.space("user", "u-123")`; `actor` is noted with every write."""
         rules = rules or Rules()
         if self.redaction is not None:
             rules = rules.with_screen(self.redaction.screen)
-        handle = Handle(self.store, check_namespace(labels), self.indexer, check_actor(actor), rules)
+        handle = Handle(self.store, check_namespace(labels), self.indexer, check_actor(actor), rules, meter=self._meter)
         return Space(handle, self._searcher, self.limits)
 
     def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
@@ -263,12 +265,18 @@ class Book:
         only: Namespace | None = None,
         merge: bool = False,
         actor: str | None = None,
+        rules: Rules | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Imported]:
-        """Take in what `export` wrote, each namespace whole or not at all and told of once it is durable."""
-        from commonplace.exchange import import_book
+        """Take in what `export` wrote, each namespace whole or not at all and told of once it is durable.
 
-        return import_book(self.store, stream, only=only, merge=merge, actor=actor, progress=progress)
+        Of `rules` the limits hold: a namespace that would be too large is refused.
+        """
+        from commonplace.exchange import import_book
+        from commonplace.exchange.importing import Target
+
+        target = Target(self.store, self._meter, rules or Rules(), actor)
+        return import_book(target, stream, only=only, merge=merge, progress=progress)
 
     def backup(self, target: str | Path, *, progress: Progress | None = None) -> None:
         """Copy the whole book to a new file while it is in use."""

@@ -31,8 +31,8 @@
     COMMONPLACE_JWT_NAMESPACE   the namespace, filled from a token's claims (default user/{sub})
     COMMONPLACE_JWT_ACTIONS     the claim that lists what a token may do; unset: read, write and delete
     COMMONPLACE_RATE            how many calls a caller has whose key does not say, such as 100/m
-    COMMONPLACE_MAX_ENTRIES     how many entries a namespace may hold for such a caller
-    COMMONPLACE_MAX_BYTES       how many bytes it may hold for such a caller
+    COMMONPLACE_MAX_ENTRIES     how many entries such a caller may hold in all its namespaces
+    COMMONPLACE_MAX_BYTES       how many bytes it may hold there, history included
     COMMONPLACE_MAX_BODY_BYTES  how large a request to the service may be (default 32000000, or twice the most that a
                                 message may have where that is more); imports may be larger
     COMMONPLACE_MAX_REQUESTS    how many requests the service works on at once (default 1000)

@@ -122,6 +122,10 @@ class NamespaceStats:
     chunks: int
     pending: int
     former_states: int
+    bytes: int
+    """Of the live entries' values, texts and attributes, as a limit counts them."""
+    former_bytes: int
+    """Of the former states, with 200 for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +187,40 @@ class NamespaceHead:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a namespace holds live: how many entries, and the bytes of their values, texts and attributes."""
+    """What is held: live entries and the bytes of their values, texts and attributes, and the same of former states.
+
+    Each former state counts with 200 bytes besides, for its row. Keywords and vectors are not counted.
+    """
 
     entries: int
     bytes: int
+    former_states: int = 0
+    former_bytes: int = 0
+
+    @property
+    def all_bytes(self) -> int:
+        return self.bytes + self.former_bytes
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.entries + other.entries,
+            self.bytes + other.bytes,
+            self.former_states + other.former_states,
+            self.former_bytes + other.former_bytes,
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            self.entries - other.entries,
+            self.bytes - other.bytes,
+            self.former_states - other.former_states,
+            self.former_bytes - other.former_bytes,
+        )
+
+
+NOTHING = Usage(0, 0)
+FORMER_STATE_BYTES = 200
+"""What a former state counts for besides what it holds."""
 
 
 class Transaction(ABC):
@@ -467,6 +501,10 @@ class Store(ABC):
         """Remove a row; whether there was one."""
 
     @abstractmethod
+    def usage(self, prefix: Namespace) -> Usage:
+        """What the namespaces at and below a prefix hold together; its cost grows with their number."""
+
+    @abstractmethod
     def stats(self) -> StoreStats: ...
 
     @abstractmethod
@@ -516,8 +554,15 @@ class Store(ABC):
         yield from self.export(namespaces)
 
     @abstractmethod
-    def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+    def adopt(
+        self,
+        head: NamespaceHead,
+        read: Callable[[], Iterable[State]],
+        check: Callable[[Usage], object] | None = None,
+    ) -> int:
         """Take in a namespace with all its history, as another store exported it, whole or not at all; how many states.
+
+        `check` is given what came in before it is kept, and may raise.
 
         `read` gives the states from the first one on, and is called again where a write has to be repeated. Entries
         get ids of this store in the order of theirs. Raises Conflict where the namespace holds anything.

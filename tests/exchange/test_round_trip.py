@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import commonplace
 from commonplace import Book, CommonplaceError, Conflict, InvalidInput, Space
-from commonplace.exchange import Imported, export_book, import_book
+from commonplace.exchange import Imported, export_book
 from commonplace.exchange.edits import apply_edit, edit_between
 from commonplace.store import NamespaceHead, State
 
@@ -89,7 +89,7 @@ def exported(book: Book) -> bytes:
 
 
 def imported(book: Book, lines: bytes, **options: Any) -> list[Imported]:
-    return list(import_book(book.store, io.BytesIO(lines), **options))
+    return list(book.import_lines(io.BytesIO(lines), **options))
 
 
 def lines_of(lines: bytes) -> list[dict[str, Any]]:
@@ -444,9 +444,9 @@ def test_a_write_that_has_to_be_repeated_imports_everything_all_the_same(
     fill(source, clock)
     adopt = target.store.adopt
 
-    def adopt_twice(head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+    def adopt_twice(head: NamespaceHead, read: Callable[[], Iterable[State]], check: Any) -> int:
         next(iter(read()), None)  # a first run that was taken back half-way
-        return adopt(head, read)
+        return adopt(head, read, check)
 
     monkeypatch.setattr(target.store, "adopt", adopt_twice)
     imported(target, exported(source))
@@ -468,7 +468,7 @@ def test_an_import_that_is_interrupted_leaves_its_namespace_as_it_was(
             return super().readline(size)
 
     with pytest.raises(error):
-        list(import_book(target.store, Interrupted(lines)))
+        list(target.import_lines(Interrupted(lines)))
     assert ("user", "u-1") not in target.namespaces()
     assert target.verify() == []
     assert {one.outcome for one in imported(target, lines)} == {"imported", "identical"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from typing import Any
 
 import pytest
@@ -284,6 +286,46 @@ def test_a_key_may_fill_its_namespace_up_to_its_quota(server, make_key):
         assert client.put("/v1/files/a", content="4").status_code < 300
     with server.client(make_key("light", "user/u2", max_bytes=1_000)) as client:
         assert code_of(client.put("/v1/files/a", content="x" * 2_000)) == (413, "too_large")
+
+
+@pytest.mark.promise("service-keys-quota")
+def test_a_quota_counts_history_and_every_namespace_that_the_key_writes_to(server, make_key, book):
+    """A file of 1.5 kB was replaced 310 times under a limit of 2,000 bytes, and each made-up agentId had a quota of its
+    own.
+    """
+    with server.client(make_key("light", max_bytes=5_000)) as client:
+        answers = [client.put("/v1/files/a", content=hashlib.sha256(b"%d" % n).hexdigest() * 20) for n in range(20)]
+        assert code_of(answers[-1]) == (413, "too_large")
+        assert "user/u1 with what is below it would hold" in answers[-1].json()["detail"]
+        assert client.get("/v1/stats").json()["former_bytes"] > 1_000
+        for number in range(20):
+            path, agent = "/api/memory/threads", {"agentId": f"a-{number}"}
+            answer = client.post(
+                path, params=agent, json={"resourceId": "r", "title": "t", "metadata": {"x": "y" * 900}}
+            )
+            if answer.status_code == 413:
+                break
+        else:
+            pytest.fail("each agent had a quota of its own")
+        assert client.delete("/v1/files/a").status_code == 200
+    usage = book.store.usage(("user", "u1"))
+    assert usage.bytes + usage.former_bytes < 5_000 + 2_000  # the deletion was let through
+
+
+@pytest.mark.promise("service-keys-quota")
+def test_an_import_keeps_to_the_quota_of_its_key(server, make_key, book):
+    """A key with a limit brought in any amount by an import."""
+    book.space("user", "u1").files.write("/a", "x" * 3_000)
+    export = io.BytesIO()
+    book.export(export.write, namespaces=[("user", "u1")])
+    key = make_key("light", max_bytes=2_000, actions=("read", "write", "delete", "admin"))
+    with server.client(key) as client:
+        book.space("user", "u1").purge()
+        assert code_of(client.post("/v1/import", content=export.getvalue())) == (413, "too_large")
+        assert client.put("/v1/files/b", content="own").status_code < 300
+        merged = client.post("/v1/import", params={"merge": "true"}, content=export.getvalue())
+        assert code_of(merged) == (413, "too_large")
+    assert [one.path for one in book.space("user", "u1").files.list("/")] == ["/b"]
 
 
 @pytest.mark.promise("service-provenance")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import commonplace
 from commonplace import Space
 from commonplace.entry import Draft
 from commonplace.errors import Forbidden, InvalidInput, TooLarge
+from commonplace.space.quota import Meter
 from commonplace.space.rules import Action, Rules
 
 NOTE = {"type": "note", "content": {"text": "tea"}, "source": "s", "confidence": 0.9}
@@ -105,12 +107,58 @@ def test_a_namespace_that_is_full_takes_nothing_more_but_gives_up_what_it_has(bo
     book.space("user", "u2", rules=Rules(max_entries=1)).files.write("/only", "x")
 
 
-def test_bytes_are_limited_too(book: commonplace.Book) -> None:
+@pytest.mark.promise("rules-namespace-limits")
+def test_bytes_are_limited_and_history_counts(book: commonplace.Book) -> None:
+    """310 states of 1.5 kB passed under a limit of 2,000 bytes: only the last of them counted."""
     space = book.space("user", "u1", rules=Rules(max_bytes=1_000))
-    space.files.write("/a", "x" * 900)
-    with pytest.raises(TooLarge, match="bytes; at most 1,000 are allowed"):
-        space.files.append("/a", "y" * 200)
-    assert space.files.read("/a") == "x" * 900
+    space.files.write("/a", "x" * 400)
+    told = r"would hold 1,\d+ bytes; at most 1,000 are allowed, and 4\d\d are used by entries and 0 by their history"
+    with pytest.raises(TooLarge, match=told):
+        space.files.write("/b", "y" * 700)
+
+    def replace_often() -> None:
+        for number in range(10):
+            space.files.write("/a", hashlib.sha256(b"%d" % number).hexdigest() * 6)
+
+    with pytest.raises(TooLarge, match="purge erases it"):
+        replace_often()
+    stats = space.stats()
+    assert stats.bytes + stats.former_bytes <= 1_000
+    assert stats.former_bytes > 200
+    space.files.delete("/a")  # who is full can still delete, though history keeps it
+    with pytest.raises(TooLarge):
+        space.restore("file", "/a", 1)
+    space.purge()
+    space.files.write("/a", "there is room again")
+
+
+def test_limits_of_a_root_count_everything_below_it(book: commonplace.Book) -> None:
+    rules = Rules(max_entries=3, root=("user", "u1"))
+    spaces = [book.space("user", "u1", "agent", f"{number}", rules=rules) for number in range(4)]
+    book.space("user", "u2").files.write("/other", "x")
+    for space in spaces[:3]:
+        space.files.write("/a", "x")
+    with pytest.raises(TooLarge, match="user/u1 with what is below it would hold 4 entries; at most 3 are allowed"):
+        spaces[3].files.write("/a", "x")
+    book.space("user", "u1", "agent", "0").files.delete("/a")  # not counted by these rules: it is read again
+    spaces[3].files.write("/a", "x")
+
+
+def test_what_is_below_a_root_is_not_summed_for_every_write(
+    book: commonplace.Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums: list[object] = []
+    usage = book.store.usage
+    monkeypatch.setattr(book.store, "usage", lambda prefix: (sums.append(prefix), usage(prefix))[1])
+    moment = [0.0]
+    monkeypatch.setattr(book, "_meter", Meter(book.store, lambda: moment[0]))
+    rules = Rules(max_bytes=1_000_000, root=("user",))
+    for number in range(10):
+        book.space("user", f"u{number}", rules=rules).files.write("/a", "x")
+    assert sums == [("user",)]
+    moment[0] = 1.5
+    book.space("user", "u1", rules=rules).files.write("/a", "y")
+    assert len(sums) == 2
 
 
 def test_a_screen_holds_on_every_way_of_writing(filled: commonplace.Book) -> None:

@@ -33,9 +33,10 @@ class CareConformance:
         assert (stats.chunks, stats.vectors, stats.pending, stats.model) == (2, 0, 2, None)
         assert stats.bytes > 0
         assert store.namespace_stats(HERE) == NamespaceStats(
-            HERE, {"file": 1, "record": 1}, commit=3, updated_at=clock.now + 2, chunks=2, pending=2, former_states=1
-        )
-        assert store.namespace_stats(NOWHERE) == NamespaceStats(NOWHERE, {}, 0, 0, 0, 0, 0)
+            HERE, {"file": 1, "record": 1}, commit=3, updated_at=clock.now + 2, chunks=2, pending=2, former_states=1,
+            bytes=len("two{}text{}"), former_bytes=store.usage(HERE).former_bytes,
+        )  # fmt: skip
+        assert store.namespace_stats(NOWHERE) == NamespaceStats(NOWHERE, {}, 0, 0, 0, 0, 0, 0, 0)
 
     def test_namespaces_are_listed_below_a_prefix_that_ends_at_a_label(self, store: Store) -> None:
         names: list[Namespace] = [("user",), ("user", "u1"), ("user", "u1", "x"), ("user", "u10"), ("users",), ("ü",)]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from commonplace.checks import Namespace
 from commonplace.entry import Draft
-from commonplace.errors import InvalidInput
+from commonplace.errors import InvalidInput, TooLarge
 from commonplace.store import Store, Transaction, Usage
 
 HERE = ("user", "u1")
@@ -131,28 +133,89 @@ class SystemConformance:
         assert waker.wait(60) is False
 
     def test_usage_counts_what_is_live_whatever_way_it_came_and_went(self, store: Store) -> None:
-        def usage(transaction: Transaction) -> Usage:
-            return transaction.usage()
+        def live(namespace: Namespace = HERE) -> tuple[int, int]:
+            usage = store.write(namespace, lambda transaction: transaction.usage())[0]
+            assert usage == store.usage(namespace)
+            assert (usage.former_states, usage.former_bytes >= 202 * usage.former_states) == (former[namespace], True)
+            return usage.entries, usage.bytes
 
-        assert store.write(HERE, usage)[0] == Usage(0, 0)
+        former = {HERE: 0, THERE: 0}
+        assert live() == (0, 0)
         for key in ("a", "d\x01b", "d\x01c"):
             write_file(store, key)
         each = len("text") + len("{}")
-        assert store.write(HERE, usage)[0] == Usage(3, 3 * each)
+        assert live() == (3, 3 * each)
         store.write(HERE, lambda transaction: transaction.put(Draft("file", "a", "x" * 100)))
-        assert store.write(HERE, usage)[0] == Usage(3, 2 * each + 102)
+        former[HERE] = 1
+        assert live() == (3, 2 * each + 102)
         store.write(HERE, lambda transaction: transaction.move_range("file", "d\x01", "e\x01", lambda key: None))
-        assert store.write(HERE, usage)[0] == Usage(3, 2 * each + 102)
+        former[HERE] = 3
+        assert live() == (3, 2 * each + 102)
         store.write(HERE, lambda transaction: transaction.delete("file", "a"))
-        assert store.write(HERE, usage)[0] == Usage(2, 2 * each)
+        former[HERE] = 4
+        assert live() == (2, 2 * each)
         store.write(HERE, lambda transaction: transaction.delete_range("file", "e\x01"))
-        assert store.write(HERE, usage)[0] == Usage(0, 0)
+        former[HERE] = 6
+        assert live() == (0, 0)
         write_file(store, "z", THERE)
         store.purge(THERE)
-        assert store.write(THERE, usage)[0] == Usage(0, 0)
+        assert live(THERE) == (0, 0)
         with pytest.raises(RuntimeError):
             store.write(HERE, _fail_after_put)
-        assert store.write(HERE, usage)[0] == Usage(0, 0)
+        assert live() == (0, 0)
+        assert store.verify() == []
+
+    def test_usage_counts_what_history_keeps_until_it_is_purged(self, store: Store, clock: Any) -> None:
+        """A limit of 2,000 bytes let 310 states of 1.5 kB into the file: those that were replaced were not counted."""
+        for number in range(40):  # more than are kept as differences from the next
+            text = hashlib.sha256(str(number).encode()).hexdigest() * 20
+            store.write(HERE, lambda transaction, text=text: transaction.put(Draft("file", "a", text)))
+            clock.advance(1)
+        usage = store.usage(HERE)
+        assert (usage.entries, usage.bytes, usage.former_states) == (1, 1_282, 39)
+        assert 39 * 200 < usage.former_bytes < 39 * 1_600
+        store.write(HERE, lambda transaction: transaction.delete("file", "a"))
+        deleted = store.usage(HERE)
+        assert (deleted.entries, deleted.bytes, deleted.former_states) == (0, 0, 40)
+        assert deleted.former_bytes > usage.former_bytes + 200
+        assert store.purge(HERE, history_before=clock.now - 20_000_000)
+        purged = store.usage(HERE)
+        assert 0 < purged.former_states < 40
+        assert 0 < purged.former_bytes < deleted.former_bytes
+        assert store.verify() == []
+        assert store.purge(HERE)
+        assert store.usage(HERE) == Usage(0, 0)
+
+    def test_usage_of_a_prefix_is_that_of_all_namespaces_below_it(self, store: Store) -> None:
+        paths = [("user", "ann"), ("user", "ann", "agent", "a"), ("user", "anna"), ("team", "x")]
+        for namespace in paths:
+            write_file(store, "a", namespace)
+            store.write(namespace, lambda transaction: transaction.put(Draft("file", "a", "other")))
+        one = store.usage(paths[3])
+        assert store.usage(("user", "ann")) == one + one
+        assert store.usage(("user",)) == one + one + one
+        assert store.usage(()) == one + one + one + one
+        assert store.usage(("nobody", "here")) == Usage(0, 0)
+
+    def test_what_is_adopted_is_counted_and_may_be_refused(self, store: Store) -> None:
+        write_file(store, "a")
+        store.write(HERE, lambda transaction: transaction.put(Draft("file", "a", "other")))
+        usage = store.usage(HERE)
+        head, *states = store.export([HERE])
+        moved = replace(head, namespace=THERE)  # type: ignore[type-var]
+        there = [replace(state, entry=replace(state.entry, namespace=THERE)) for state in states]  # type: ignore
+        seen: list[Usage] = []
+
+        def refuse(more: Usage) -> None:
+            seen.append(more)
+            raise TooLarge("too much")
+
+        with pytest.raises(TooLarge):
+            store.adopt(moved, lambda: there, refuse)  # type: ignore[arg-type]
+        assert (seen, store.usage(THERE)) == ([usage], Usage(0, 0))
+        assert store.adopt(moved, lambda: there, seen.append) == 2  # type: ignore[arg-type]
+        assert (seen[1], store.usage(THERE)) == (usage, usage)
+        assert store.verify() == []
 
     def test_usage_leaves_out_what_has_expired_however_much(self, store: Store, clock: Any) -> None:
         def work(transaction: Transaction) -> None:
@@ -162,7 +225,8 @@ class SystemConformance:
         store.write(HERE, work)
         write_file(store, "stays")
         clock.advance(10)
-        assert store.write(HERE, lambda transaction: transaction.usage())[0] == Usage(1, len("text") + len("{}"))
+        usage = store.write(HERE, lambda transaction: transaction.usage())[0]
+        assert (usage.entries, usage.bytes, usage.former_states) == (1, len("text") + len("{}"), 1_100)
 
     def test_a_screen_sees_every_draft_and_may_change_or_refuse_it(self, store: Store) -> None:
         def screen(draft: Draft) -> Draft:

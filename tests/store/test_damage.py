@@ -227,6 +227,10 @@ def without_checksums(path: Path) -> None:
     connection.execute("DROP TABLE unchecked; DROP VIEW counter")
     for table in ("namespace", "entry", "history", "vector", "operation", "system"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
+    for change in ("insert", "delete", "update"):
+        connection.execute(f"DROP TRIGGER former_usage_{change}")
+    for column in ("former_states", "former_bytes"):
+        connection.execute(f"ALTER TABLE usage DROP COLUMN {column}")
     connection.execute(f"{view}; PRAGMA user_version = 3").fetchall()
     connection.close()
 

@@ -96,6 +96,8 @@ def check_everything_is_there(url: str) -> None:
                 f"when does {user} deploy?"
             ]
             assert space.threads.working.read().content == {"name": user}
+            # Nobody has counted them yet: neither the former program nor the step.
+            assert (space.stats().former_states, space.stats().former_bytes > 400) == (2, True)
         ana, bob = book.space("user", "ana"), book.space("user", "bob")
         first = ana.search("green tea").hits[0]
         # By words and by the vectors of then: nothing of hers is embedded again.
@@ -106,6 +108,8 @@ def check_everything_is_there(url: str) -> None:
         assert embedder.embedded == ["written after the last vector was made"]
         bob.files.append("/notes/deploys", "and it goes on")
         assert bob.search("goes on").hits[0].key == "/notes/deploys"
+        assert bob.stats().former_states == 3
+        assert book.verify() == []
 
 
 @pytest.mark.promise("postgres-migrates-with-its-data")

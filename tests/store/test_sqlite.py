@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from conformance import StoreConformance
 from store_calls import HERE, found_keys, get, put
 
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite.connection import Connection, connect
-from commonplace.backends.sqlite.migrate import check_schema
+from commonplace.backends.sqlite.migrate import check_schema, migrations
 from commonplace.entry import Draft
 from commonplace.errors import Unavailable
 from commonplace.store import Scan, Store
@@ -240,3 +241,28 @@ def test_the_history_of_a_thousand_appends_stays_small(tmp_path: Path) -> None:
     assert store.stats().bytes < 5_200_000  # the goal is 50 MB for 10,000
     assert store.state(HERE, "file", "notes", 500).text == text[: text.index("10-0:")]  # type: ignore[union-attr]
     store.close()
+
+
+def test_a_book_that_was_written_before_has_its_history_counted() -> None:
+    steps = migrations()
+    number, step = next(one for one in steps if "former_bytes" in one[1])
+    connection = apsw.Connection(":memory:")
+    for _, earlier in steps[: number - 1]:
+        connection.execute(earlier).fetchall()
+    shared = "namespace, kind, key, is_json, attributes, commit_number, valid_from, begun_by, created_at, updated_at"
+    state = "1, 'file', 'a', 0, '{}', 1, 1, 'created', 1, 1"
+    kept = [(1, "NULL", "-1"), (1, "'ä'", "x'0102'"), (2, "NULL", "'xyz'")]
+    for revision, (namespace, text, value) in enumerate(kept):
+        connection.execute(
+            f"INSERT INTO history ({shared}, entry, revision, ended_commit, valid_to, ended_by, text, value)"
+            f" VALUES ({namespace}{state[1:]}, 1, {revision}, 2, 2, 'updated', {text}, {value})"
+        ).fetchall()
+    connection.execute(
+        f"INSERT INTO entry ({shared}, id, revision, deltas, value) VALUES ({state}, 1, 9, 0, 'live')"
+    ).fetchall()
+    connection.execute(step).fetchall()
+    usage = "SELECT namespace, entries, bytes, former_states, former_bytes FROM usage ORDER BY namespace"
+    assert connection.execute(usage).fetchall() == [(1, 1, 6, 2, 200 + 2 + 2 + 200 + 2 + 2 + 2), (2, 0, 0, 1, 205)]
+    connection.execute("UPDATE history SET value = 'longer' WHERE namespace = 2").fetchall()
+    connection.execute("DELETE FROM history WHERE namespace = 1").fetchall()
+    assert connection.execute(usage).fetchall() == [(1, 1, 6, 0, 0), (2, 0, 0, 1, 208)]

@@ -79,6 +79,7 @@ def print_stats(context: Context) -> int:
         ("namespace", "/".join(own.namespace)),
         ("entries", _kinds(own.entries)),
         ("former states", f"{own.former_states:,}"),
+        ("holds", f"{shown_bytes(own.bytes)} in entries, {shown_bytes(own.former_bytes)} in history"),
         ("last change", f"commit {own.commit}, {shown_time(moment(own.updated_at))}" if own.commit else "none yet"),
     ]
     for name, value in rows:

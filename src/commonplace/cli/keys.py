@@ -51,8 +51,8 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--expires", metavar="DURATION", type=duration, help="how long it is valid, such as 90d")
     parser.add_argument("--rate", metavar="N/UNIT", help="its rate limit, such as 100/m")
-    parser.add_argument("--max-entries", metavar="N", type=count, help="how many entries its namespace may hold")
-    parser.add_argument("--max-bytes", metavar="N", type=count, help="how many bytes its namespace may hold")
+    parser.add_argument("--max-entries", metavar="N", type=count, help="entries that it may hold in all its namespaces")
+    parser.add_argument("--max-bytes", metavar="N", type=count, help="bytes that it may hold there, history included")
     parser.add_argument("--forget", action="store_true", help="with revoke: remove the key from the list as well")
 
 

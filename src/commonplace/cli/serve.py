@@ -51,11 +51,9 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--rate", metavar="N/UNIT", help="rate limit of a key that has none of its own, such as 100/m")
     parser.add_argument(
-        "--max-entries", metavar="N", type=count, help="how many entries the namespace of such a key may hold"
+        "--max-entries", metavar="N", type=count, help="entries that such a key may hold in all its namespaces"
     )
-    parser.add_argument(
-        "--max-bytes", metavar="N", type=count, help="how many bytes the namespace of such a key may hold"
-    )
+    parser.add_argument("--max-bytes", metavar="N", type=count, help="bytes that it may hold there, history included")
     parser.add_argument(
         "--max-message-bytes", metavar="N", type=count, help="bytes that a message may have (default: 16000000)"
     )

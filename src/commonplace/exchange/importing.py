@@ -6,7 +6,7 @@ the same is left alone. Any other is refused, or with `merge` gets what it lacks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import BinaryIO, Literal
@@ -19,7 +19,9 @@ from commonplace.exchange.lines import Line, check_header, read_head, read_state
 from commonplace.space.belonging import belongs
 from commonplace.space.keys import DIRECTORY, FILE, THREAD
 from commonplace.space.paths import key_of, parents, path_of
-from commonplace.store import NamespaceHead, Progress, State, Store, Transaction
+from commonplace.space.quota import Meter, Note
+from commonplace.space.rules import Rules
+from commonplace.store import NOTHING, NamespaceHead, Progress, State, Store, Transaction, Usage
 
 LINES_A_STEP = 200
 MAX_LINE_BYTES = 4 * MAX_TEXT_BYTES
@@ -38,13 +40,40 @@ class Imported:
     commit: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an import goes, under which limits, and who brings it."""
+
+    store: Store
+    meter: Meter
+    rules: Rules
+    actor: str | None = None
+
+    def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+        def run(held: Usage | None, note: Note) -> int:
+            def check(more: Usage) -> None:
+                self.rules.check_room(held or NOTHING, more)
+                note(more)
+
+            return self.store.adopt(head, read, check)
+
+        return self.meter.run(self.rules, run)
+
+    def write(self, namespace: Namespace, work: Callable[[Transaction], None]) -> int | None:
+        rules = replace(self.rules, screen=None)  # what is imported is not screened
+
+        def run(held: Usage | None, note: Note) -> int | None:
+            return self.store.write(namespace, rules.kept(work, held, note), actor=self.actor)[1]
+
+        return self.meter.run(rules, run)
+
+
 def import_book(
-    store: Store,
+    target: Target,
     stream: BinaryIO,
     *,
     only: Namespace | None = None,
     merge: bool = False,
-    actor: str | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Imported]:
     """Take in every namespace of an export, or one; each is told of once it is durable. The stream must be seekable."""
@@ -57,7 +86,7 @@ def import_book(
         before = file.states_read
         if only is None or only == head.namespace:
             taken += 1
-            yield _take(store, file, head, merge=merge, actor=actor)
+            yield _take(target, file, head, merge=merge)
         else:
             file.skip_states(head)
         states += file.states_read - before
@@ -149,11 +178,11 @@ def _check_end(line: Line, head: NamespaceHead, count: int) -> None:
         )
 
 
-def _take(store: Store, file: _File, head: NamespaceHead, *, merge: bool, actor: str | None) -> Imported:
+def _take(target: Target, file: _File, head: NamespaceHead, *, merge: bool) -> Imported:
     start = file.mark()
-    if _is_empty(store, head.namespace):
-        return Imported(head.namespace, "imported", store.adopt(head, lambda: file.states_again(head, start)))
-    if _is_identical(store, file, head):
+    if _is_empty(target.store, head.namespace):
+        return Imported(head.namespace, "imported", target.adopt(head, lambda: file.states_again(head, start)))
+    if _is_identical(target.store, file, head):
         return Imported(head.namespace, "identical", file.states_read - start[2])
     if not merge:
         raise Conflict(
@@ -161,7 +190,7 @@ def _take(store: Store, file: _File, head: NamespaceHead, *, merge: bool, actor:
             "or merge (--merge) to add only what it lacks"
         )
     merging = _Merge(file, head, start)
-    _, commit = store.write(head.namespace, merging.run, actor=actor)
+    commit = target.write(head.namespace, merging.run)
     return Imported(head.namespace, "merged", merging.added, merging.kept, merging.differing, commit)
 
 

@@ -113,9 +113,12 @@ class RemoteBook(Book):
         only: Namespace | None = None,
         merge: bool = False,
         actor: str | None = None,
+        rules: Rules | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Imported]:
         """As `Book.import_lines`; all are told of together, when the service has taken in the last."""
+        if rules is not None:
+            raise ConfigurationError("a service has the rules of its keys; make one with `commonplace keys create`")
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         query = query_text({"namespace": None if only is None else "/".join(only), "merge": bool(merge)})

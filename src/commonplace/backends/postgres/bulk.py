@@ -12,6 +12,7 @@ from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.indexed import EntryIndex
 from commonplace.backends.states import labels
 from commonplace.entry import INDEXED_ATTRIBUTES
+from commonplace.store import FORMER_STATE_BYTES
 
 IDS_A_STEP = 1_000
 _IN_RANGE = (
@@ -29,6 +30,9 @@ _KEEP_FORMER = f"""
         {{text}}, {{value}}
     FROM entry WHERE {_IN_RANGE}
 """
+FORMER_BYTES = (
+    f"{FORMER_STATE_BYTES} + octet_length(attributes) + coalesce(octet_length(text), 0) + octet_length(value)"
+)
 _WHOLE = "convert_to('t' || {0}, 'UTF8')"
 
 
@@ -58,12 +62,19 @@ class Range:
         }
 
 
-def delete_range(session: Session, index: EntryIndex, keys: Range) -> tuple[int, int]:
-    """End every state in the range; how many there were, and their bytes."""
-    session.send(
-        _KEEP_FORMER.format(text=_WHOLE.format("text"), value=_WHOLE.format("value")),
-        keys.parameters(ended_by="deleted"),
+def _keep_former(session: Session, keys: Range, ended_by: str, text: str, value: str) -> int:
+    """Write every state of the range to history; what they count for there."""
+    kept = _KEEP_FORMER.format(text=text, value=value)
+    rows = session.rows(
+        f"WITH kept AS ({kept} RETURNING {FORMER_BYTES} AS bytes) SELECT coalesce(sum(bytes), 0)::bigint FROM kept",
+        keys.parameters(ended_by=ended_by),
     )
+    return int(rows[0][0])
+
+
+def delete_range(session: Session, index: EntryIndex, keys: Range) -> tuple[int, int, int]:
+    """End every state in the range; how many there were, their bytes, and what they count for in history."""
+    former = _keep_former(session, keys, "deleted", _WHOLE.format("text"), _WHOLE.format("value"))
     found = session.rows(
         f"DELETE FROM entry WHERE {_IN_RANGE} RETURNING id, attributes, octet_length(value)"
         " + coalesce(octet_length(text), 0) + octet_length(attributes)",
@@ -73,7 +84,7 @@ def delete_range(session: Session, index: EntryIndex, keys: Range) -> tuple[int,
         index.remove_labels(entry_id, labels(json.loads(attributes), INDEXED_ATTRIBUTES))
     for ids in steps([entry_id for entry_id, _, _ in found]):
         index.end_chunks(index.chunks_of(ids))
-    return len(found), sum(size for _, _, size in found)
+    return len(found), sum(size for _, _, size in found), former
 
 
 def move_range(
@@ -82,13 +93,10 @@ def move_range(
     keys: Range,
     new_prefix: str,
     heading_of: Callable[[str], str | None],
-) -> int:
-    """Put another prefix before every key in the range; each stays the same entry. How many there were."""
+) -> tuple[int, int]:
+    """Put another prefix before every key in the range; each stays the same entry. How many, their bytes in history."""
     same = "'n-1'::bytea"
-    session.send(
-        _KEEP_FORMER.format(text=f"CASE WHEN text IS NOT NULL THEN {same} END", value=same),
-        keys.parameters(ended_by="moved_away"),
-    )
+    former = _keep_former(session, keys, "moved_away", f"CASE WHEN text IS NOT NULL THEN {same} END", same)
     found = session.rows(
         f"""
         UPDATE entry SET key = %(new)s || substr(key, %(length)s::int + 1), commit_number = %(commit)s,
@@ -109,7 +117,7 @@ def move_range(
             ([entry_id for entry_id, _ in headings], [heading for _, heading in headings], keys.tenant),
         )
         index.add_headings(keys.commit, headings)
-    return len(found)
+    return len(found), former
 
 
 def steps(items: Sequence[Any]) -> list[Sequence[Any]]:

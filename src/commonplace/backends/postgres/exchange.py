@@ -6,7 +6,7 @@ kept as a delta to the one written just before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, entry_of
 from commonplace.checks import Namespace, parse_namespace
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages
-from commonplace.store import Ending, NamespaceHead, State
+from commonplace.store import Ending, NamespaceHead, State, Usage
 
 ENTRIES_A_READ = 200
 _HEADS = "SELECT tenant, id, path, commit_number, commit_time, history_floor FROM namespace"
@@ -92,7 +92,9 @@ def _states(session: Session, spot: Spot, ids: Sequence[int]) -> Iterator[State]
 # In
 
 
-def adopt(session: Session, head: NamespaceHead, states: Iterable[State]) -> int:
+def adopt(
+    session: Session, head: NamespaceHead, states: Iterable[State], check: Callable[[Usage], object] | None
+) -> int:
     tenant = tenant_of(head.namespace)
     row, last = _empty_namespace(session, tenant, head)
     incoming = Incoming(session, Spot(head.namespace, tenant, row.id), row)
@@ -116,10 +118,13 @@ def adopt(session: Session, head: NamespaceHead, states: Iterable[State]) -> int
             f"two states of namespace {'/'.join(head.namespace)} claim the same place"
             f" ({error.diag.message_detail}); nothing was imported"
         ) from error
+    if check is not None:
+        check(Usage(row.entry_count, row.byte_count, row.former_states, row.former_bytes))
     if last and count:
         # Readers of the old feed would miss what came in below their cursor: the floor tells them to read all again.
         session.send(
             "UPDATE namespace SET commit_number = greatest(commit_number, %(floor)s),"
+            " former_commit = greatest(commit_number, %(floor)s),"
             " history_floor = greatest(history_floor, %(floor)s) WHERE tenant = %(tenant)s AND id = %(id)s",
             {"floor": last + 1, "tenant": tenant, "id": row.id},
         )

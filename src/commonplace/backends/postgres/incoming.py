@@ -12,6 +12,7 @@ from commonplace.backends.postgres import keywords
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.indexed import HEADING, Identifiers, NamespaceRow, heading_passage
 from commonplace.backends.postgres.reading import Spot
+from commonplace.backends.postgres.transaction import former_bytes
 from commonplace.backends.ranking import posting
 from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, labels
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
@@ -55,6 +56,8 @@ class Incoming:
     def add_former(self, columns: Sequence[Any]) -> None:
         """A former state: FORMER_COLUMNS, what began it, and how it ended."""
         self._add("history", columns)
+        self._row.former_states += 1
+        self._row.former_bytes += former_bytes(columns[5], columns[14], columns[15])
 
     def add_passages(self, entry: Entry, found: Sequence[Passage]) -> None:
         for name, value in sorted(labels(entry.attributes, INDEXED_ATTRIBUTES)):
@@ -99,13 +102,16 @@ class Incoming:
         row = self._row
         self._session.send(
             "UPDATE namespace SET chunk_count = %s, term_total = %s, entry_count = %s, byte_count = %s,"
-            " expires_next = %s WHERE tenant = %s AND path = %s",
+            " expires_next = %s, former_states = %s, former_bytes = %s, former_commit = commit_number"
+            " WHERE tenant = %s AND path = %s",
             (
                 row.chunk_count,
                 row.term_total,
                 row.entry_count,
                 row.byte_count,
                 row.expires_next,
+                row.former_states,
+                row.former_bytes,
                 self._spot.tenant,
                 "/".join(self._spot.namespace),
             ),

@@ -35,6 +35,9 @@ class NamespaceRow:
     entry_count: int
     byte_count: int
     expires_next: int | None
+    former_states: int = 0
+    former_bytes: int = 0
+    former_commit: int = 0
 
 
 class Identifiers:

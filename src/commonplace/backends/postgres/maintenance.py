@@ -8,14 +8,14 @@ from itertools import pairwise
 from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.paging import after_prefix
 from commonplace.backends.postgres import kept, keywords
-from commonplace.backends.postgres.bulk import steps
+from commonplace.backends.postgres.bulk import FORMER_BYTES, steps
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.reading import NOW, Spot
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.backends.ranking import posting
 from commonplace.checks import Namespace
 from commonplace.language.passages import passage
-from commonplace.store import NamespaceStats, Progress, StoreStats
+from commonplace.store import NamespaceStats, Progress, StoreStats, Usage
 
 VERIFY_ROWS_A_STEP = 1_000
 
@@ -59,8 +59,14 @@ def purge(
     _erase_states(session, spot, [(entry_id, revision) for entry_id, revision, _ in rows])
     _erase_ended_chunks(session, spot, [(entry_id, ended) for entry_id, _, ended in rows])
     session.send(
-        "UPDATE namespace SET history_floor = greatest(history_floor, %s) WHERE tenant = %s AND path = %s",
-        (max(ended for _, _, ended in rows), spot.tenant, "/".join(spot.namespace)),
+        "UPDATE namespace SET history_floor = greatest(history_floor, %s), former_states = %s, former_bytes = %s,"
+        " former_commit = commit_number WHERE tenant = %s AND path = %s",
+        (
+            max(ended for _, _, ended in rows),
+            *transaction.count_former(),
+            spot.tenant,
+            "/".join(spot.namespace),
+        ),
     )
     return len(rows)
 
@@ -117,6 +123,18 @@ def _erase_ended_chunks(session: Session, spot: Spot, ended: Sequence[tuple[int,
         session.send("DELETE FROM embedding WHERE tenant = %s AND chunk = ANY(%s)", place)
 
 
+# The counts of former states are the row's, where they are of its last commit; else they are counted here.
+_COUNTED = (
+    f"namespace AS n LEFT JOIN LATERAL (SELECT count(*) AS states, coalesce(sum({FORMER_BYTES}), 0)::bigint AS bytes"
+    " FROM history AS h WHERE n.former_commit <> n.commit_number AND h.tenant = n.tenant AND h.namespace = n.id)"
+    " AS counted ON true"
+)
+_FORMER_STATES, _FORMER_BYTES = (
+    f"CASE WHEN n.former_commit = n.commit_number THEN n.former_{what} ELSE counted.{what} END"
+    for what in ("states", "bytes")
+)
+
+
 def stats(session: Session, schema: str) -> StoreStats:
     row = session.rows(
         """
@@ -140,23 +158,36 @@ def stats(session: Session, schema: str) -> StoreStats:
 
 def namespace_stats(session: Session, spot: Spot, now: int | None) -> NamespaceStats:
     place = (spot.tenant, spot.id)
-    commit, time, chunks, pending, former = session.rows(
+    commit, time, chunks, pending, live_bytes, former, former_bytes = session.rows(
         "SELECT n.commit_number, n.commit_time, n.chunk_count,"
         " (SELECT count(*) FROM pending WHERE tenant = %s AND namespace = %s),"
-        " (SELECT count(*) FROM history WHERE tenant = %s AND namespace = %s)"
-        " FROM namespace AS n WHERE n.tenant = %s AND n.id = %s",
-        (*place, *place, *place),
+        f" n.byte_count, {_FORMER_STATES}, {_FORMER_BYTES} FROM {_COUNTED} WHERE n.tenant = %s AND n.id = %s",
+        (*place, *place),
     )[0]
     kinds = session.rows(
         "SELECT kind, count(*) FROM entry WHERE tenant = %s AND namespace = %s"
         f" AND (expires_at IS NULL OR expires_at > {NOW}) GROUP BY kind ORDER BY kind",
         (*place, now),
     )
-    return NamespaceStats(spot.namespace, dict(kinds), commit, time, chunks, pending, former)
+    return NamespaceStats(spot.namespace, dict(kinds), commit, time, chunks, pending, former, live_bytes, former_bytes)
 
 
 def no_stats(namespace: Namespace) -> NamespaceStats:
-    return NamespaceStats(namespace, {}, 0, 0, 0, 0, 0)
+    return NamespaceStats(namespace, {}, 0, 0, 0, 0, 0, 0, 0)
+
+
+def usage_below(session: Session, prefix: Namespace) -> Usage:
+    """What the namespaces at and below a prefix hold together."""
+    path = "/".join(prefix)
+    where = "path = %s OR (path >= %s AND path < %s)" if prefix else "true"
+    parts = ("n.entry_count", "n.byte_count", _FORMER_STATES, _FORMER_BYTES)
+    sums = ", ".join(f"coalesce(sum({part}), 0)::bigint" for part in parts)
+    rows = session.rows(
+        f"SELECT {sums} FROM {_COUNTED} WHERE {where}",
+        (path, path + "/", after_prefix(path + "/")) if prefix else (),
+        last=True,
+    )
+    return Usage(*rows[0])
 
 
 _LIVE_CHUNKS = "SELECT * FROM chunk WHERE ended_commit IS NULL"
@@ -205,6 +236,12 @@ _MUST_BE_ZERO = {
         " octet_length(value) + coalesce(octet_length(text), 0) + octet_length(attributes)) AS bytes"
         " FROM entry GROUP BY tenant, namespace) AS held ON held.tenant = n.tenant AND held.namespace = n.id"
         " WHERE n.entry_count <> coalesce(held.entries, 0) OR n.byte_count <> coalesce(held.bytes, 0)"
+    ),
+    "namespaces whose usage by history is wrong": (
+        "SELECT count(*) FROM namespace AS n LEFT JOIN (SELECT tenant, namespace, count(*) AS states,"
+        f" sum({FORMER_BYTES}) AS bytes FROM history GROUP BY tenant, namespace) AS held"
+        " ON held.tenant = n.tenant AND held.namespace = n.id WHERE n.former_commit = n.commit_number"
+        " AND (n.former_states <> coalesce(held.states, 0) OR n.former_bytes <> coalesce(held.bytes, 0))"
     ),
     "namespaces that do not know of something that expires": (
         "SELECT count(*) FROM namespace AS n WHERE coalesce(n.expires_next, 9223372036854775807) > ("

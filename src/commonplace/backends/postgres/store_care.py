@@ -13,7 +13,7 @@ from commonplace.backends.postgres.running import SNAPSHOT
 from commonplace.backends.postgres.store_base import OpenStore
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.checks import Namespace
-from commonplace.store import NamespaceHead, Part, Progress, State
+from commonplace.store import NamespaceHead, Part, Progress, State, Usage
 
 
 class CareStore(OpenStore):
@@ -84,9 +84,16 @@ class CareStore(OpenStore):
             session.begin(SNAPSHOT, self.place.system_role, None)
             yield from exchange.export(session, namespaces)
 
-    def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+    def adopt(
+        self,
+        head: NamespaceHead,
+        read: Callable[[], Iterable[State]],
+        check: Callable[[Usage], object] | None = None,
+    ) -> int:
         from commonplace.backends.postgres import exchange
 
-        adopted = self._runner.system(lambda session: exchange.adopt(session, head, read()), is_long=True, copies=True)
+        adopted = self._runner.system(
+            lambda session: exchange.adopt(session, head, read(), check), is_long=True, copies=True
+        )
         self._notifier.notice_commit()
         return adopted

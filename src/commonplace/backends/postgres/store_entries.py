@@ -14,7 +14,7 @@ from commonplace.backends.postgres.store_base import OpenStore
 from commonplace.checks import JSON, Namespace, parse_namespace
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import InvalidInput
-from commonplace.store import Child, NamespaceStats, Page, Scan, StoreStats, Transaction, Waker
+from commonplace.store import Child, NamespaceStats, Page, Scan, StoreStats, Transaction, Usage, Waker
 
 T = TypeVar("T")
 
@@ -82,6 +82,9 @@ class EntryStore(OpenStore):
         sql = f"SELECT path FROM namespace WHERE {' AND '.join(where)} ORDER BY path LIMIT %s"
         rows = self._runner.system(lambda session: session.rows(sql, (*parameters, limit), last=True), mode=READ)
         return [parse_namespace(row[0]) for row in rows]
+
+    def usage(self, prefix: Namespace) -> Usage:
+        return self._runner.system(lambda session: maintenance.usage_below(session, prefix), mode=READ)
 
     def history(self, namespace: Namespace, kind: str, key: str) -> list[Revision]:
         return self._read(

@@ -19,7 +19,7 @@ from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
 from commonplace.filters import Filter
-from commonplace.store import Child, Page, Scan, Transaction, Usage
+from commonplace.store import FORMER_STATE_BYTES, Child, Page, Scan, Transaction, Usage
 
 SWEEP_LIMIT = 500
 AFTER_LOSS = 2
@@ -38,7 +38,7 @@ _HISTORY = (
 _KEEP = f"INSERT INTO history ({_HISTORY}) VALUES ({', '.join(['%s'] * 23)})"
 _ROW = (
     "id, commit_number, commit_time, chunk_count, term_total, chunks_ended, entry_count, byte_count, expires_next,"
-    f" {reading.NOW}"
+    f" former_states, former_bytes, former_commit, {reading.NOW}"
 )
 _LOCK = f"SELECT {_ROW} FROM namespace WHERE tenant = %s AND path = %s FOR UPDATE"
 
@@ -58,6 +58,8 @@ class PostgresTransaction(Transaction):
         self._spot = Spot(namespace, tenant, self._row.id)
         self._index = EntryIndex(session, tenant, self._row, ids)
         self._ids = ids
+        if self._row.former_commit != self._row.commit_number:  # a server that does not count them has written
+            self.count_former()
         if self._row.expires_next is not None and self._row.expires_next <= self._time:
             self._sweep()
 
@@ -82,7 +84,8 @@ class PostgresTransaction(Transaction):
         row = self._row
         self._session.send(
             "UPDATE namespace SET commit_number = %s, commit_time = %s, chunk_count = %s, term_total = %s,"
-            " chunks_ended = %s, entry_count = %s, byte_count = %s, expires_next = %s WHERE tenant = %s AND path = %s",
+            " chunks_ended = %s, entry_count = %s, byte_count = %s, expires_next = %s, former_states = %s,"
+            " former_bytes = %s, former_commit = %s WHERE tenant = %s AND path = %s",
             (
                 row.commit_number,
                 row.commit_time,
@@ -92,6 +95,9 @@ class PostgresTransaction(Transaction):
                 row.entry_count,
                 row.byte_count,
                 row.expires_next,
+                row.former_states,
+                row.former_bytes,
+                row.commit_number,
                 self._spot.tenant,
                 "/".join(self._namespace),
             ),
@@ -156,7 +162,18 @@ class PostgresTransaction(Transaction):
     def usage(self) -> Usage:
         if self._row.expires_next is not None and self._row.expires_next <= self._time:
             self._sweep_all()
-        return Usage(self._row.entry_count, self._row.byte_count)
+        row = self._row
+        return Usage(row.entry_count, row.byte_count, row.former_states, row.former_bytes)
+
+    def count_former(self) -> tuple[int, int]:
+        """Count the former states, and their bytes, from their rows."""
+        (counted,) = self._session.rows(
+            f"SELECT count(*), coalesce(sum({bulk.FORMER_BYTES}), 0)::bigint FROM history"
+            " WHERE tenant = %s AND namespace = %s",
+            (self._spot.tenant, self._spot.id),
+        )
+        self._row.former_states, self._row.former_bytes = counted
+        return counted
 
     def operation(self, key: str) -> JSON | None:
         return system.operation(self._session, self._spot, key, self._time)
@@ -252,9 +269,11 @@ class PostgresTransaction(Transaction):
     def delete_range(self, kind: str, prefix: str) -> int:
         if not self._has_range(kind, prefix):
             return 0
-        entries, size = bulk.delete_range(self._session, self._index, self._range(kind, prefix))
+        entries, size, former = bulk.delete_range(self._session, self._index, self._range(kind, prefix))
         self._row.entry_count -= entries
         self._row.byte_count -= size
+        self._row.former_states += entries
+        self._row.former_bytes += former
         return entries
 
     def move_range(self, kind: str, prefix: str, new_prefix: str, heading_of: Callable[[str], str | None]) -> int:
@@ -263,7 +282,11 @@ class PostgresTransaction(Transaction):
             return 0
         if self._has_range(kind, new_prefix):
             raise Conflict(f"there are {kind} entries with the new prefix already")
-        return bulk.move_range(self._session, self._index, self._range(kind, prefix), new_prefix, heading_of)
+        keys = self._range(kind, prefix)
+        entries, former = bulk.move_range(self._session, self._index, keys, new_prefix, heading_of)
+        self._row.former_states += entries
+        self._row.former_bytes += former
+        return entries
 
     def _has_range(self, kind: str, prefix: str) -> bool:
         """Whether live entries have a prefix."""
@@ -359,6 +382,9 @@ class PostgresTransaction(Transaction):
         commit = self._commit
         text, value, begun_by, in_a_row = row[14:18]
         kept_text, kept_value, in_a_row = deltas.kept_of(text, value, new_text, new_value, in_a_row)
+        packed = (None if kept_text is None else kept.pack(kept_text), kept.pack(kept_value))
+        self._row.former_states += 1
+        self._row.former_bytes += former_bytes(row[5], *packed)
         self._session.send(
             _KEEP,
             (
@@ -373,8 +399,7 @@ class PostgresTransaction(Transaction):
                 ended_by,
                 None if ended_by == "expired" else self._actor,
                 row[13],
-                None if kept_text is None else kept.pack(kept_text),
-                kept.pack(kept_value),
+                *packed,
             ),
         )
         return in_a_row
@@ -393,3 +418,8 @@ class PostgresTransaction(Transaction):
 def row_bytes(row: Sequence[Any]) -> int:
     """What a live row counts for in its namespace's usage: the bytes of its attributes, text and value."""
     return sum(len(part.encode()) for part in (row[5], row[14], row[15]) if part is not None)
+
+
+def former_bytes(attributes: str, text: bytes | None, value: bytes) -> int:
+    """What a former row counts for: as `bulk.FORMER_BYTES` says in SQL."""
+    return FORMER_STATE_BYTES + len(attributes.encode()) + len(text or b"") + len(value)

@@ -316,7 +316,8 @@ _MUST_BE_ZERO = {
         " OR c.vector < (SELECT coalesce(max(sequence), 0) FROM vector)"
     ),
     "namespaces whose measured use is wrong": (
-        "SELECT count(*) FROM (SELECT namespace, entries, bytes FROM usage WHERE entries OR bytes"
+        "SELECT count(*) FROM (SELECT namespace, entries, bytes, former_states, former_bytes FROM usage"
+        " WHERE entries OR bytes OR former_states OR former_bytes"
         f" EXCEPT {system.MEASURED})"
     ),
 }

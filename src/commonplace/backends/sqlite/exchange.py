@@ -14,7 +14,7 @@ import apsw
 
 from commonplace.backends import deltas
 from commonplace.backends.replaying import Replay, columns_of
-from commonplace.backends.sqlite import damage
+from commonplace.backends.sqlite import damage, system
 from commonplace.backends.sqlite.checksums import FORMER, LIVE, check_former, former_sum, live_entry, live_sum
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import MOST_IDS, Group, NamespaceRow, read_namespace
@@ -24,7 +24,7 @@ from commonplace.backends.states import damaged, entry_of
 from commonplace.checks import Namespace
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages
-from commonplace.store import Ending, NamespaceHead, State
+from commonplace.store import Ending, NamespaceHead, State, Usage
 
 MORE_IDS = 100_000
 """A highest id so much above twice what most of the others say is damaged."""
@@ -191,7 +191,13 @@ def _salvaged_states(
 # In
 
 
-def adopt(connection: Connection, group: Group, head: NamespaceHead, states: Iterable[State]) -> int:
+def adopt(
+    connection: Connection,
+    group: Group,
+    head: NamespaceHead,
+    states: Iterable[State],
+    check: Callable[[Usage], object] | None,
+) -> int:
     row, last = _empty_namespace(connection, group, head)
     count = 0
     try:
@@ -211,6 +217,8 @@ def adopt(connection: Connection, group: Group, head: NamespaceHead, states: Ite
         raise InvalidInput(
             f"two states of namespace {'/'.join(head.namespace)} claim the same place ({error}); nothing was imported"
         ) from error
+    if check is not None:
+        check(system.usage(connection, row.id))
     # Readers of the old feed would miss what came in below their cursor: the floor tells them to read all again.
     floor = last + 1 if last and count else 0
     row.commit_number = max(row.commit_number, floor)

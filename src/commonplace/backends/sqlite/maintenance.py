@@ -11,7 +11,7 @@ import apsw
 
 from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.paging import after_prefix
-from commonplace.backends.sqlite import damage
+from commonplace.backends.sqlite import damage, system
 from commonplace.backends.sqlite.checksums import FORMER, former_sum
 from commonplace.backends.sqlite.connection import MEMORY, Connection
 from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, book_mark, write_mark
@@ -130,6 +130,7 @@ def namespace_stats(connection: Connection, namespace: tuple[str, ...], namespac
         "SELECT commit_number, commit_time, chunk_count FROM namespace WHERE id = ?", (namespace_id,)
     ).fetchall()
     commit, time, chunks = row[0] if row else (0, 0, 0)
+    usage = system.usage(connection, namespace_id)
     return NamespaceStats(
         namespace=namespace,
         entries=dict(
@@ -145,9 +146,9 @@ def namespace_stats(connection: Connection, namespace: tuple[str, ...], namespac
         pending=connection.execute("SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)).fetchall()[0][
             0
         ],
-        former_states=connection.execute(
-            "SELECT count(*) FROM history WHERE namespace = ?", (namespace_id,)
-        ).fetchall()[0][0],
+        former_states=usage.former_states,
+        bytes=usage.bytes,
+        former_bytes=usage.former_bytes,
     )
 
 

@@ -13,7 +13,7 @@ from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.store_base import OpenStore
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
 from commonplace.checks import Namespace
-from commonplace.store import NamespaceHead, Part, Progress, State
+from commonplace.store import NamespaceHead, Part, Progress, State, Usage
 
 
 class CareStore(OpenStore):
@@ -108,8 +108,13 @@ class CareStore(OpenStore):
         finally:
             connection.close()
 
-    def adopt(self, head: NamespaceHead, read: Callable[[], Iterable[State]]) -> int:
+    def adopt(
+        self,
+        head: NamespaceHead,
+        read: Callable[[], Iterable[State]],
+        check: Callable[[Usage], object] | None = None,
+    ) -> int:
         from commonplace.backends.sqlite import exchange
 
-        adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, read()))
+        adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, read(), check))
         return adopted

@@ -16,7 +16,7 @@ from commonplace.backends.states import prefixed
 from commonplace.checks import JSON, Namespace, parse_namespace
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import InvalidInput
-from commonplace.store import Child, NamespaceStats, Page, Scan, StoreStats, Transaction, Waker
+from commonplace.store import Child, NamespaceStats, Page, Scan, StoreStats, Transaction, Usage, Waker
 
 T = TypeVar("T")
 
@@ -124,6 +124,10 @@ class EntryStore(OpenStore):
             row = read_namespace(connection, namespace)
             check_feed(after, *((0, 0) if row is None else (row.history_floor, row.commit_number)))
             return reading.changes(connection, place, after, limit)
+
+    def usage(self, prefix: Namespace) -> Usage:
+        with self._reading() as connection:
+            return system.usage_below(connection, prefix)
 
     def stats(self) -> StoreStats:
         with self._reading(snapshot=True) as connection:

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from commonplace.backends.paging import after_prefix
 from commonplace.backends.sqlite.checksums import check_row, damaged_row, row_sum
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.states import dump
-from commonplace.checks import JSON
-from commonplace.store import Usage, Waker
+from commonplace.checks import JSON, Namespace
+from commonplace.store import FORMER_STATE_BYTES, NOTHING, Usage, Waker
 
 LOOK_SECONDS = 0.05
 FORGOTTEN_AT_ONCE = 20
@@ -51,18 +52,34 @@ def delete(connection: Connection, part: str, key: str) -> bool:
     return connection.total_changes() > before
 
 
+_BYTES = "octet_length(value) + coalesce(octet_length(text), 0) + octet_length(attributes)"
 MEASURED = (
-    "SELECT namespace, count(*), sum(octet_length(value) + coalesce(octet_length(text), 0) + octet_length(attributes))"
-    " FROM entry GROUP BY namespace"
+    "SELECT namespace, sum(entries), sum(bytes), sum(former_states), sum(former_bytes) FROM ("
+    f"SELECT namespace, 1 AS entries, {_BYTES} AS bytes, 0 AS former_states, 0 AS former_bytes FROM entry"
+    f" UNION ALL SELECT namespace, 0, 0, 1, {FORMER_STATE_BYTES} + {_BYTES} FROM history) GROUP BY namespace"
 )
 """What the triggers of `usage` keep, worked out again."""
 
 
 def usage(connection: Connection, namespace_id: int) -> Usage:
-    rows = connection.execute("SELECT entries, bytes FROM usage WHERE namespace = ?", (namespace_id,)).fetchall()
+    rows = connection.execute(
+        "SELECT entries, bytes, former_states, former_bytes FROM usage WHERE namespace = ?", (namespace_id,)
+    ).fetchall()
     if rows and not all(type(number) is int for number in rows[0]):
         raise damaged_row("a row of measured use")
-    return Usage(*rows[0]) if rows else Usage(0, 0)
+    return Usage(*rows[0]) if rows else NOTHING
+
+
+def usage_below(connection: Connection, prefix: Namespace) -> Usage:
+    """What the namespaces at and below a prefix hold together."""
+    path = "/".join(prefix)
+    where = "path = ? OR (path >= ? AND path < ?)" if prefix else "?1 = '' AND ?2 <> ?3"
+    sums = ", ".join(f"coalesce(sum({name}), 0)" for name in ("entries", "bytes", "former_states", "former_bytes"))
+    rows = connection.execute(
+        f"SELECT {sums} FROM namespace AS n JOIN usage AS u ON u.namespace = n.id WHERE {where}",
+        (path, path + "/", after_prefix(path + "/")),
+    ).fetchall()
+    return Usage(*rows[0])
 
 
 def operation(connection: Connection, namespace_id: int, key: str, now: int) -> JSON | None:

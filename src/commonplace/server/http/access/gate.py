@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from commonplace.checks import Namespace
 from commonplace.errors import Unauthorized
 from commonplace.server.http.access.jwks import Reading
 from commonplace.server.http.access.keys import PREFIX, Key, Keys
@@ -91,21 +92,27 @@ class Gate:
             return self._of_key(key), key.rate or self.defaults.rate
         if self.tokens is not None:
             bearer = self.tokens.check(credential)
-            rules = self._rules(bearer.actions)
+            rules = self._rules(bearer.actions, bearer.namespace)
             return Principal(bearer.name, bearer.namespace, "own", rules), self.defaults.rate
         raise Unauthorized("this is no key of commonplace, which begins with cp_; `commonplace keys create` makes one")
 
     def _of_key(self, key: Key) -> Principal:
-        rules = self._rules(key.actions)
-        if key.max_entries is not None:
-            rules = replace(rules, max_entries=key.max_entries)
-        if key.max_bytes is not None:
-            rules = replace(rules, max_bytes=key.max_bytes)
+        if key.reach != "all":
+            rules = self._rules(key.actions, key.namespace)
+            if key.max_entries is not None:
+                rules = replace(rules, max_entries=key.max_entries)
+            if key.max_bytes is not None:
+                rules = replace(rules, max_bytes=key.max_bytes)
+        elif key.max_entries is not None or key.max_bytes is not None:
+            rules = Rules(key.actions, max_entries=key.max_entries, max_bytes=key.max_bytes, root=())
+        else:
+            rules = self._rules(key.actions, None)  # all that others hold is not this key's to answer for
         return Principal(key.name, key.namespace, key.reach, rules)
 
-    def _rules(self, actions: frozenset[Action]) -> Rules:
+    def _rules(self, actions: frozenset[Action], root: Namespace | None) -> Rules:
+        """The limits of all callers; they hold for everything below the caller's own namespace together."""
         given = self.defaults
-        return Rules(actions, max_entries=given.max_entries, max_bytes=given.max_bytes)
+        return Rules(actions, max_entries=given.max_entries, max_bytes=given.max_bytes, root=root)
 
 
 def credential_of(headers: Mapping[str, str]) -> str | None:

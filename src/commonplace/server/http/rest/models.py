@@ -318,6 +318,8 @@ class NamespaceModel(Model):
     chunks: int
     pending: int
     former_states: int
+    bytes: int = Field(description="Of live entries, as a limit counts them.")
+    former_bytes: int = Field(description="Of former states, with 200 for each.")
 
 
 class StoreModel(Model):

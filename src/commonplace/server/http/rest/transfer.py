@@ -166,4 +166,5 @@ def _imported(
     if only is None:
         for namespace in namespaces_of(held):
             principal.resolve("/".join(namespace))
-    return answer({"namespaces": forms(book.import_lines(held, only=only, merge=merge, actor=actor), form_of)})
+    imported = book.import_lines(held, only=only, merge=merge, actor=actor, rules=principal.rules)
+    return answer({"namespaces": forms(imported, form_of)})
