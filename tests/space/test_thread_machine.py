@@ -210,18 +210,26 @@ class ThreadMachine(RuleBasedStateMachine):
         def add_in_model() -> None:
             talk, fresh = self.model.talks[thread], False
             ids = iter([message.id for message in found[-1]])
-            for value, given, second in batch:
-                if value.get("role") == "system":
-                    continue
+            now = max([self.clock(), *(one.at for one in talk.said)])
+            stored = [one for one in batch if one[0].get("role") != "system"]
+            before: int | None = None
+            for number, (value, given, second) in enumerate(stored):
                 if given is not None and self.model.place(given) is not None:
                     if given not in seen:
                         assert next(ids) == given
                     seen.add(given)
+                    name, place = self.model.place(given)
+                    before = self.model.talks[name].said[place].at
                     continue
                 id = next(ids)
                 assert given in (None, id)
                 seen.add(id)
-                talk.insert(Said(id, value, self.clock() if second is None else START + second * 1_000_000))
+                if second is None:
+                    later = [START + other * 1_000_000 for *_, other in stored[number + 1 :] if other is not None]
+                    before = self.place_in_time(value, before, now, later)
+                else:
+                    before = START + second * 1_000_000
+                talk.insert(Said(id, value, before))
                 fresh = True
             assert next(ids, None) is None
             if fresh:
@@ -230,6 +238,14 @@ class ThreadMachine(RuleBasedStateMachine):
         found: list[Any] = []
         seen: set[str] = set()
         self.change(thread, resource, lambda: found.append(call()), add_in_model)
+
+    @staticmethod
+    def place_in_time(value: dict[str, Any], before: int | None, now: int, later: list[int]) -> int:
+        """The time of an undated message: now, but between the times that its neighbours came with."""
+        at = min([now, *later[:1]])
+        if before is not None and (not later or before <= later[0] or value == RESULT):
+            return max(at, before)
+        return at
 
     def merged(self, thread: str, batch: list[Any]) -> bool | None:
         """None where a message has the id of another one."""

@@ -512,3 +512,48 @@ def test_a_message_of_a_million_empty_values_is_refused(space, thread):
     """Few bytes of JSON, but twenty times as much memory."""
     with pytest.raises(TooLarge, match="message 1 holds more than 1,000,000 values"):
         space.threads.add(thread.id, [{"role": "user", "content": [{"type": "text", "x": [[]] * 1_000_001}]}])
+
+
+# Some with a time, and some without
+
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": ""}}]}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "42"}
+AHEAD, BEHIND = "2025-06-15T15:06:45Z", "2025-06-15T15:06:30Z"
+
+
+@pytest.mark.promise("conversations-order-of-a-call")
+@pytest.mark.parametrize(
+    "times",
+    [
+        (None, AHEAD, None, None),
+        (BEHIND, None, None, AHEAD),
+        (None, None, BEHIND, None),
+        (None, BEHIND, None, BEHIND),
+        (AHEAD, None, BEHIND, None),
+    ],
+)
+def test_the_messages_of_one_call_keep_their_order_whichever_of_them_are_dated(space, thread, times):
+    """With a client's clock ahead of ours, an undated result came before its dated call, and a model got neither."""
+    said = [user("how many?"), CALL, RESULT, {"role": "assistant", "content": "It is 42."}]
+    dated = [{**one, **({} if time is None else {"createdAt": time})} for one, time in zip(said, times, strict=True)]
+    saved = space.threads.add(thread.id, dated)
+    given = [datetime.fromisoformat(time) for time in times if time is not None]
+    assert [one.created_at for one, time in zip(saved, times, strict=True) if time is not None] == given
+    if given == sorted(given):
+        assert [*space.threads.messages(thread.id).messages] == [*saved]
+        assert [*space.threads.context(thread.id).messages] == said
+
+
+def test_an_undated_message_comes_after_those_of_a_clock_that_is_ahead(space, thread):
+    """A result that came in a call of its own was put before its call, which a client had dated some seconds ahead."""
+    space.threads.add(thread.id, [user("how many?"), {**CALL, "createdAt": AHEAD}])
+    space.threads.add(thread.id, [RESULT])
+    space.threads.add(thread.id, [{"role": "assistant", "content": "It is 42."}])
+    context = space.threads.context(thread.id)
+    assert [message["role"] for message in context.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_message_dated_far_ahead_does_not_date_those_that_come_after_it(space, thread, clock):
+    space.threads.add(thread.id, [user("later", createdAt="2096-01-01T00:00:00Z")])
+    [saved] = space.threads.add(thread.id, [user("now")])
+    assert saved.created_at < START + timedelta(seconds=1)

@@ -35,6 +35,9 @@ SIGNAL = "signal"
 MAX_MESSAGES = 10_000
 """How many messages one call may bring or delete."""
 
+MOST_AHEAD = 86_400_000_000
+"""Microseconds that a client's clock may be ahead; a message dated later than that was dated on purpose."""
+
 _TIME_DIGITS = 17
 _NUMBER_DIGITS = 9
 _LATEST = 10**_TIME_DIGITS
@@ -109,12 +112,16 @@ class Numbering:
         self._next: dict[int, int] = {}
         self._unused: set[int] = set()
 
-    def end(self) -> int:
-        """The time of a message that comes after all that are there: the commit's, or that of one dated ahead."""
+    def end(self, most_ahead: int | None = None) -> int:
+        """The time of a message that comes after all that are there: the commit's, or that of one dated ahead.
+
+        Those that are dated further ahead than `most_ahead` do not count.
+        """
         now = self._transaction.time
         if self._is_end(now):
             return now
-        newest = self._newest(self._prefix)
+        latest = None if most_ahead is None else self._moment_prefix(min(now + most_ahead, _LATEST - 1))
+        newest = self._newest(self._prefix, latest)
         return now if newest is None else max(now, newest.created_at)
 
     def key(self, created_at: int) -> str:
@@ -143,8 +150,8 @@ class Numbering:
             self._unused.add(created_at)
         return True
 
-    def _newest(self, prefix: str) -> Entry | None:
-        scan = Scan(Filter(kinds=(MESSAGE,), key_prefix=prefix), descending=True, limit=1)
+    def _newest(self, prefix: str, before: str | None = None) -> Entry | None:
+        scan = Scan(Filter(kinds=(MESSAGE,), key_prefix=prefix, key_before=before), descending=True, limit=1)
         return next(iter(self._transaction.scan(scan).entries), None)
 
     def _was_used(self, key: str) -> bool:
@@ -172,6 +179,10 @@ class Incoming:
     created_at: int | None
     resource: JSON
     draft: Draft
+
+    @property
+    def value(self) -> Mapping[str, JSON]:
+        return cast(Mapping[str, JSON], self.draft.value)
 
     def placed(self, key: str, created_at: int, resource: str) -> Draft:
         """The draft, whole; only what was checked before is put in, so nothing is checked a second time."""

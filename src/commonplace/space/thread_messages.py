@@ -25,6 +25,7 @@ from commonplace.space.conversation import (
 from commonplace.space.handle import Handle
 from commonplace.space.keys import MESSAGE, THREAD
 from commonplace.space.messages import (
+    MOST_AHEAD,
     Incoming,
     Message,
     MessagePage,
@@ -37,6 +38,7 @@ from commonplace.space.messages import (
 )
 from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
 from commonplace.space.times import microseconds
+from commonplace.space.tool_calls import ties_of
 from commonplace.store import Page, Transaction
 
 UNSET: Any = object()
@@ -65,7 +67,8 @@ class ThreadMessages:
     ) -> tuple[Message, ...]:
         """Save messages, all or none, in their order; those that are there already stay as they are.
 
-        A message without an id gets one, and without `createdAt` the commit's time. System messages are left out.
+        A message without an id gets one, and without `createdAt` a time that keeps its place: the commit's, or one
+        that fits between those of its neighbours. System messages are left out.
         With `verbatim` any objects are kept to the letter, each as a new message at the thread's end: ids and times in
         them are theirs, not ours.
         """
@@ -231,25 +234,45 @@ class ThreadMessages:
 def saved(
     transaction: Transaction, thread_id: str, owner: str, arrived: Sequence[Incoming], *, at_end: bool = False
 ) -> tuple[Entry, ...]:
-    """Put messages into a thread that is there; those that are in it already stay as they are."""
+    """Put messages into a thread that is there; those that are in it already stay as they are.
+
+    One without a time comes after what is in the thread, and between those that it came between.
+    """
     numbering = Numbering(transaction, thread_id)
-    now = numbering.end() if at_end else transaction.time
+    is_any_undated = any(message.created_at is None for message in arrived)
+    now = numbering.end(None if at_end else MOST_AHEAD) if is_any_undated else transaction.time
+    before: int | None = None  # the time of the message that came before
+    next_times = _next_times(arrived)
     entries: dict[str, Entry] = {}
     is_new = False
-    for message in arrived:
+    for message, next_time in zip(arrived, next_times, strict=True):
         message.check_owner(owner)
         known = transaction.find(MESSAGE, message.id) if message.is_named else None
         if known is not None:
             message.check_same(known, thread_id)
-            entries.setdefault(message.id, known)
+            before = entries.setdefault(message.id, known).created_at
             continue
-        at = now if message.created_at is None else message.created_at
+        at = message.created_at
+        if at is None:
+            at = now if next_time is None else min(now, next_time)
+            # Where the times around it are in no order, a result stays with what called for it.
+            if before is not None and (next_time is None or before <= next_time or ties_of(message.value).results):
+                at = max(at, before)
+        before = at
         draft = message.placed(numbering.key(at), at, owner)
         entries[message.id] = transaction.put(draft, is_fresh=True)
         is_new = True
     if is_new:
         transaction.touch(THREAD, thread_id)
     return tuple(entries.values())
+
+
+def _next_times(arrived: Sequence[Incoming]) -> list[int | None]:
+    """For each message the first time that one after it came with."""
+    times: list[int | None] = [None]
+    for message in reversed(arrived[1:]):
+        times.append(times[-1] if message.created_at is None else message.created_at)
+    return times[::-1][: len(arrived)]
 
 
 def _found(entry: Entry | None, id: str, resource: str | None) -> Entry:
