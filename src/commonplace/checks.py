@@ -27,6 +27,13 @@ MAX_INTEGER_BITS = 10_000
 INT64 = range(-(2**63), 2**63)
 _UNFINISHED = re.compile(r"\..+\.unfinished-(\d+)(?:-journal|-wal|-shm)?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+    # Joiners belong between the letters of some scripts, and between emoji.
+    "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200c\u200d])"
+)
+"""What nobody sees: two names that differ in one of these look the same."""
 
 
 def check_text(name: str, text: object, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
@@ -56,9 +63,26 @@ def check_line(name: str, text: object, *, max_bytes: int) -> str:
     return line
 
 
+def invisible_in(name: str) -> str | None:
+    """The first invisible character of a name, as `U+200B`, or None; a new name must have none."""
+    found = _INVISIBLE.search(name)
+    return None if found is None else f"U+{ord(found[0]):04X}"
+
+
+def check_visible(name: str, text: str) -> str:
+    """Return a new name without invisible characters. One that is there already may have them, and stays readable."""
+    if found := invisible_in(text):
+        raise InvalidInput(f"{name} contains the invisible character {found}; remove it")
+    return text
+
+
 def local_path(name: str, path: object) -> Path:
     """The absolute path of a file or folder of this machine, with `~` as the home folder that it stands for."""
-    text = check_text(name, str(path))
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidInput(f"{name} must be a path, not {type(path).__name__}")
+    text = check_text(name, os.fspath(path))
+    if not text.strip():
+        raise InvalidInput(f"{name} is empty; name it, or write . for the current directory")
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:

@@ -17,7 +17,7 @@ from mcp.server.mcpserver import MCPServer
 
 import commonplace
 from commonplace.adapters.mcp_memory import enable_memory, enable_unified_memory
-from commonplace.errors import AlreadyExists, ConfigurationError
+from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput
 from commonplace.graph import MemoryNode
 from commonplace.tools import FolderMemoryStore, InMemoryMemoryStore, UnifiedMemoryTool, memory_protocol
 
@@ -229,3 +229,10 @@ def test_importing_the_adapter_loads_neither_package():
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert ast.literal_eval(printed) == []
+
+
+@pytest.mark.parametrize("name", ["", "two words", "é", None, 5, "x" * 65])
+def test_a_tool_has_a_name_that_models_apis_take(name: Any) -> None:
+    """Any name was taken, and the first request to a model failed."""
+    with pytest.raises(InvalidInput, match="a tool's name has 1 to 64 of"):
+        enable_memory(MCPServer("test"), name=name)

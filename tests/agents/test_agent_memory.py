@@ -386,7 +386,7 @@ def test_the_system_text_shows_the_state_and_how_to_change_it(memory, configured
     state = text.split("<working_memory>")[1].split("</working_memory>")[0]
     assert json.loads(state) == {"keyContext": ["tea"]}
     assert "updateWorkingMemory" in text
-    assert '"communicationPreferences"' in text
+    assert "Its fields are communicationPreferences, activeProjects, keyContext, recentDecisions." in text
 
     written = configured(template=TEMPLATE)
     assert f"<working_memory>\n{TEMPLATE.strip()}\n</working_memory>" in written.system_message()

@@ -6,6 +6,7 @@ import copy
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -327,3 +328,30 @@ def test_loading_changes_nothing_in_what_was_given(book):
     before = copy.deepcopy(given)
     load_graph(given, book)
     assert given == before
+
+
+def test_null_means_none_where_a_config_may_lack_it(book):
+    """`"title": null` was refused for its type."""
+    nodes = [
+        {"id": "t", "data": {"template": "memoryTool", "config": {"title": None}}},
+        {"id": "m", "data": {"template": "memory", "config": {"namespace": None}}},
+        {"id": "a", "data": {"template": "agent", "config": {"model": None, "systemPrompt": None}}},
+    ]
+    graph = load_graph({"nodes": nodes, "edges": []}, book)
+    assert graph.tools["t"].title is None
+    assert graph.memories["m"].namespace == ("user", "default", "memory", "m")
+
+
+def test_a_graph_of_thousands_of_edges_is_checked_in_no_time(book):
+    """Each edge was compared with all before it."""
+    nodes = [{"id": f"m{number}", "data": {"template": "memory"}} for number in range(100)]
+    nodes += [{"id": f"t{number}", "data": {"template": "memoryTool"}} for number in range(200)]
+    edges = [
+        {"source": f"m{source}", "sourceHandle": "$self", "target": f"t{target}", "targetHandle": "$memory"}
+        for source in range(100)
+        for target in range(200)
+    ]
+    began = time.process_time()
+    with pytest.raises(InvalidInput, match="stands twice"):
+        load_graph({"nodes": nodes, "edges": [*edges, edges[-1]]}, book)
+    assert time.process_time() - began < 5

@@ -274,7 +274,10 @@ def test_a_setting_that_names_no_kind_is_told_with_its_variable() -> None:
 def test_ids_that_programs_give_out_are_never_taken_for_somebodys_numbers() -> None:
     redactor = Redactor("reject", kinds=["all"])
     for id in ("4111111111111111", "12345678-4111-4111-8111-111111111111", "a1b2c3d4-e5f6-4111-8111-11111111a1b2"):
-        redactor.screen(Draft("record", id, "x", attributes={"resourceId": id}, identity=id))
+        draft = Draft("thread", id, "x", attributes={"resourceId": id}, identity=id)
+        assert redactor.screen(draft) is draft
+        with pytest.raises(InvalidInput, match="the id contains what looks like a secret"):
+            redactor.screen(replace(draft, key="mail-ann@example.org"))
 
 
 def test_a_rule_for_numbers_takes_no_hash_and_no_size_for_one_but_refuses_ids_that_a_caller_chose(

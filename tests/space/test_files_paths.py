@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from commonplace import CommonplaceError, InvalidInput, Limits, Space
+import commonplace
+from commonplace import CommonplaceError, InvalidInput, InvalidPath, Limits, Space
+from commonplace.space import paths
 from commonplace.space.paths import key_of, normalise, parents, path_of
 
 LIMITS = Limits()
@@ -135,3 +137,52 @@ def test_two_spellings_of_a_letter_are_one_file(space: Space) -> None:
     space.files.append("/cafe\u0301", "two")
     assert [info.path for info in space.files.walk()] == ["/café"]
     assert space.files.read("/café") == "one\ntwo"
+
+
+@pytest.mark.promise("paths-visible-names")
+@pytest.mark.parametrize(
+    "name", ["a\u200bb", "\ufeffa", "a\u00adb", "a\u202eb", "a\u2060", "x\u200d", "\u3164", "a\U000e0041", "\u200c"]
+)
+def test_a_new_name_has_no_invisible_character(space: Space, name: str) -> None:
+    """Two names that look the same could be two files: a zero-width space in one of them was taken."""
+    space.files.write("/a", "x")
+    for write in (
+        lambda: space.files.write(f"/{name}", "x"),
+        lambda: space.files.append(f"/d/{name}", "x"),
+        lambda: space.files.write(f"/{name}/f", "x"),
+        lambda: space.files.make_directory(f"/{name}"),
+        lambda: space.files.move("/a", f"/{name}"),
+        lambda: space.files.move("/a", f"/{name}/a"),
+    ):
+        with pytest.raises(InvalidPath, match=r"invisible character U\+[0-9A-F]{4,5}$"):
+            write()
+    for create in (
+        lambda: space.threads.create(id=name),
+        lambda: space.records.create(type="note", source="s", content="c", confidence=1, id=name),
+    ):
+        with pytest.raises(InvalidInput, match=r"invisible character|non-empty"):
+            create()
+    assert [info.path for info in space.files.walk()] == ["/a"]
+    assert not space.files.exists(f"/{name}")
+
+
+@pytest.mark.parametrize(
+    "name", ["می\u200cخواهم", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u2764\ufe0f", "葛\U000e0100"]
+)
+def test_joiners_and_variants_belong_to_the_names_of_some_scripts(space: Space, name: str) -> None:
+    space.files.write(f"/{name}", "x")
+    assert space.files.read(f"/{name}") == "x"
+
+
+def test_names_with_invisible_characters_that_are_there_stay_usable(
+    book: commonplace.Book, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(paths, "invisible_in", lambda name: None)
+        space.files.write("/d\u200b/f\u200b", "one")
+    space.files.append("/d\u200b/f\u200b", "two")
+    space.files.write("/d\u200b/g", "new")
+    space.files.move("/d\u200b/f\u200b", "/f\u200b")
+    assert space.files.read("/f\u200b") == "one\ntwo"
+    space.undo(space.files.delete("/").commit)
+    assert [info.path for info in space.files.walk()] == ["/d\u200b", "/d\u200b/g", "/f\u200b"]

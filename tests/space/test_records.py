@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from hashlib import sha256
 from typing import Any
@@ -74,7 +75,8 @@ def test_canonical_json_does_not_depend_on_key_order_and_reads_back_equal(value:
     assert canonical(value) == canonical(turned(value))
     assert json.loads(canonical(value)) == value
     assert content_hash("t", "s", value) == content_hash("t", "s", json.loads(json.dumps(value)))
-    assert " " not in canonical(value).replace(" ", "", 0) or any(" " in text for text in [json.dumps(value)])
+    without_texts = re.sub(r'"(?:[^"\\]|\\.)*"', "", canonical(value))
+    assert " " not in without_texts
 
 
 @pytest.mark.promise("records-upsert-atomic")

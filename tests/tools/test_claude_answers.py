@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import commonplace
+from commonplace import ConfigurationError
 from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, InMemoryMemoryStore, MemoryStore, SpaceMemoryStore
 from commonplace.tools.claude import ToolAnswer
 
@@ -476,3 +477,23 @@ def test_a_note_of_one_dialect_is_read_by_the_other(space):
     assert tool.call({"command": "view", "path": "/memories/notes/today"}).text.endswith("\n     1\thello")
     assert space.files.read("/notes/$a..b 日本") == "from Claude"
     assert [hit.key for hit in space.search("Claude")][:1] == ["/notes/$a..b 日本"]
+
+
+def test_a_range_past_the_end_says_so():
+    """The answer was a heading and nothing else, as if the file were empty there."""
+    with InMemoryMemoryStore() as store:
+        store.create("/memories/f", "one\ntwo")
+        tool = ClaudeMemoryTool(store)
+        for view_range in ([3, 9], [9, -1], [2, 1]):
+            answer = tool.call({"command": "view", "path": "/memories/f", "view_range": view_range})
+            assert answer.text.splitlines()[1:] == ["(no lines in this range; lines in the file: 2)"]
+            assert not answer.is_error
+
+
+@pytest.mark.parametrize("wrong", [None, "", "/memories", InMemoryMemoryStore])
+def test_the_tool_refuses_what_is_no_store(wrong):
+    """`ClaudeMemoryTool(None)` was made, and failed in its first call."""
+    with pytest.raises(ConfigurationError, match="the tool needs a space or a memory store"):
+        ClaudeMemoryTool(wrong)
+    with InMemoryMemoryStore() as store, pytest.raises(ConfigurationError):
+        ClaudeMemoryTool(store, root="")

@@ -333,3 +333,28 @@ def test_a_folder_that_is_not_there_is_not_imported(space, tmp_path):
     with pytest.raises(NotFound, match="is no folder"):
         import_folder(tmp_path / "gone", space)
     assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize("wrong", ["", "  ", None, 5, b"x", "/", "~"])
+def test_a_memory_is_a_folder_of_its_own(tmp_path, monkeypatch, wrong):
+    """An empty path meant the current directory, and `clear` deleted what was there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text("kept")
+    with pytest.raises(ConfigurationError):
+        FolderMemoryStore(wrong)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_folder_takes_no_new_name_with_an_invisible_character(folder, store):
+    store.create("/memories/a", "one")
+    for write in (
+        lambda: store.create("/memories/a\u200b", "two"),
+        lambda: store.create("/memories/d\u202e/a", "two"),
+        lambda: store.make_directory("/memories/d\u00ad"),
+        lambda: store.rename("/memories/a", "/memories/\ufeffa"),
+    ):
+        with pytest.raises(MemoryException, match=r"invisible character U\+"):
+            write()
+    (folder / "old\u200b").write_text("was here before")
+    store.replace("/memories/old\u200b", "before", "long before")
+    assert store.read("/memories/old\u200b") == "was here long before"

@@ -528,6 +528,9 @@ def test_the_protocol_text_names_the_tool_and_only_its_own_commands():
     for word in ("view", "create", "str_replace", "insert", "rename", "delete"):
         assert f"`{word}`" in claude
     assert "`append`" not in claude
+    assert "such as /memories/projects/garden/plan" in claude  # any other path is refused
+    assert "`view` /notes" in memory_protocol("claude", root="/notes")
+    assert "/memories" not in unified
     assert "`view`" not in unified
     with pytest.raises(InvalidInput, match="unknown dialect"):
         memory_protocol("other")

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
+from commonplace.space.tokens import estimate_tokens
 from commonplace.tools.working_memory import WorkingMemoryOptions, WorkingMemoryTool, tool_spec
 
 
@@ -202,3 +203,13 @@ def test_a_tool_of_a_thread_that_is_gone_says_so(space):
     tool = WorkingMemoryTool(space, thread="none")
     assert "No thread found with id none" in tool.call({"memory": {}}).text
     assert tool.call({"memory": 5}).is_error
+
+
+def test_the_system_text_of_the_default_memory_is_short(space):
+    """It had 600 tokens in every prompt, most of them the schema that the tool's arguments spell out as well."""
+    tool = WorkingMemoryTool(space)
+    assert estimate_tokens(tool.system_message()) < 200
+    assert "activeProjects" in str(tool.spec.input_schema)
+    own = {"type": "object", "properties": {"a": {"$ref": "#/properties/b"}, "b": {"type": "string"}}}
+    told = WorkingMemoryTool(space, WorkingMemoryOptions(schema=own)).system_message()
+    assert '{"$ref":"#/properties/b"}' in told  # a schema that the arguments cannot spell out

@@ -7,11 +7,12 @@ for the first, `pip install 'commonplace-memory[mcp]'`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from commonplace.errors import AlreadyExists, ConfigurationError, install_command
+from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, install_command
 from commonplace.space.space import Space
 from commonplace.tools.claude import ClaudeMemoryTool, ToolAnswer
 from commonplace.tools.claude_wording import WordingName
@@ -22,6 +23,9 @@ from commonplace.tools.unified import UnifiedMemoryTool
 if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp.server.mcpserver import Context, MCPServer
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the APIs of models take."""
 
 __all__ = ["enable_memory", "enable_unified_memory"]
 
@@ -44,9 +48,11 @@ def enable_memory(
     name: str = ClaudeMemoryTool.name,
 ) -> ClaudeMemoryTool:
     """Give a server Claude's tool, over a space, a memory store, or one that ends with the program; the tool."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(f"a tool's name has 1 to 64 of A-Z, a-z, 0-9, _ and -, not {name!r:.100}")
     tool = ClaudeMemoryTool(InMemoryMemoryStore() if store is None else store, wording)
     served = _Served(name, tool.description, tool.input_schema, lambda arguments, _: tool.call(arguments))
-    _serve(server, served, "claude")
+    _serve(server, served, lambda: memory_protocol("claude", tool_name=name, root=tool.root))
     return tool
 
 
@@ -57,10 +63,14 @@ def enable_unified_memory(server: MCPServer | FastMCP[Any], tool: UnifiedMemoryT
         answer = tool.answer(arguments, thread_id=thread_id)
         return ToolAnswer(answer.text, is_error=not answer.ok)
 
-    _serve(server, _Served(tool.name, tool.description, tool.parameters(), call), "unified")
+    _serve(
+        server,
+        _Served(tool.name, tool.description, tool.parameters(), call),
+        lambda: memory_protocol(tool_name=tool.name),
+    )
 
 
-def _serve(server: MCPServer | FastMCP[Any], tool: _Served, dialect: str) -> None:
+def _serve(server: MCPServer | FastMCP[Any], tool: _Served, protocol: Callable[[], str]) -> None:
     """Add the tool, and a prompt that tells a model how to use it well."""
     add = next((_ADD[key] for cls in type(server).__mro__ if (key := _place_of(cls)) in _ADD), None)
     if add is None:
@@ -69,10 +79,6 @@ def _serve(server: MCPServer | FastMCP[Any], tool: _Served, dialect: str) -> Non
             f"(pip install fastmcp), not on a {type(server).__name__}"
         )
     add(server, tool)
-
-    def protocol() -> str:
-        return memory_protocol(dialect, tool_name=tool.name)
-
     server.prompt(name=f"{tool.name}_protocol", description="How to use the memory well.")(protocol)
 
 

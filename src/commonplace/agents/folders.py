@@ -11,7 +11,7 @@ import unicodedata
 import uuid
 from pathlib import Path
 
-from commonplace.checks import check_line
+from commonplace.checks import check_line, check_visible
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound
 
 DATABASE = "memory.db"
@@ -42,6 +42,7 @@ def new_agent(name: str) -> tuple[str, str]:
     """An id for a new agent, and the name of its folder."""
     if not check_line("an agent's name", name, max_bytes=MAX_NAME_BYTES).strip():
         raise InvalidInput("an agent's name must not be blank")
+    check_visible("an agent's name", name)
     agent_id = str(uuid.uuid4())
     return agent_id, f"{slug_of(name)}-{agent_id}"
 

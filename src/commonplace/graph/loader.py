@@ -86,9 +86,11 @@ class _Loader:
         for number, node in enumerate(graph.get("nodes", [])):
             self._add_node(number, node)
         edges = [self._check_edge(number, edge) for number, edge in enumerate(graph.get("edges", []))]
-        for number, edge in enumerate(edges):
-            if edge in edges[:number]:
+        seen: set[_Edge] = set()
+        for edge in edges:
+            if edge in seen:
                 raise InvalidInput(f"{edge} stands twice")
+            seen.add(edge)
         # An agent's call model comes first: its tools and its memory belong to it.
         for edge in sorted(edges, key=lambda edge: edge.source_handle != "callModel"):
             with _named(str(edge)):
@@ -223,16 +225,18 @@ class _Loader:
         return self.agents[node_id].call_model if node_id in self.agents else self.call_models[node_id]
 
 
+_TEXT_OR_NONE = (str, type(None))
+
 # Each template with what makes it and the types that its config takes.
 _TEMPLATES: dict[str, tuple[Callable[[_Loader, str, Mapping[str, Any]], None], Mapping[str, type | tuple[type, ...]]]]
 _TEMPLATES = {
     "memory": (
         _Loader._add_memory,
-        {"scope": str, "namespace": (str, list), "placement": str, "content": str, "maxChars": int},
+        {"scope": str, "namespace": (str, list, type(None)), "placement": str, "content": str, "maxChars": int},
     ),
-    "memoryTool": (_Loader._add_tool, {"name": str, "description": str, "title": str, "commands": list}),
-    "agent": (_Loader._add_agent, {"model": str, "systemPrompt": str, "maxTurns": int}),
-    "callModel": (_Loader._add_call_model, {"model": str, "systemPrompt": str}),
+    "memoryTool": (_Loader._add_tool, {"name": str, "description": str, "title": _TEXT_OR_NONE, "commands": list}),
+    "agent": (_Loader._add_agent, {"model": _TEXT_OR_NONE, "systemPrompt": _TEXT_OR_NONE, "maxTurns": int}),
+    "callModel": (_Loader._add_call_model, {"model": _TEXT_OR_NONE, "systemPrompt": _TEXT_OR_NONE}),
 }
 
 # Every edge there can be: source template and handle, target template and handle.

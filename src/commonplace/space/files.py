@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Literal, cast
 
-from commonplace.checks import check_number, check_text
+from commonplace.checks import check_number, check_text, invisible_in
 from commonplace.entry import Draft, Entry
 from commonplace.errors import (
     AlreadyExists,
@@ -24,7 +24,7 @@ from commonplace.limits import Limits
 from commonplace.space.handle import Handle
 from commonplace.space.keys import DIRECTORY, FILE
 from commonplace.space.measures import file_measures, line_count, with_line
-from commonplace.space.paths import ROOT, key_of, name_of, normalise, parents, path_of
+from commonplace.space.paths import ROOT, check_new_name, key_of, name_of, normalise, parents, path_of
 from commonplace.space.times import expiry, microseconds, moment
 from commonplace.store import Child, Scan, Transaction
 
@@ -297,6 +297,8 @@ class Files:
             found = [kind for kind in (FILE, DIRECTORY) if transaction.get(kind, key_of(old)) is not None]
             if not found:
                 raise NotFound(f"{old} does not exist; list its directory to see what does")
+            if name_of(new) != name_of(old):
+                check_new_name(name_of(new))
             self._make_directories(transaction, parents(new))
             for kind in found:
                 transaction.move(kind, key_of(old), key_of(new), self._heading(kind, new))
@@ -312,7 +314,7 @@ class Files:
 
     def make_parents(self, transaction: Transaction, path: str) -> None:
         """Inside a transaction: make the directories above a path, or refuse where one is a file."""
-        self._make_directories(transaction, parents(normalise(path, self._limits)))
+        self._make_directories(transaction, parents(normalise(path, self._limits)), are_new=False)
 
     def has_below(self, transaction: Transaction, path: str) -> bool:
         """Inside a transaction: whether anything lies in a directory."""
@@ -362,6 +364,8 @@ class Files:
     def _put(self, transaction: Transaction, path: str, draft: Draft) -> Entry:
         if transaction.get(DIRECTORY, key_of(path)) is not None:
             raise IsADirectory(f"{path} is a directory; name a file in it")
+        if invisible_in(path) and transaction.get(FILE, key_of(path)) is None:
+            check_new_name(name_of(path))
         self._make_directories(transaction, parents(path))
         return transaction.put(draft)
 
@@ -373,12 +377,14 @@ class Files:
     def _heading_of_key(self, kind: str, key: str) -> str | None:
         return self._heading(kind, path_of(key))
 
-    def _make_directories(self, transaction: Transaction, paths: Sequence[str]) -> None:
+    def _make_directories(self, transaction: Transaction, paths: Sequence[str], *, are_new: bool = True) -> None:
         for path in reversed(paths):
             if transaction.get(DIRECTORY, key_of(path)) is not None:
                 break
             if transaction.get(FILE, key_of(path)) is not None:
                 raise NotADirectory(f"{path} is a file; nothing can be put below it")
+            if are_new:
+                check_new_name(name_of(path))
             transaction.put(Draft(DIRECTORY, key_of(path), {}))
 
     def _existing_file(self, transaction: Transaction, path: str) -> Entry:

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from urllib.parse import unquote
 
-from commonplace.checks import check_line, check_text
+from commonplace.checks import check_line, check_text, invisible_in
 from commonplace.entry import SEPARATOR
 from commonplace.errors import InvalidInput, InvalidPath, TooLarge
 from commonplace.limits import Limits
@@ -78,6 +78,12 @@ def _check_decoded(segment: str, decoded: str) -> None:
         check_line("path", decoded.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), max_bytes=1 << 20)
     except InvalidInput as error:
         raise InvalidPath(str(error), segment) from error
+
+
+def check_new_name(name: str) -> None:
+    """Refuse a name that nothing has yet where a part of it cannot be seen."""
+    if found := invisible_in(name):
+        raise InvalidPath(f"invalid path segment: {name!r}; it contains the invisible character {found}", name)
 
 
 def key_of(path: str) -> str:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from json.encoder import encode_basestring
 from typing import Any, Literal, cast
 
-from commonplace.checks import JSON, check_json, check_line, check_number, check_text
+from commonplace.checks import JSON, check_json, check_line, check_number, check_text, check_visible
 from commonplace.entry import Draft, Entry
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, parse_conditions
@@ -75,7 +75,9 @@ class Records:
         checked = self._screened(self._check(type, content, source, confidence))
         clean_tags = self.clean_tags(tags)
         identity = checked.hash
-        draft = self._draft(str(uuid.uuid4()) if id is None else _check_id(id), checked, clean_tags)
+        draft = self._draft(
+            str(uuid.uuid4()) if id is None else check_visible("id", _check_id(id)), checked, clean_tags
+        )
         _ = draft.passages  # worked out here, so that other writers need not wait for it
 
         def work(transaction: Transaction) -> Entry:

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import cast
 
-from commonplace.checks import JSON
+from commonplace.checks import JSON, check_visible
 from commonplace.engine.search import Searcher
 from commonplace.entry import Entry
 from commonplace.errors import AlreadyExists, Conflict, InvalidInput
@@ -80,7 +80,7 @@ class Threads(ThreadMessages):
         id: str | None = None,
     ) -> Thread:
         """Begin a conversation; one with this id must not exist yet."""
-        new_id = str(uuid.uuid4()) if id is None else check_id("thread id", id)
+        new_id = str(uuid.uuid4()) if id is None else check_visible("thread id", check_id("thread id", id))
         owner = self.default_resource if resource is None else check_id("resource", resource)
         draft = thread_draft(new_id, owner, check_title(title), self._check_metadata(metadata or {}))
 
@@ -226,7 +226,7 @@ class Threads(ThreadMessages):
         know of what comes after.
         """
         new = NewThread(
-            str(uuid.uuid4()) if new_id is None else check_id("thread id", new_id),
+            str(uuid.uuid4()) if new_id is None else check_visible("thread id", check_id("thread id", new_id)),
             check_title(title),
             None if to is None else check_id("resource", to),
             None if metadata is None else self._check_metadata(metadata),

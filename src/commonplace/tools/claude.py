@@ -37,10 +37,12 @@ class ClaudeMemoryTool:
 
     def __init__(self, store: MemoryStore | Space, wording: WordingName = "seed", root: str | None = None) -> None:
         self._wording = wording_named(wording)
+        if store is None or isinstance(store, (str, bytes, type)):
+            raise ConfigurationError(f"the tool needs a space or a memory store, not {store!r:.100}")
         if isinstance(store, Space):
             store = SpaceMemoryStore(store, DEFAULT_ROOT if root is None else root)
         own_root: str | None = getattr(store, "root", None)
-        self._root = MemoryRoot(root or own_root or DEFAULT_ROOT)
+        self._root = MemoryRoot(next(one for one in (root, own_root, DEFAULT_ROOT) if one is not None))
         if own_root not in (None, self._root.path):
             raise ConfigurationError(f"the tool's root is {self._root.path}, but its store's is {own_root}")
         self.store: MemoryStore = store
@@ -126,7 +128,8 @@ class ClaudeMemoryTool:
             raise MemoryException(f"{call.path} has too many lines", "too_many_lines", count=MAX_FILE_LINES)
         first = 1 if call.view_range is None else max(1, call.view_range[0])
         lines = lines_of(text, call.view_range)
-        return self._wording.say("file", path=call.path) + "\n" + numbered(lines, first)
+        shown_lines = numbered(lines, first) or self._wording.say("no_lines", count=line_count(text))
+        return self._wording.say("file", path=call.path) + "\n" + shown_lines
 
     def _rows(self, path: str, level: int = 1) -> Iterator[str]:
         """What lies in a directory and, below each of its directories, in that one."""

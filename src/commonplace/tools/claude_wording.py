@@ -24,6 +24,7 @@ _TABLE: dict[str, tuple[str, str]] = {
         "Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:",
     ),
     "file": ("Here's the content of {path} with line numbers:", "Here's the content of {path} with line numbers:"),
+    "no_lines": ("(no lines in this range; lines in the file: {count:,})", ""),
     "create": ("File created successfully at: {path}", "File created successfully at: {path}"),
     "str_replace": (
         "{content}",

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from operator import itemgetter
 from uuid import uuid4
 
-from commonplace.errors import InvalidInput, TooLarge
+from commonplace.errors import InvalidInput, InvalidPath, TooLarge
 from commonplace.limits import Limits
-from commonplace.space.paths import normalise
+from commonplace.space.paths import check_new_name, normalise
 from commonplace.tools.memory_error import MemoryException
 
 # While a text is written it has such a name, which no memory can have.
@@ -166,7 +166,17 @@ def _is_there(directory: int, name: str) -> bool:
     return True
 
 
+def check_new(directory: int, name: str) -> None:
+    """Refuse a name that nothing has yet where a part of it cannot be seen."""
+    if not _is_there(directory, name):
+        try:
+            check_new_name(name)
+        except InvalidPath as error:
+            raise MemoryException(str(error), "invalid_path") from error
+
+
 def _make_directory(directory: int, name: str) -> None:
+    check_new(directory, name)
     try:
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=directory)
     except FileExistsError:

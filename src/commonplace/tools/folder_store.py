@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from commonplace.checks import local_path
-from commonplace.errors import ConfigurationError, Unavailable
+from commonplace.errors import ConfigurationError, InvalidInput, Unavailable
 from commonplace.tools.folder_files import (
     check_move,
+    check_new,
     entry_status,
     list_directory,
     open_directory,
@@ -45,7 +46,7 @@ class FolderMemoryStore(EditsByReading):
             raise ConfigurationError("a folder as memory needs a POSIX system; use a space instead")
         self._root = MemoryRoot(root)
         self._max_bytes = max_file_size
-        self._folder = local_path("the memory's folder", folder)
+        self._folder = _checked(folder)
         _make_folder(self._folder)
 
     @property
@@ -88,6 +89,7 @@ class FolderMemoryStore(EditsByReading):
             if status is not None:
                 reason: Reason = "is_directory" if stat.S_ISDIR(status.st_mode) else "already_exists"
                 raise MemoryException(f"{path} exists already", reason)
+            check_new(directory, name)
             write_text(directory, name, content, is_new=True)
 
     def _edit_and_read(self, path: str, change: Callable[[str], str]) -> str:
@@ -119,6 +121,7 @@ class FolderMemoryStore(EditsByReading):
                     with open_directory(source, (name,)) as moved:
                         check_move(moved, self._root.inner(old_path), self._root.inner(new_path))
                 with self._parent(top, new_path, "already_exists", make=True) as (target, new_name):
+                    check_new(target, new_name)
                     os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=target)
                     os.fsync(target)
                 os.fsync(source)
@@ -195,6 +198,17 @@ def _is_taken(top: int, segments: Sequence[str]) -> bool:
         if error.reason not in ("not_found", "not_a_directory"):
             raise
         return False
+
+
+def _checked(folder: str | Path) -> Path:
+    """The folder, where it may be a memory: `clear` deletes all that is in it."""
+    try:
+        path = local_path("the memory's folder", folder)
+    except InvalidInput as error:
+        raise ConfigurationError(str(error)) from error
+    if path.resolve() in (Path(path.anchor), Path.home().resolve()):
+        raise ConfigurationError(f"{path} holds more than a memory; name a folder in it")
+    return path
 
 
 def _make_folder(folder: Path) -> None:

@@ -327,20 +327,25 @@ def _how_to_update(options: WorkingMemoryOptions) -> str:
         template = (options.template or "").strip().replace("</", "<\\/")
         form = (
             "Its form is this template; keep its headings and labels, and fill in what you know:\n\n"
-            f"<working_memory_template>\n{template}\n</working_memory_template>"
+            f"<working_memory_template>\n{template}\n</working_memory_template>\n\n"
         )
         rule = (
             "Send the whole text each time, with all that still holds: it replaces the one before. Never send it empty."
         )
     else:
-        written = json.dumps(options.rules.written, ensure_ascii=False, default=dict).replace("</", "<\\/")
-        form = f"Its form is this JSON Schema:\n\n<working_memory_schema>\n{written}\n</working_memory_schema>"
-        rule = (
-            "Send only the fields that change: null removes a field, a list replaces the list before (send it whole), "
-            "what you leave out stays as it is."
-        )
+        form = _form_of_data(options.rules)
+        rule = "Send only the fields that change: null removes one, a list replaces the list, what is left out stays."
     return (
-        f"{form}\n\nWhenever you learn something that will matter later, or something here is no longer true, call "
-        f"{TOOL_NAME} before you answer. {rule} Do not save what is already there, and no secrets. Do it silently: do "
-        "not mention the memory unless you are asked, and never write the tags of this section into an answer."
+        f"{form}When you learn something that will matter later, or something here is no longer true, call {TOOL_NAME} "
+        f"before you answer. {rule} Save no secrets. Do it silently: mention the memory only when asked, and never "
+        "write the tags of this section into an answer."
     )
+
+
+def _form_of_data(rules: Schema) -> str:
+    """The schema, where the tool's own arguments do not spell it out: what a prompt repeats, every turn pays for."""
+    if "properties" in tool_spec(WorkingMemoryOptions(schema=rules)).input_schema["properties"]["memory"]:
+        named = ", ".join(rules.fields).replace("</", "<\\/")
+        return f"Its fields are {named}. " if named else ""
+    written = json.dumps(rules.written, ensure_ascii=False, separators=(",", ":"), default=dict).replace("</", "<\\/")
+    return f"Its form is this JSON Schema:\n\n<working_memory_schema>\n{written}\n</working_memory_schema>\n\n"
