@@ -1,7 +1,7 @@
 """A book of an older schema is brought to the present one with everything in it, wherever that is cut off.
 
-`book_schema_N.db.gz` is a book that the program of that schema wrote with `fill` as it stands here. Before a new step is
-added, make the one of the present schema: run `fill` on a new book, close it, `gzip -9n` it.
+`book_schema_N.db.gz` is a book that the program of that schema wrote with `fill` as it stands here. Before a new step
+is added, make the one of the present schema: run `fill` on a new book, close it, `gzip -9n` it.
 `scripts/upgrade_test.py` does the same under load, with the former programs themselves.
 """
 

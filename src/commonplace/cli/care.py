@@ -43,7 +43,7 @@ def register(commands: Commands) -> None:
     reindex = commands.add(
         "reindex",
         GROUP,
-        "Embed what has no vector yet; or everything with another model.",
+        "Embed what has no vector yet, or everything with a new model.",
         make_index,
         about="The old vectors serve until the new ones are complete. Stopped with Ctrl-C, it goes on from there\n"
         "when run again.",

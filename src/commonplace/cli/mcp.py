@@ -22,7 +22,7 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "mcp",
         "Serve",
-        "Serve the memory to an MCP client on standard input and output.",
+        "Serve the memory to an MCP client over standard input/output.",
         run,
         about=(
             "A client such as Claude Code starts this by itself; --print-config shows what to paste into its settings. "

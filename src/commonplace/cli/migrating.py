@@ -39,14 +39,15 @@ def register(commands: Commands) -> None:
         "Care",
         "Bring the book to this program's schema.",
         migrate,
-        about="Every program does it when it opens a book, once however many start together. Run this command to do it\n"
-        "beforehand, or under another login. Servers on PostgreSQL may be at work; restart them with this version after it.",
+        about="Every program does it when it opens a book, once however many start together. Run this command to\n"
+        "do it beforehand, or under another login. Servers on PostgreSQL may be at work meanwhile; restart them\n"
+        "with this version afterwards.",
         examples="  commonplace migrate --db postgresql://admin@host/database",
     )
     index = commands.add(
         "vector-index",
         "Care",
-        "Give a large namespace on PostgreSQL a vector index of its own.",
+        "Give a large namespace on PostgreSQL its own vector index.",
         index_vectors,
         about="Above 20,000 passages a namespace shares the index of its part of the table; one of its own finds\n"
         "more, and faster. Writing goes on while it is built.",
