@@ -203,6 +203,16 @@ def test_a_call_of_the_unified_tool_names_its_thread_in_its_meta(server: Any, bo
     asyncio.run(run())
 
 
+def test_the_title_of_the_unified_tool_is_shown_as_given(server: Any, space: commonplace.Space) -> None:
+    """The title that a tool was made with was lost on the way to the server."""
+    enable_unified_memory(server, UnifiedMemoryTool(space, name="notes", title="Mem Read", commands=["read", "list"]))
+
+    async def talk(ask: Ask, tools: list[Any]) -> None:
+        assert {tool.name: tool.title for tool in tools}["notes"] == "Mem Read"
+
+    use(server, talk)
+
+
 def test_a_name_that_a_server_has_already_is_refused(server):
     with pytest.raises(AlreadyExists, match="a tool named process_task already"):
         enable_memory(server, name="process_task")

@@ -105,7 +105,8 @@ def test_initialize_takes_what_clients_leave_out_as_on_stdio(http, left, version
 @pytest.mark.promise("mcp-errors")
 def test_an_address_that_is_no_text_is_refused_in_words(http):
     answer = result(send(http, "resources/read", session=begin(http), uri="mem://by-tags/caf%E9"))
-    assert answer["error"] == {"code": -32000, "message": 'invalid tag: "caf\N{REPLACEMENT CHARACTER}"'}
+    assert answer["error"]["code"] == -32000
+    assert answer["error"]["message"].startswith('invalid tag: "caf\N{REPLACEMENT CHARACTER}"; a tag has')
 
 
 @pytest.mark.promise("mcp-answers-every-request")

@@ -40,15 +40,12 @@ def read(id: int | str, uri: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": "resources/read", "params": {"uri": uri}}
 
 
-def link(type: str, title: str) -> dict[str, Any]:
-    return {
-        "type": "resource_link",
-        "uri": "mem://item/<id>",
-        "name": "memory:<id>",
-        "mimeType": "application/json",
-        "title": title,
-        "description": f"Full content of {type} <id>",
-    }
+LINK = {
+    "type": "resource_link",
+    "uri": "mem://item/<id>",
+    "name": "memory:<id>",
+    "mimeType": "application/json",
+}
 
 
 def answer(id: int | str, text: str, items: list[dict[str, Any]], *links: dict[str, Any]) -> dict[str, Any]:
@@ -60,11 +57,11 @@ def answer(id: int | str, text: str, items: list[dict[str, Any]], *links: dict[s
     }
 
 
-def saved(id: int | str, type: str, tags: list[str], confidence: float, title: str) -> dict[str, Any]:
+def saved(id: int | str, type: str, tags: list[str], confidence: float) -> dict[str, Any]:
     written = ",".join(f'"{tag}"' for tag in tags)
     text = f"Memory upserted.\nID: <id>\nType: {type}\nTags: [{written}]\nConfidence: {confidence}\nCreated: <time>"
     item = {"id": "<id>", "type": type, "tags": tags, "confidence": confidence, "createdAt": "<time>"}
-    return answer(id, text, [item], link(type, title))
+    return answer(id, text, [item], LINK)
 
 
 def found(id: int | str, type: str, tags: list[str], summary: str, *, is_search: bool) -> dict[str, Any]:
@@ -74,7 +71,7 @@ def found(id: int | str, type: str, tags: list[str], summary: str, *, is_search:
     item |= {"uri": "mem://item/<id>", "summary": summary}
     if is_search:
         item["similarity"] = "<similarity>"
-    return answer(id, text, [item], link(type, summary))
+    return answer(id, text, [item], LINK)
 
 
 def nothing(id: int | str) -> dict[str, Any]:
@@ -132,7 +129,7 @@ EXCHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         call(12, "memory_create", content=BLUE_GREEN, tags=RELEASE, **DECISION),
-        saved(12, "decision", RELEASE, 0.9, BLUE_GREEN_TITLE),
+        saved(12, "decision", RELEASE, 0.9),
     ),
     (call(13, "memory_list", type="todo", tags=["project:service-x"]), nothing(13)),
     # Example end-to-end
@@ -149,12 +146,12 @@ EXCHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (read(22, "mem://item/9b5f…"), missing(22, "9b5f…")),
     (
         call(23, "memory_create", content={"title": "Service-X Rollback v2", "steps": []}, tags=RELEASE, **RUNBOOK),
-        saved(23, "runbook", RELEASE, 0.95, "Service-X Rollback v2"),
+        saved(23, "runbook", RELEASE, 0.95),
     ),
     # agents.md, section 3
     (
         call("save-1", "memory_create", content={"text": HEALTH_TEXT}, tags=HEALTH, **NOTE),
-        saved("save-1", "note", HEALTH, 0.9, HEALTH_TEXT),
+        saved("save-1", "note", HEALTH, 0.9),
     ),
     (
         call(

@@ -58,8 +58,6 @@ def test_a_saved_memory_is_answered_with_text_a_link_and_its_item(tools: RecordT
                 uri=f"mem://item/{id}",
                 name=f"memory:{id}",
                 mime_type="application/json",
-                title="Use /healthz for readiness; /livez for liveness",
-                description=f"Full content of note {id}",
             ),
         ),
     )
@@ -122,6 +120,23 @@ def test_an_id_edits_in_place_and_without_tags_keeps_them(tools: RecordTools, cl
     save(tools, id=f"mem://item/{id}", content="changed", tags=["only"])
     assert tools.item(id)["tags"] == ["only"]
     assert ids(tools.list({})) == [id]
+
+
+@pytest.mark.promise("record-tools-edit-in-place")
+@pytest.mark.parametrize(
+    "changed",
+    [{"type": "todo"}, {"content": "new"}, {"source": "elsewhere"}, {"confidence": 0.1}, {"tags": ["only"]}],
+)
+def test_an_edit_needs_only_what_changes(tools: RecordTools, changed: dict[str, Any]) -> None:
+    """An edit by id was refused unless type, content, source and confidence were all sent again."""
+    id = save(tools)
+    old = tools.item(id)
+    answer = tools.create({"id": id, **changed})
+    assert ids(answer) == [id]
+    assert {**tools.item(id), "hash": "", "updatedAt": ""} == {**old, **changed, "hash": "", "updatedAt": ""}
+    [name] = changed
+    assert tools.create({"id": id}).text == f"give what to change of {id}: type, content, source, confidence, tags"
+    assert tools.create({"id": id, name: []}).is_error or name in ("content", "tags")
 
 
 @pytest.mark.promise("record-tools-edit-in-place")
@@ -246,6 +261,39 @@ def test_a_search_without_its_model_answers_by_words_and_says_so(tools: RecordTo
     answer = tools.search({"query": "readiness"})
     assert ids(answer) == [id]
     assert "the model is away" in " ".join(answer.structured["notices"])
+    assert answer.texts == (answer.text, "Note: keywords only: the model is away.")
+
+
+@pytest.mark.promise("record-tools-search-notices")
+def test_nothing_found_while_passages_wait_says_so_in_the_text(open_book: Any, embedder: Any) -> None:
+    """A client that shows the text alone read "No memories found." while 101 passages had no vectors yet."""
+    book = open_book()
+    tools = RecordTools(book.space("user", "u1"))
+    save(tools)
+    tools.search({"query": "readiness"})
+    embedder.error = commonplace.Unavailable("the model is away")
+    save(tools, content="tea")
+    answer = tools.search({"query": "quarterly figures", "kinds": ["file"]})
+    [notice] = answer.structured["notices"]
+    assert answer.texts == ("No memories found.", f"Note: {notice}.")
+
+
+@pytest.mark.promise("record-tools-search-times")
+def test_a_search_is_narrowed_by_the_time_of_the_last_change(tools: RecordTools, clock: Any) -> None:
+    """The library searches between two times; a model could not."""
+    first = save(tools, content="deploy on Monday")
+    clock.advance(86_400)
+    second = save(tools, content="deploy on Tuesday")
+    for narrowed, found in (
+        ({"after": "2025-06-16"}, [second]),
+        ({"before": "2025-06-16T00:00:00Z"}, [first]),
+        ({"after": "2025-06-15T15:06:40", "before": "2025-06-15T17:06:41+02:00"}, [first]),
+        ({"after": "2025-06-17"}, []),
+    ):
+        assert ids(tools.search({"query": "deploy", **narrowed})) == found
+    assert tools.search({"query": "deploy", "after": "yesterday"}).text == (
+        "after must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00:00Z, not 'yesterday'"
+    )
 
 
 # memory_list, memory_get, memory_delete
@@ -299,6 +347,62 @@ def test_every_found_thing_is_read_in_full_by_its_id_and_by_its_address(tools: R
             [full] = answer.structured["items"]
             assert (full["id"], full["content"]) == (item["id"], contents[item["type"]])
             assert json.loads(answer.text) == full
+
+
+@pytest.mark.promise("record-tools-get")
+def test_several_memories_are_read_in_one_call_by_any_name_that_they_were_shown_with(
+    tools: RecordTools, space: Space
+) -> None:
+    """A model needed a call for each hit, and the names that links show were not found."""
+    one, two = save(tools, content="one"), save(tools, content="two")
+    space.files.write("/notes.md", "three")
+    answer = tools.get({"id": [one, f"memory:{two}", "file:/notes.md", "gone", f"mem://item/{one}"]})
+    contents = [item["content"] for item in answer.structured["items"]]
+    assert contents == ["one", "two", "three", "one"]
+    assert answer.structured["missing"] == ["gone"]
+    assert answer.text.endswith("\nNot found: gone.")
+    assert json.loads(tools.get({"id": [one, two]}).text) == answer.structured["items"][:2]
+    assert tools.get({"id": f"memory:{one}"}) == tools.get({"id": [one]}) == tools.get({"id": one})
+    for wrong, message in (
+        ([], "id must be a non-empty string, or a list of 1 to 20 of them"),
+        (["x"] * 21, "id must be a non-empty string, or a list of 1 to 20 of them"),
+        ([one, 5], "id must be a non-empty string, or a list of 1 to 20 of them"),
+        (["a", "b"], "none of these memories was found: a, b"),
+        (7, "id is required and must be a non-empty string"),
+    ):
+        assert tools.get({"id": wrong}) == Answer(message, is_error=True)
+
+
+@pytest.mark.promise("record-tools-get")
+def test_a_long_memory_is_read_in_parts_and_each_says_how_to_get_the_next(tools: RecordTools, space: Space) -> None:
+    """A file of 5.5 MB was answered in full, twice: 11 MB for a model to read."""
+    text = "".join(f"line {number}\n" for number in range(15_000))
+    space.files.write("/long.txt", text)
+    read, offset = "", 0
+    while True:
+        answer = tools.get({"id": "/long.txt", "offset": offset})
+        [item] = answer.structured["items"]
+        assert len(answer.text) < 60_000
+        read += item["content"]
+        offset = item["characters"]["to"]
+        if offset == len(text):
+            break
+        assert answer.text.endswith(f"of {len(text):,} of /long.txt. Read on with offset {offset}.")
+    assert read == text
+    assert "Read on" not in answer.text
+    assert tools.get({"id": "/long.txt", "offset": len(text)}).text == (
+        f"offset {len(text)} is past the end; /long.txt has {len(text):,} characters"
+    )
+    assert tools.get({"id": "/long.txt", "offset": -1}).text == "offset must be a whole number, 0 or more"
+    thread = space.threads.create()
+    parts = [{"type": "text", "text": "x" * 60_000}]
+    [message] = space.threads.add(thread.id, [{"role": "user", "content": parts, "raw": "y" * 60_000}])
+    [item] = tools.get({"id": message.id}).structured["items"]
+    assert item["characters"] == {"from": 0, "to": 50_000, "of": len(json.dumps(parts))}
+    assert "raw" not in item
+    several = tools.get({"id": ["/long.txt", save(tools), save(tools, content="two")]})
+    assert [item["id"] for item in several.structured["items"]] == ["/long.txt"]
+    assert len(several.structured["left"]) == 2
 
 
 @pytest.mark.promise("record-tools-resources")
@@ -371,10 +475,30 @@ def test_a_missing_item_is_an_error_and_not_null(tools: RecordTools) -> None:
 @pytest.mark.promise("record-tools-delete")
 def test_a_deleted_memory_is_gone_everywhere_and_cannot_be_deleted_twice(tools: RecordTools) -> None:
     id = save(tools)
-    assert tools.delete({"id": id}) == Answer(f"Memory deleted.\nID: {id}", {"items": [{"id": id}]})
+    undo = "To take this back, call memory_delete with this id and undo: true."
+    assert tools.delete({"id": id}) == Answer(f"Memory deleted.\nID: {id}\n{undo}", {"items": [{"id": id}]})
     refused = Answer(f"Memory {id} not found", is_error=True)
     assert tools.delete({"id": id}) == tools.get({"id": id}) == refused
     assert ids(tools.search({"query": "readiness"})) == ids(tools.list({})) == []
+
+
+@pytest.mark.promise("record-tools-delete")
+def test_a_deletion_can_be_taken_back_with_the_tool_that_did_it(tools: RecordTools) -> None:
+    """A model that deleted the wrong memory had no way to take that back."""
+    id = save(tools)
+    before = tools.item(id)
+    tools.delete({"id": id})
+    assert tools.delete({"id": f"memory:{id}", "undo": True}) == Answer(
+        f"Memory restored.\nID: {id}", {"items": [{"id": id}]}
+    )
+    assert {**tools.item(id), "updatedAt": ""} == {**before, "updatedAt": ""}
+    assert ids(tools.search({"query": "readiness"})) == [id]
+    for refused, message in (
+        ({"id": id, "undo": True}, f"Memory {id} is not deleted; there is nothing to take back"),
+        ({"id": "x", "undo": "true"}, "Memory x not found"),
+        ({"id": id, "undo": "maybe"}, "undo must be true or false"),
+    ):
+        assert tools.delete(refused) == Answer(message, is_error=True)
 
 
 # What a model is told
@@ -412,7 +536,7 @@ def test_every_answer_fits_the_schema_that_its_tool_declares(tools: RecordTools)
         Draft202012Validator(tool.output_schema).validate(answer.structured)
         assert tool.title
         assert tool.description
-    assert len(json.dumps([(tool.description, tool.input_schema, tool.output_schema) for tool in TOOLS])) < 6_000
+    assert len(json.dumps([(tool.description, tool.input_schema, tool.output_schema) for tool in TOOLS])) < 6_500
 
 
 @pytest.mark.promise("record-tools-specs")

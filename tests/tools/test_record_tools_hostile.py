@@ -18,6 +18,7 @@ GOOD: dict[str, Any] = {"type": "note", "content": {"text": "deploy"}, "source":
 CONFIDENCE = "confidence is required and must be a number between 0 and 1"
 LIMIT = "limit must be a positive number"
 QUERY = "query is required and must be a non-empty string"
+TAG = "a tag has 1 to 100 of the characters a-z 0-9 : _ -, such as project:alpha"
 NAN = float("nan")
 
 
@@ -45,10 +46,10 @@ def tools(space: Space) -> RecordTools:
         ({"source": ["s"]}, "source is required and must be a non-empty string"),
         *[({"confidence": bad}, CONFIDENCE) for bad in (None, "high", -0.1, 1.1, "1.1", True, NAN, [1], "", "nan")],
         ({"tags": [f"t{number}" for number in range(21)]}, "tags array cannot have more than 20 items"),
-        ({"tags": ["a b"]}, 'invalid tag: "a b"'),
-        ({"tags": ["x" * 101]}, f'invalid tag: "{"x" * 101}"'),
-        ({"tags": [""]}, 'invalid tag: ""'),
-        ({"tags": [7]}, 'invalid tag: "7"'),
+        ({"tags": ["a b"]}, f'invalid tag: "a b"; {TAG}'),
+        ({"tags": ["x" * 101]}, f'invalid tag: "{"x" * 101}"; {TAG}'),
+        ({"tags": [""]}, f'invalid tag: ""; {TAG}'),
+        ({"tags": [7]}, f'invalid tag: "7"; {TAG}'),
         ({"tags": "a,b"}, "tags must be a list of strings"),
         ({"content": "x" * 9_999}, "content is too large (max 10000 characters)"),
         ({"content": deep(10_000)}, "content is nested more than 100 levels deep; flatten it"),
@@ -69,6 +70,15 @@ def test_a_wrong_memory_is_refused_in_these_words(tools: RecordTools, changed: d
 
 
 @pytest.mark.promise("record-tools-messages")
+def test_everything_that_is_wrong_with_a_memory_is_told_at_once(tools: RecordTools) -> None:
+    """Missing fields were told one at a time: a model needed five calls to learn of all."""
+    assert tools.create({"tags": ["a b"]}).text == (
+        "type is required and must be a non-empty string; content is required; "
+        f'source is required and must be a non-empty string; {CONFIDENCE}; invalid tag: "a b"; {TAG}'
+    )
+
+
+@pytest.mark.promise("record-tools-messages")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -79,7 +89,7 @@ def test_a_wrong_memory_is_refused_in_these_words(tools: RecordTools, changed: d
         ({"query": "x" * 1_001}, "query length cannot exceed 1000 characters"),
         *[({"query": "x", "limit": bad}, LIMIT) for bad in (0, -1, "0", "many", "", NAN, True, [5], 0.5)],
         ({"query": "x", "tags": ["a"] * 21}, "tags array cannot have more than 20 items"),
-        ({"query": "x", "tags": ["É"]}, 'invalid tag: "É"'),
+        ({"query": "x", "tags": ["É"]}, f'invalid tag: "É"; {TAG}'),
         ({"query": "x", "match": "some"}, 'match must be "all" or "any"'),
         ({"query": "x", "kinds": ["working"]}, "kinds must be a list of file, record, message"),
         ({"query": "x", "kinds": "file"}, "kinds must be a list of file, record, message"),

@@ -38,6 +38,7 @@ class _Served:
     description: str
     input_schema: dict[str, Any]
     call: Callable[[dict[str, Any], str | None], ToolAnswer]
+    title: str | None = None
 
 
 def enable_memory(
@@ -65,7 +66,7 @@ def enable_unified_memory(server: MCPServer | FastMCP[Any], tool: UnifiedMemoryT
 
     _serve(
         server,
-        _Served(tool.name, tool.description, tool.parameters(), call),
+        _Served(tool.name, tool.description, tool.parameters(), call, tool.title),
         lambda: memory_protocol(tool_name=tool.name),
     )
 
@@ -112,7 +113,7 @@ def _add_to_mcp(server: MCPServer, tool: _Served) -> None:
     registry = server._tool_manager._tools
     _refuse_taken(tool.name, registry)
     registry[tool.name] = MemoryTool.from_function(
-        memory, tool.name, description=tool.description, structured_output=False
+        memory, tool.name, title=tool.title, description=tool.description, structured_output=False
     ).model_copy(update={"parameters": tool.input_schema})
 
 
@@ -131,7 +132,9 @@ def _add_to_fastmcp(server: FastMCP[Any], tool: _Served) -> None:
     # Listing the tools is awaited there; left to itself, the server replaces what has this name.
     held = server.local_provider._components.values()
     _refuse_taken(tool.name, [one.name for one in held if isinstance(one, Tool)])
-    server.add_tool(MemoryTool(name=tool.name, description=tool.description, parameters=tool.input_schema))
+    server.add_tool(
+        MemoryTool(name=tool.name, title=tool.title, description=tool.description, parameters=tool.input_schema)
+    )
 
 
 def _refuse_taken(name: str, names: Any) -> None:

@@ -270,8 +270,9 @@ class Indexer:
     def _refusal(self, refused: Mapping[Pending, CommonplaceError]) -> Unavailable:
         serving, target = self._store.models()
         until = "" if serving == target else f"; until they have vectors too, {serving} answers"
+        passages = "1 passage" if len(refused) == 1 else f"{len(refused):,} passages"
         error = Unavailable(
-            f"{target} refuses {len(refused):,} passages, which are found by keywords only; all others are embedded"
+            f"{target} refuses {passages}, found by keywords only; all others are embedded"
             f"{until}; change or delete these texts or choose another model, then reindex again"
         )
         for passage, reason in list(refused.items())[:REFUSED_TOLD]:

@@ -23,6 +23,7 @@ from commonplace.space.times import expiry, microseconds, moment, optional_momen
 from commonplace.store import Scan, Transaction
 
 _TAG = re.compile(r"[a-z0-9:_-]{1,100}")
+TAG_RULE = "a tag has 1 to 100 of the characters a-z 0-9 : _ -, such as project:alpha"
 _UNSET: Any = object()
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
 
@@ -186,7 +187,7 @@ class Records:
         for tag in tags:
             normal = tag.strip().lower() if isinstance(tag, str) else ""
             if not _TAG.fullmatch(normal):
-                raise InvalidInput(f'invalid tag: "{tag}"')
+                raise InvalidInput(f'invalid tag: "{tag!s:.200}"; {TAG_RULE}')
             clean[normal] = None
         return tuple(clean)
 

@@ -71,9 +71,9 @@ def _fields(command: Command, given: Mapping[str, object]) -> dict[str, Any]:
         if field in fields:
             raise InvalidInput(f"{command} takes file_text or content, not both")
         fields[field] = _check(str(name), field, value)
-    for field in required:
-        if field not in fields:
-            raise InvalidInput(f"{field} is required for {command}")
+    missing = [field for field in required if field not in fields]
+    if missing:
+        raise InvalidInput("; ".join(f"{field} is required for {command}" for field in missing))
     return fields
 
 

@@ -101,7 +101,7 @@ class ConversationTools:
             found = threads.messages(thread.id, last=last).messages
         items = [*map(message_item, found)]
         structured = {"thread": thread_item(thread), "items": items, **({"notices": [*notices]} if notices else {})}
-        return Answer("\n".join([_heading(thread), *map(_line, items)]), structured)
+        return Answer("\n".join([_heading(thread), *map(_line, items)]), structured, notices=notices)
 
     def _search(self, given: Arguments) -> Answer:
         limit = given.limit(SEARCH_LIMIT, MAX_FOUND)
@@ -109,7 +109,7 @@ class ConversationTools:
         items = [*map(_hit_item, found)]
         lines = [f"thread {item['threadId']} message {item['id']} {_line(item)}" for item in items]
         notices = {"notices": [*found.notices]} if found.notices else {}
-        return Answer("\n".join(lines) or "No messages found.", {"items": items, **notices})
+        return Answer("\n".join(lines) or "No messages found.", {"items": items, **notices}, notices=found.notices)
 
     def _add(self, given: Arguments) -> Answer:
         threads = self.space.threads
@@ -125,7 +125,8 @@ class ConversationTools:
             made = None if text is None else local_title(text)
             thread = thread if made is None else threads.suggest_title(thread.id, made)
         items = [{"id": message.id, "createdAt": iso(message.created_at)} for message in saved]
-        text = f"{len(items)} messages saved.\n{_heading(thread)}"
+        count = "1 message" if len(items) == 1 else f"{len(items)} messages"
+        text = f"{count} saved.\n{_heading(thread)}"
         return Answer(text, {"thread": thread_item(thread), "items": items})
 
     def _read_working(self, given: Arguments) -> Answer:

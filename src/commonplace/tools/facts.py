@@ -16,7 +16,7 @@ from commonplace.checks import JSON
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.space.keys import RECORD
 from commonplace.tools.facts_schema import SEARCH_ARGUMENTS, content_schema, plain_content
-from commonplace.tools.facts_search import Fact, FactSearch
+from commonplace.tools.facts_search import Fact, FactSearch, FoundFacts
 from commonplace.tools.namespace_template import NamespaceTemplate
 from commonplace.tools.records_arguments import number
 
@@ -189,13 +189,20 @@ class SearchMemoryTool(_Tool):
     ) -> str | tuple[str, list[Fact]]:
         """The found facts as a JSON list; with `content_and_artifact` also as objects."""
         facts = self.find(query, limit=limit, offset=offset, filter=filter, config=config)
-        written = json.dumps([fact.dict() for fact in facts], ensure_ascii=False, separators=(",", ":"), default=dict)
+        written = written_facts(facts)
         return written if self.response_format == "content" else (written, facts)
 
     def call(self, arguments: Mapping[str, Any], config: Config = None) -> str | tuple[str, list[Fact]]:
         """The same with a model's arguments as they came; one that is null counts as not given."""
+        return self(**self._given(arguments), config=config)
+
+    def find_for(self, arguments: Mapping[str, Any], config: Config = None) -> FoundFacts:
+        """`find` with a model's arguments as they came."""
+        return self.find(**self._given(arguments), config=config)
+
+    def _given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in self._check_arguments(arguments).items() if value is not None}
-        return self(given.pop("query", None), **given, config=config)
+        return {"query": None, **given}
 
     def find(
         self,
@@ -205,8 +212,8 @@ class SearchMemoryTool(_Tool):
         offset: int = 0,
         filter: Mapping[str, Any] | None = None,
         config: Config = None,
-    ) -> list[Fact]:
-        """The facts themselves, the best first."""
+    ) -> FoundFacts:
+        """The facts themselves, the best first, with the notices of the search."""
         if not isinstance(query, str) or not query.strip():
             raise InvalidInput("query is required and must be a non-empty string")
         search = FactSearch(self._space(config), query, self._kinds, self._below, filter)
@@ -264,6 +271,11 @@ def create_search_memory_tool(
 
 
 # Parts
+
+
+def written_facts(facts: Sequence[Fact]) -> str:
+    """Facts as the JSON list that a model reads."""
+    return json.dumps([fact.dict() for fact in facts], ensure_ascii=False, separators=(",", ":"), default=dict)
 
 
 def _template(namespace: tuple[str, ...] | str | NamespaceTemplate | None) -> NamespaceTemplate:

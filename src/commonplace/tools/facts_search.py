@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -43,6 +43,14 @@ class Fact:
         }
 
 
+class FoundFacts(list[Fact]):
+    """Facts, the best first; `notices` say where vectors could not take part."""
+
+    def __init__(self, facts: Iterable[Fact], notices: Sequence[str] = ()) -> None:
+        super().__init__(facts)
+        self.notices = tuple(notices)
+
+
 @dataclass(frozen=True, slots=True)
 class FactSearch:
     """One search. A filter's field is looked up in an object content, then in the value, then in the attributes."""
@@ -53,24 +61,30 @@ class FactSearch:
     below: bool
     filter: Mapping[str, Any] | None
 
-    def page(self, limit: int, offset: int) -> list[Fact]:
+    def page(self, limit: int, offset: int) -> FoundFacts:
         """The facts from `offset` on, the best first."""
+        notices: dict[str, None] = {}
         if not isinstance(self.filter, Mapping) or "content" not in self.filter:
-            return [*map(_fact, self._hits(self.filter, limit, offset))]
+            return FoundFacts([*map(_fact, self._hits(self.filter, limit, offset, notices))], [*notices])
         rest = {name: wanted for name, wanted in self.filter.items() if name != "content"}
         conditions = parse_conditions({"content": self.filter["content"]})
         # Only the facts' own dialect has a field named content that is the whole content: the store cannot look for it.
-        matching = (hit for hit in self._all_hits(rest) if _has_content(hit.entry, conditions))
-        return [*map(_fact, islice(matching, offset, offset + limit))]
+        matching = (hit for hit in self._all_hits(rest, notices) if _has_content(hit.entry, conditions))
+        facts = [*map(_fact, islice(matching, offset, offset + limit))]
+        return FoundFacts(facts, [*notices])
 
-    def _hits(self, filter: Mapping[str, Any] | None, limit: int, offset: int) -> Sequence[Hit]:
-        return self.space.search(
+    def _hits(
+        self, filter: Mapping[str, Any] | None, limit: int, offset: int, notices: dict[str, None]
+    ) -> Sequence[Hit]:
+        found = self.space.search(
             self.query, limit=limit, offset=offset, kinds=self.kinds, filter=filter, below=self.below
-        ).hits
+        )
+        notices.update(dict.fromkeys(found.notices))
+        return found.hits
 
-    def _all_hits(self, filter: Mapping[str, Any]) -> Iterator[Hit]:
+    def _all_hits(self, filter: Mapping[str, Any], notices: dict[str, None]) -> Iterator[Hit]:
         for offset in range(0, _LAST_OFFSET + 1, _PAGE):
-            hits = self._hits(filter, _PAGE, offset)
+            hits = self._hits(filter, _PAGE, offset, notices)
             yield from hits
             if len(hits) < _PAGE:
                 return

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from commonplace.checks import JSON
 from commonplace.entry import Hit
+from commonplace.errors import InvalidInput
 from commonplace.language.snippets import snippet
 from commonplace.space.files import FileInfo
 from commonplace.space.keys import FILE, MESSAGE, RECORD
@@ -24,29 +25,39 @@ FILE_URI = "mem://file/"
 MESSAGE_URI = "mem://message/"
 NONE_FOUND = "No memories found."
 SUMMARY_CHARACTERS = 160
+ANSWER_CHARACTERS = 50_000
+"""About 12,000 tokens of English: more than a model wants of one memory, less than what clients cut off."""
 LONGEST_REFUSAL = 1_000
+_TIMES = ("createdAt", "updatedAt")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where the full content can be read."""
+    """Where the full content can be read. The item has the words for it: a model need not read them twice."""
 
     uri: str
     name: str
     mime_type: str
-    title: str
-    description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a tool call came to. A refused call has `is_error`, the reason as its text, and neither items nor links."""
+    """What a tool call came to. A refused call has `is_error`, the reason as its text, and neither items nor links.
+
+    `notices` say what a search could not look at: a model reads them after the text.
+    """
 
     text: str
     structured: dict[str, Any] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     is_error: bool = False
+    notices: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All that a model is to read."""
+        return (self.text, *(f"Note: {notice}." for notice in self.notices))
 
 
 def refusal(reason: str) -> Answer:
@@ -140,6 +151,40 @@ def full_message(message: Message) -> dict[str, Any]:
     }
 
 
+_OWN_FIELDS = ("id", "type", "content", "source", "role", "threadId", "tags", "confidence")
+
+
+def excerpt(full: Mapping[str, Any], offset: int = 0, room: int = ANSWER_CHARACTERS) -> dict[str, Any]:
+    """A memory with as much of its content, from `offset` on, as there is room for.
+
+    Where that is not all of it, the content is a text, `characters` says which part of it, and large fields of others
+    are left out.
+    """
+    content = full["content"]
+    written = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=dict)
+    other = {name: value for name, value in full.items() if name not in _OWN_FIELDS}
+    is_large = sum(len(json.dumps(value, ensure_ascii=False, default=dict)) for value in other.values()) > room
+    if not offset and len(written) <= room and not is_large:
+        return dict(full)
+    if offset and offset >= len(written):
+        raise InvalidInput(f"offset {offset} is past the end; {full['id']} has {len(written):,} characters")
+    kept = {name: value for name, value in full.items() if not is_large or name in _OWN_FIELDS or name in _TIMES}
+    part = written[offset : offset + room]
+    shown = {"from": offset, "to": offset + len(part), "of": len(written)}
+    return {**kept, "content": part, "characters": shown}
+
+
+def how_to_go_on(item: Mapping[str, Any]) -> str | None:
+    """What to do for the rest of an excerpt; None where nothing is left."""
+    shown = item.get("characters")
+    if shown is None or shown["to"] == shown["of"]:
+        return None
+    return (
+        f"Characters {shown['from']:,} to {shown['to']:,} of {shown['of']:,} of {item['id']}. "
+        f"Read on with offset {shown['to']}."
+    )
+
+
 # Words
 
 
@@ -176,8 +221,6 @@ def link(item: Mapping[str, Any]) -> Link:
         uri=uri,
         name=f"file:{item['id']}" if is_file else f"memory:{item['id']}",
         mime_type="text/plain" if is_file else "application/json",
-        title=item.get("summary") or item["type"],
-        description=f"Full content of {item['type']} {item['id']}",
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from commonplace.errors import InvalidInput
@@ -27,6 +28,19 @@ class Arguments:
                 raise InvalidInput(f'unknown argument "{name}"; {tool} takes {", ".join(known)}')
         self._given: Mapping[str, Any] = given
 
+    def read_all(self, readers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """What each reader gives, or one refusal with all that is wrong: a model corrects it in one call."""
+        values: dict[str, Any] = {}
+        faults: list[str] = []
+        for name, read in readers.items():
+            try:
+                values[name] = read()
+            except InvalidInput as error:
+                faults.append(str(error))
+        if faults:
+            raise InvalidInput("; ".join(faults))
+        return values
+
     def get(self, name: str) -> Any:
         return self._given.get(name)
 
@@ -46,6 +60,44 @@ class Arguments:
         if not isinstance(value, str) or not value.strip():
             raise InvalidInput(f"{name} must be a non-empty string; leave it out for any")
         return value
+
+    def required(self, name: str) -> Any:
+        """A value of any type that must be there."""
+        if not self.has(name):
+            raise InvalidInput(f"{name} is required")
+        return self._given[name]
+
+    def texts(self, name: str, most: int) -> tuple[str, ...]:
+        """One text or a list of them, each once."""
+        value = self._given.get(name)
+        if not isinstance(value, list):
+            return (self.text(name),)
+        if not 1 <= len(value) <= most or not all(isinstance(text, str) and text.strip() for text in value):
+            raise InvalidInput(f"{name} must be a non-empty string, or a list of 1 to {most} of them")
+        return tuple(dict.fromkeys(value))
+
+    def offset(self) -> int:
+        """How many characters to pass over; none where it was not given."""
+        return check_offset(self._given.get("offset"))
+
+    def flag(self, name: str) -> bool:
+        value = self._given.get(name)
+        if value not in (None, True, False, "true", "false"):
+            raise InvalidInput(f"{name} must be true or false")
+        return value is True or value == "true"
+
+    def time(self, name: str) -> datetime | None:
+        """A day or a time in ISO 8601; without an offset it is in UTC."""
+        text = self.optional_text(name)
+        if text is None:
+            return None
+        try:
+            time = datetime.fromisoformat(text.strip())
+        except ValueError as error:
+            raise InvalidInput(
+                f"{name} must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00:00Z, not {text!r:.100}"
+            ) from error
+        return time if time.tzinfo else time.replace(tzinfo=UTC)
 
     def query(self) -> str:
         query = self.text("query")
@@ -90,6 +142,13 @@ def check_match(match: object) -> Match:
     if match == "any":
         return "any"
     raise InvalidInput('match must be "all" or "any"')
+
+
+def check_offset(value: object) -> int:
+    offset = 0 if value is None else number(value)
+    if offset is None or offset < 0 or offset != int(offset):
+        raise InvalidInput("offset must be a whole number, 0 or more")
+    return int(offset)
 
 
 def number(value: object) -> float | None:

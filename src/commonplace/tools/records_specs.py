@@ -64,7 +64,7 @@ CREATE = ToolSpec(
             **_TAGS,
             "description": "Lower case, of a-z 0-9 : _ -; always one project:<name>, then topic:, env:, status:.",
         },
-        id={"type": "string", "description": "Edit this memory in place; without tags it keeps its own."},
+        id={"type": "string", "description": "Edit this memory; then give only the fields that change."},
     ),
     output_schema=_output(
         ["id", "type", "tags", "confidence", "createdAt"],
@@ -98,6 +98,8 @@ SEARCH = ToolSpec(
             "items": {"type": "string", "enum": list(SEARCHED_KINDS)},
             "description": "Where to look; left out, everywhere.",
         },
+        after={"type": "string", "description": "Only what changed at or after this day or time, such as 2026-01-31."},
+        before={"type": "string", "description": "Only what changed before it."},
         limit={"type": "integer", "minimum": 1, "description": "How many at most; above the maximum it is capped."},
     ),
     output_schema=_output(
@@ -132,10 +134,18 @@ LIST = ToolSpec(
 GET = ToolSpec(
     name="memory_get",
     title="Read a memory",
-    description="Read one memory in full, by the id or the mem:// address that a search or a list gave.",
-    input_schema=_input(["id"], id={"type": "string", "description": "An id or a mem:// address."}),
+    description="Read memories in full, by the ids or the mem:// addresses that a search or a list gave.",
+    input_schema=_input(
+        ["id"],
+        id={
+            "anyOf": [_STRING, {**_TAGS, "maxItems": 20}],
+            "description": "An id or a mem:// address, or a list of them.",
+        },
+        offset={"type": "integer", "minimum": 0, "description": "Of a long one: the character to read on from."},
+    ),
     output_schema=_output(
         ["id", "type", "content", "tags", "createdAt"],
+        more={"missing": _TAGS, "left": _TAGS},
         id=_STRING,
         type=_STRING,
         content={"anyOf": [*_CONTENT["anyOf"], {"type": "null"}]},  # of a message that only calls tools
@@ -150,8 +160,8 @@ GET = ToolSpec(
 DELETE = ToolSpec(
     name="memory_delete",
     title="Delete a memory",
-    description="Delete one record that is wrong or no longer wanted.",
-    input_schema=_input(["id"], id=_ID),
+    description="Delete one record that is wrong or no longer wanted, or take its deletion back.",
+    input_schema=_input(["id"], id=_ID, undo={"type": "boolean", "description": "Take the deletion back."}),
     output_schema=_output(["id"], id=_STRING),
     is_read_only=False,
     is_destructive=True,

@@ -218,9 +218,9 @@ async def _first_page(ctx: Context, call_next: CallNext) -> HandlerResult:
 
 
 def _result(answer: Answer, version: str) -> types.CallToolResult:
-    content: list[types.ContentBlock] = [types.TextContent(type="text", text=answer.text)]
-    if has_links(version):
-        content += [types.ResourceLink.model_validate(asdict(link)) for link in answer.links]
+    text, *notes = (types.TextContent(type="text", text=text) for text in answer.texts)
+    links = [types.ResourceLink.model_validate(asdict(link)) for link in answer.links] if has_links(version) else []
+    content: list[types.ContentBlock] = [text, *links, *notes]
     return types.CallToolResult(content=content, structured_content=_plain(answer.structured), is_error=answer.is_error)
 
 

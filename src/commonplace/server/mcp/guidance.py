@@ -55,8 +55,10 @@ def instructions(profile: str) -> str:
     if profile == "all":
         return (
             f"{_RECORDS}\n\nBeside records there is a tree of text files: memory (list, read, append, update, delete) "
-            "and claude_memory (view, create, str_replace, insert, delete, rename) work on it; memory_search finds "
-            "files too. manage_memory and search_memory keep and find plain facts. thread_list, thread_read and "
+            "and claude_memory (view, create, str_replace, insert, delete, rename) work on it. manage_memory keeps "
+            "plain facts. Search with memory_search: it looks at records, facts, files and messages, and gives "
+            "summaries. search_memory looks at facts and other records only, and gives them in full: use it where you "
+            "need a filter by their fields. thread_list, thread_read and "
             "conversation_search show former conversations, message_add saves one, working_memory_read and "
             "updateWorkingMemory keep in mind what matters of the user."
         )

@@ -20,6 +20,7 @@ from commonplace.tools.facts import (
     SearchMemoryTool,
     create_manage_memory_tool,
     create_search_memory_tool,
+    written_facts,
 )
 from commonplace.tools.memory_store import InMemoryMemoryStore
 from commonplace.tools.namespace_template import NamespaceTemplate
@@ -88,7 +89,7 @@ class Toolbox:
         quotes = name in (_REFUSALS_THAT_QUOTE if answer.is_error else self._wrapped)
         if not (quotes and self._memory.wraps_results):
             return answer
-        return Answer(as_data(answer.text), is_error=answer.is_error)
+        return Answer(as_data("\n".join(answer.texts)), is_error=answer.is_error)
 
 
 def _tools_of(profile: Profile) -> list[tuple[ToolSpec, Call]]:
@@ -103,7 +104,15 @@ def _tools_of(profile: Profile) -> list[tuple[ToolSpec, Call]]:
     if profile == "conversations":
         return _conversation_tools()
     files = [_unified("memory"), _claude("claude_memory")]
-    return [*_record_tools(), *files, *_fact_tools(), *_conversation_tools()]
+    facts = [(_beside_records(spec), call) for spec, call in _fact_tools()]
+    return [*_record_tools(), *files, *facts, *_conversation_tools()]
+
+
+def _beside_records(spec: ToolSpec) -> ToolSpec:
+    if spec.name != "search_memory":
+        return spec
+    which = "Only facts and other records, in full; memory_search looks everywhere and gives summaries: prefer it."
+    return replace(spec, description=f"{spec.description} {which}")
 
 
 def _record_tools() -> list[tuple[ToolSpec, Call]]:
@@ -163,14 +172,16 @@ def _fact_tools() -> list[tuple[ToolSpec, Call]]:
         return Answer(create_manage_memory_tool(place, store=_OneSpace(memory)).call(arguments))
 
     def search(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
-        written = create_search_memory_tool(place, store=_OneSpace(memory)).call(arguments)
-        return Answer(str(written), {"items": json.loads(str(written))})
+        facts = create_search_memory_tool(place, store=_OneSpace(memory)).find_for(arguments)
+        written = written_facts(facts)
+        more = {"notices": [*facts.notices]} if facts.notices else {}
+        return Answer(written, {"items": json.loads(written), **more}, notices=facts.notices)
 
     fact = {"key": {"type": "string"}, "value": {"type": "object"}, "score": {"type": ["number", "null"]}}
     found = {"type": "object", "properties": fact, "required": ["key", "value"]}
     output = {
         "type": "object",
-        "properties": {"items": {"type": "array", "items": found}},
+        "properties": {"items": {"type": "array", "items": found}, "notices": {"type": "array"}},
         "required": ["items"],
     }
     return [

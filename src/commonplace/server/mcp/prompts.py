@@ -55,9 +55,13 @@ def render(memory: Memory, name: str, arguments: Mapping[str, str], prompts: Pro
     for argument in arguments:
         if argument not in names:
             raise InvalidInput(f'unknown argument "{argument[:100]}"; {name} takes {", ".join(names)}')
-    for argument in known["arguments"]:
-        if argument.get("required") and not arguments.get(argument["name"], "").strip():
-            raise InvalidInput(f"{argument['name']} is required and must be a non-empty string")
+    missing = [
+        f"{argument['name']} is required and must be a non-empty string"
+        for argument in known["arguments"]
+        if argument.get("required") and not arguments.get(argument["name"], "").strip()
+    ]
+    if missing:
+        raise InvalidInput("; ".join(missing))
     text = _recall(memory, arguments) if name == "memory_recall" else _save(memory, arguments)
     return str(known["description"]), text
 
