@@ -13,6 +13,7 @@ from commonplace.space.space import Space
 from commonplace.tools.claude import ClaudeMemoryTool
 from commonplace.tools.claude_wording import WordingName
 from commonplace.tools.memory_store import InMemoryMemoryStore, MemoryStore
+from commonplace.tools.records_answer import ANSWER_CHARACTERS
 
 try:
     from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
@@ -118,7 +119,8 @@ class AsyncAnthropicMemoryTool(BetaAsyncAbstractMemoryTool):
 
 
 def _tool(store: MemoryStore | Space | None, wording: WordingName) -> ClaudeMemoryTool:
-    return ClaudeMemoryTool(InMemoryMemoryStore() if store is None else store, wording)
+    made = InMemoryMemoryStore() if store is None else store
+    return ClaudeMemoryTool(made, wording, max_characters=ANSWER_CHARACTERS)
 
 
 def _arguments(command: BaseModel) -> dict[str, object]:

@@ -18,6 +18,7 @@ from commonplace.tools.claude import ClaudeMemoryTool, ToolAnswer
 from commonplace.tools.claude_wording import WordingName
 from commonplace.tools.memory_store import InMemoryMemoryStore, MemoryStore
 from commonplace.tools.protocol import memory_protocol
+from commonplace.tools.records_answer import ANSWER_CHARACTERS
 from commonplace.tools.unified import UnifiedMemoryTool
 
 if TYPE_CHECKING:
@@ -51,14 +52,20 @@ def enable_memory(
     """Give a server Claude's tool, over a space, a memory store, or one that ends with the program; the tool."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(f"a tool's name has 1 to 64 of A-Z, a-z, 0-9, _ and -, not {name!r:.100}")
-    tool = ClaudeMemoryTool(InMemoryMemoryStore() if store is None else store, wording)
+    made = InMemoryMemoryStore() if store is None else store
+    tool = ClaudeMemoryTool(made, wording, max_characters=ANSWER_CHARACTERS)
     served = _Served(name, tool.description, tool.input_schema, lambda arguments, _: tool.call(arguments))
     _serve(server, served, lambda: memory_protocol("claude", tool_name=name, root=tool.root))
     return tool
 
 
 def enable_unified_memory(server: MCPServer | FastMCP[Any], tool: UnifiedMemoryTool) -> None:
-    """Give a server the unified tool, over a space or a memory node; with perThread scope, a call names its thread."""
+    """Give a server the unified tool, over a space or a memory node; with perThread scope, a call names its thread.
+
+    A tool without `max_characters` gets the default, so that no answer fills a client's context.
+    """
+    if tool.max_characters is None:
+        tool.max_characters = ANSWER_CHARACTERS
 
     def call(arguments: dict[str, Any], thread_id: str | None) -> ToolAnswer:
         answer = tool.answer(arguments, thread_id=thread_id)

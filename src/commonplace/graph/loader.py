@@ -15,6 +15,7 @@ from commonplace.graph.agent import DEFAULT_MAX_TURNS, Agent
 from commonplace.graph.call_model import CallModel, ChatModel
 from commonplace.graph.connector import DEFAULT_MAX_CHARS, MemoryConnector
 from commonplace.graph.memory import MemoryNode
+from commonplace.tools.records_answer import ANSWER_CHARACTERS
 from commonplace.tools.unified import COMMANDS, DEFAULT_DESCRIPTION, DEFAULT_NAME, UnifiedMemoryTool
 
 
@@ -143,6 +144,7 @@ class _Loader:
             description=config.get("description", DEFAULT_DESCRIPTION),
             title=config.get("title"),
             commands=config.get("commands", COMMANDS),
+            max_characters=ANSWER_CHARACTERS,
         )
 
     def _add_agent(self, node_id: str, config: Mapping[str, Any]) -> None:

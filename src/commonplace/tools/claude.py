@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -30,15 +30,24 @@ class ClaudeMemoryTool:
     """The tool over a space or any memory store. Paths are checked here, before a store sees them.
 
     `root` left out is the store's own root, and `/memories` where it has none. Whatever a caller sends is answered;
-    only a failure of the store itself is raised.
+    only a failure of the store itself is raised. With `max_characters`, a longer view is given in parts: its last line
+    says which `view_range` shows the next, of a directory too.
     """
 
     name = "memory"
 
-    def __init__(self, store: MemoryStore | Space, wording: WordingName = "seed", root: str | None = None) -> None:
+    def __init__(
+        self,
+        store: MemoryStore | Space,
+        wording: WordingName = "seed",
+        root: str | None = None,
+        *,
+        max_characters: int | None = None,
+    ) -> None:
         self._wording = wording_named(wording)
         if store is None or isinstance(store, (str, bytes, type)):
             raise ConfigurationError(f"the tool needs a space or a memory store, not {store!r:.100}")
+        self.max_characters = max_characters
         if isinstance(store, Space):
             store = SpaceMemoryStore(store, DEFAULT_ROOT if root is None else root)
         own_root: str | None = getattr(store, "root", None)
@@ -122,14 +131,42 @@ class ClaudeMemoryTool:
         if entry.is_directory:
             size = self._wording.size(DIRECTORY_BYTES)
             head = [self._wording.say("directory", path=call.path), f"{size}\t{call.path}"]
-            return "\n".join([*head, *self._rows(call.path)])
+            return "\n".join([*head, *self._part_of_rows(call)])
         text = self.store.read(call.path)
         if line_count(text) > MAX_FILE_LINES:
             raise MemoryException(f"{call.path} has too many lines", "too_many_lines", count=MAX_FILE_LINES)
         first = 1 if call.view_range is None else max(1, call.view_range[0])
         lines = lines_of(text, call.view_range)
-        shown_lines = numbered(lines, first) or self._wording.say("no_lines", count=line_count(text))
-        return self._wording.say("file", path=call.path) + "\n" + shown_lines
+        shown, note = self._fitting(lines, first, text.count("\n") + 1, "lines")
+        shown_lines = numbered(shown, first) or self._wording.say("no_lines", count=line_count(text))
+        return "\n".join([self._wording.say("file", path=call.path), shown_lines, *note])
+
+    def _part_of_rows(self, call: Call) -> list[str]:
+        """The rows of a directory; only where they do not fit into one answer does a range choose among them."""
+        rows = [*self._rows(call.path)]
+        if self.max_characters is None or sum(map(len, rows)) + len(rows) <= self.max_characters:
+            return rows
+        first, last = call.view_range or (1, -1)
+        first = max(1, first)
+        shown, note = self._fitting(rows[first - 1 : None if last == -1 else last], first, len(rows), "entries")
+        return [*shown, *note]
+
+    def _fitting(self, lines: Sequence[str], first: int, total: int, what: str) -> tuple[Sequence[str], list[str]]:
+        """The lines that fit into one answer, and what to say of the rest."""
+        if self.max_characters is None or sum(map(len, lines)) + 8 * len(lines) <= self.max_characters:
+            return lines, []
+        room, count = self.max_characters, 0
+        while count < len(lines) and room >= len(lines[count]) + 8:
+            room -= len(lines[count]) + 8
+            count += 1
+        if not count:  # one line alone is too long
+            cut = f"[line {first} is cut after {self.max_characters:,} of {len(lines[0]):,} characters]"
+            more = [f"[view_range [{first + 1}, -1] shows the next]"] if len(lines) > 1 else []
+            return [lines[0][: self.max_characters]], [cut, *more]
+        last = first + count - 1
+        return lines[:count], [
+            f"[{what} {first:,} to {last:,} of {total:,}; view_range [{last + 1}, -1] shows the next]"
+        ]
 
     def _rows(self, path: str, level: int = 1) -> Iterator[str]:
         """What lies in a directory and, below each of its directories, in that one."""
@@ -152,7 +189,11 @@ class ClaudeMemoryTool:
 
     def _str_replace(self, call: Call) -> str:
         edit = self.store.replace(call.path, call.old_str, call.new_str)
-        return self._wording.edited(edit)
+        said = self._wording.edited(edit)
+        if self.max_characters is None or len(said) <= self.max_characters:
+            return said
+        cut = f"[{self.max_characters:,} of {len(said):,} characters; view with a view_range shows the rest]"
+        return f"{said[: self.max_characters]}\n{cut}"
 
     def _insert(self, call: Call) -> str:
         if isinstance(self.store, EditableMemoryStore):

@@ -29,7 +29,7 @@ from commonplace.tools.conversations_specs import (
     THREAD_READ,
     WORKING_MEMORY_READ,
 )
-from commonplace.tools.records_answer import Answer, iso, refusal
+from commonplace.tools.records_answer import ANSWER_CHARACTERS, Answer, iso, refusal, uri_of
 from commonplace.tools.records_arguments import Arguments, number
 from commonplace.tools.working_memory import TOOL_NAME, WorkingMemoryOptions, WorkingMemoryTool, tool_spec
 
@@ -99,7 +99,7 @@ class ConversationTools:
             notices = recalled.notices
         else:
             found = threads.messages(thread.id, last=last).messages
-        items = [*map(message_item, found)]
+        items = _fitting([*map(message_item, found)])
         structured = {"thread": thread_item(thread), "items": items, **({"notices": [*notices]} if notices else {})}
         return Answer("\n".join([_heading(thread), *map(_line, items)]), structured, notices=notices)
 
@@ -154,6 +154,21 @@ def message_item(message: Message) -> dict[str, Any]:
         **_item(message.id, message.thread_id, message.role, words, iso(message.created_at)),
         "content": message.content,
     }
+
+
+def _fitting(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages, long ones cut where they do not fit into one answer."""
+    lengths = [len(json.dumps(item["content"], ensure_ascii=False, default=dict)) for item in items]
+    if sum(lengths) + sum(len(item["text"]) for item in items) <= ANSWER_CHARACTERS:
+        return items
+    most = max(ANSWER_CHARACTERS // (2 * len(items)), 200)  # an item has its words and its content
+    return [item if length <= most else _cut(item, most, length) for item, length in zip(items, lengths, strict=True)]
+
+
+def _cut(item: dict[str, Any], most: int, length: int) -> dict[str, Any]:
+    whole = f"{length:,} characters at {uri_of(MESSAGE, item['id'])}"
+    text = f"{item['text'][:most]}… [cut; the whole message has {whole}]"
+    return {**item, "text": text, "content": text}
 
 
 def _hit_item(hit: Hit) -> dict[str, Any]:

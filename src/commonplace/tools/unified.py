@@ -28,8 +28,10 @@ from commonplace.limits import Limits
 from commonplace.space.files import Files
 from commonplace.space.paths import ROOT, normalise
 from commonplace.space.space import Space
+from commonplace.tools.records_arguments import check_offset
 
 COMMANDS = ("read", "list", "append", "update", "delete")
+_IN_PARTS = ("read", "list")
 DEFAULT_NAME = "memory"
 DEFAULT_DESCRIPTION = "Unified Memory tool: read, list, append, update, delete"
 
@@ -99,6 +101,8 @@ class UnifiedMemoryTool:
     """One tool on one memory: a space, a memory node, or nothing yet.
 
     `commands` permits some of the five and refuses the rest. The thread id comes from the caller, never from the model.
+    With `max_characters`, a longer file or list is given in parts: the tool then takes an `offset`, and a `note` in the
+    result says which one shows the next part.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class UnifiedMemoryTool:
         description: str = DEFAULT_DESCRIPTION,
         title: str | None = None,
         commands: Collection[str] = COMMANDS,
+        max_characters: int | None = None,
     ) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidInput(f"a tool's name has 1 to 64 of a-z, 0-9 and _, not {name!r:.100}")
@@ -116,6 +121,7 @@ class UnifiedMemoryTool:
         self.description = check_text("description", description)
         self.title = None if title is None else check_text("title", title)
         self.commands = _check_commands(commands)
+        self.max_characters = max_characters
         self._memory = memory
 
     @property
@@ -146,6 +152,7 @@ class UnifiedMemoryTool:
             return Answer(command, shown, error={"message": str(refused), "code": refused.code})
 
     def _run(self, arguments: object, thread_id: str | None) -> Mapping[str, Any]:
+        arguments, offset = self._without_offset(arguments)
         request = _check_shape(arguments)
         command = request["command"]
         if command not in COMMANDS:
@@ -155,9 +162,23 @@ class UnifiedMemoryTool:
         path = self._normal_path(request["path"], command)
         _check_contents(request, self._limits)
         try:
-            return _RUN[command](self._tree(thread_id), path, request)
+            result = _RUN[command](self._tree(thread_id), path, request)
         except CommonplaceError as error:
             raise _refusal(error) from error
+        return result if self.max_characters is None else _part(result, offset, self.max_characters)
+
+    def _without_offset(self, arguments: object) -> tuple[object, int]:
+        """The arguments of the contract, and from where on a part is wanted."""
+        if self.max_characters is None or not isinstance(arguments, Mapping) or "offset" not in arguments:
+            return arguments, 0
+        rest = {name: value for name, value in arguments.items() if name != "offset"}
+        try:
+            offset = check_offset(arguments["offset"])
+        except InvalidInput as error:
+            raise _Refused(str(error)) from error
+        if offset and rest.get("command") not in _IN_PARTS:
+            raise _Refused(f"offset is for {' and '.join(_IN_PARTS)}")
+        return rest, offset
 
     def _normal_path(self, path: str, command: str) -> str:
         """The path in its one form, or this dialect's words for why it has none."""
@@ -203,6 +224,11 @@ class UnifiedMemoryTool:
         offered += ["oldContent"] if "update" in self.commands else []
         properties: dict[str, Any] = {key: {"type": "string", "description": texts[key]} for key in offered}
         properties["command"]["enum"] = list(self.commands)
+        if self.max_characters is not None and set(_IN_PARTS) & set(self.commands):
+            properties["offset"] = {
+                "type": "integer",
+                "description": "For read and list: where to go on, as a note says.",
+            }
         return {
             "type": "object",
             "properties": properties,
@@ -265,6 +291,31 @@ def _refusal(error: CommonplaceError) -> _Refused:
         if isinstance(error, kind):
             return _Refused(message or (str(error) if code == "EINVAL" else f"{code}: {error}"), code)
     raise error
+
+
+def _part(result: Mapping[str, Any], offset: int, room: int) -> Mapping[str, Any]:
+    """As much of a text or a list, from the offset on, as there is room for; a note says how to get the rest."""
+    name = next((name for name in ("content", "entries") if name in result), None)
+    if name is None:
+        return result
+    whole = result[name]
+    what = "characters" if name == "content" else "entries"
+    if offset and offset >= len(whole):
+        raise _Refused(f"offset {offset} is past the end; there are {len(whole):,} {what}")
+    part = whole[offset : offset + room] if name == "content" else _fitting(whole[offset:], room)
+    if len(part) == len(whole):
+        return result
+    end = offset + len(part)
+    rest = "" if end == len(whole) else f"; go on with offset {end}"
+    return {name: part, "note": f"{what} {offset:,} to {end:,} of {len(whole):,}{rest}"}
+
+
+def _fitting(entries: list[dict[str, str]], room: int) -> list[dict[str, str]]:
+    for count, entry in enumerate(entries):
+        room -= len(json.dumps(entry, ensure_ascii=False)) + 1
+        if room < 0:
+            return entries[: max(count, 1)]
+    return entries
 
 
 # The commands

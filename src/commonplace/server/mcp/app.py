@@ -27,7 +27,7 @@ from commonplace.server.mcp.guidance import instructions
 from commonplace.server.mcp.memory import CLIENT, Memory
 from commonplace.server.mcp.profiles import Answer, Profile, Toolbox
 from commonplace.server.mcp.prompts import prompts_for, render
-from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, read
+from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, TEXT_TYPE, read
 from commonplace.server.mcp.subscriptions import Watcher
 from commonplace.tools.records_answer import wire_text
 
@@ -173,8 +173,10 @@ class _Offered:
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
         found = await self._run(lambda: read(self._memory, uri), False)
-        contents = types.TextResourceContents(uri=uri, mime_type=found.mime_type, text=found.text)
-        return types.ReadResourceResult(contents=[contents])
+        contents = [types.TextResourceContents(uri=uri, mime_type=found.mime_type, text=found.text)]
+        if found.note:
+            contents.append(types.TextResourceContents(uri=found.rest, mime_type=TEXT_TYPE, text=found.note))
+        return types.ReadResourceResult(contents=[*contents])
 
     async def list_prompts(
         self, context: Context, params: types.PaginatedRequestParams | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -16,6 +16,7 @@ from commonplace.tools.conversations import TOOLS as CONVERSATION_TOOLS
 from commonplace.tools.conversations import ConversationTools
 from commonplace.tools.conversations_specs import MESSAGE_ADD
 from commonplace.tools.facts import (
+    Fact,
     ManageMemoryTool,
     SearchMemoryTool,
     create_manage_memory_tool,
@@ -24,7 +25,7 @@ from commonplace.tools.facts import (
 )
 from commonplace.tools.memory_store import InMemoryMemoryStore
 from commonplace.tools.namespace_template import NamespaceTemplate
-from commonplace.tools.records_answer import Answer, refusal
+from commonplace.tools.records_answer import ANSWER_CHARACTERS, Answer, refusal
 from commonplace.tools.records_specs import TOOLS as RECORD_TOOLS
 from commonplace.tools.records_specs import ToolSpec
 from commonplace.tools.unified import UnifiedMemoryTool
@@ -123,16 +124,10 @@ def _record_tools() -> list[tuple[ToolSpec, Call]]:
 
 
 def _unified(name: str) -> tuple[ToolSpec, Call]:
-    tool = UnifiedMemoryTool(
-        name=name,
-        description=(
-            "A tree of text files that lasts between conversations. list shows a directory, read a file, append adds "
-            "to a file or makes it, update replaces an exact text, delete removes a file or a directory."
-        ),
-    )
+    tool = UnifiedMemoryTool(name=name, max_characters=ANSWER_CHARACTERS)
 
     def call(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
-        answer = UnifiedMemoryTool(memory.space, name=name).answer(arguments)
+        answer = UnifiedMemoryTool(memory.space, name=name, max_characters=ANSWER_CHARACTERS).answer(arguments)
         return Answer(answer.text, answer.envelope() if answer.ok else {}, is_error=not answer.ok)
 
     members = {"command": {"type": "string"}, "path": {"type": "string"}, "ok": {"type": "boolean"}}
@@ -148,7 +143,7 @@ def _claude(name: str) -> tuple[ToolSpec, Call]:
     tool = ClaudeMemoryTool(InMemoryMemoryStore())
 
     def call(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
-        answer = ClaudeMemoryTool(memory.space).call(arguments)
+        answer = ClaudeMemoryTool(memory.space, max_characters=ANSWER_CHARACTERS).call(arguments)
         return Answer(answer.text, is_error=answer.is_error)
 
     return ToolSpec(name, "Memory directory", tool.description, tool.input_schema, {}, False, True, False), call
@@ -173,9 +168,13 @@ def _fact_tools() -> list[tuple[ToolSpec, Call]]:
 
     def search(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
         facts = create_search_memory_tool(place, store=_OneSpace(memory)).find_for(arguments)
-        written = written_facts(facts)
-        more = {"notices": [*facts.notices]} if facts.notices else {}
-        return Answer(written, {"items": json.loads(written), **more}, notices=facts.notices)
+        shown = _fitting(facts)
+        written = written_facts(shown)
+        notices = facts.notices
+        if len(shown) < len(facts):
+            notices += (f"{len(shown)} of {len(facts)} facts fit into this answer; a larger offset shows the others",)
+        more = {"notices": [*notices]} if notices else {}
+        return Answer(written, {"items": json.loads(written), **more}, notices=notices)
 
     fact = {"key": {"type": "string"}, "value": {"type": "object"}, "score": {"type": ["number", "null"]}}
     found = {"type": "object", "properties": fact, "required": ["key", "value"]}
@@ -188,6 +187,16 @@ def _fact_tools() -> list[tuple[ToolSpec, Call]]:
         (_fact_spec(managing, "Manage facts", {}, is_read_only=False), manage),
         (_fact_spec(searching, "Search facts", output, is_read_only=True), search),
     ]
+
+
+def _fitting(facts: Sequence[Fact]) -> Sequence[Fact]:
+    """As many of the first as fit into one answer; at least one."""
+    room = ANSWER_CHARACTERS
+    for count, fact in enumerate(facts):
+        room -= len(written_facts([fact]))
+        if room < 0:
+            return facts[: max(count, 1)]
+    return facts
 
 
 def _conversation_tools() -> list[tuple[ToolSpec, Call]]:

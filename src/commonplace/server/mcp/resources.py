@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote, urlencode
 
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.mcp.memory import Memory
+from commonplace.tools.records_answer import ANSWER_CHARACTERS, excerpt, how_to_go_on
+from commonplace.tools.records_arguments import check_offset
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain"
@@ -69,31 +71,54 @@ TEMPLATES: tuple[dict[str, Any], ...] = (
 )
 
 _WITH_PATH = ("by-tags", "by-type", "item", "file", "message")
-_QUERY = {"recent": ("limit",), "by-tags": ("limit", "match"), "by-type": ("limit",)}
+_QUERY = {
+    "recent": ("limit", "cursor"),
+    "by-tags": ("limit", "match", "cursor"),
+    "by-type": ("limit", "cursor"),
+    "file": ("offset",),
+    "message": ("offset",),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
+    """What a client is given. Where that is not all, `rest` is the address to go on with and `note` says so."""
+
     text: str
     mime_type: str = JSON_TYPE
+    note: str = ""
+    rest: str = ""
 
 
 def read(memory: Memory, uri: str) -> Contents:
     """What stands at an address; raises NotFound for what is missing and InvalidInput for a wrong address."""
     kind, rest, query = parse_uri(uri)
     records = memory.records
-    if kind == "file":
-        return Contents(memory.space.files.read("/" + rest), TEXT_TYPE)
     if kind == "item":
         return _json(records.item(rest))
-    if kind == "message":
-        return _json(records.message(rest))
-    limit = query.get("limit", "20")
-    if kind == "by-tags":
-        return _json(records.by_tags(rest.split(","), limit, query.get("match")))
+    if kind in ("file", "message"):
+        full = (
+            records.message(rest) if kind == "message" else {"id": rest, "content": memory.space.files.read("/" + rest)}
+        )
+        shown = excerpt(full, check_offset(query.get("offset")))
+        contents = _json(shown) if kind == "message" else Contents(shown["content"], TEXT_TYPE)
+        return _with_rest(contents, uri, how_to_go_on(shown), offset=shown.get("characters", {}).get("to"))
+    narrowed: dict[str, Any] = {"tags": rest.split(","), "match": query.get("match")} if kind == "by-tags" else {}
     if kind == "by-type":
-        return _json(records.by_type(rest, limit))
-    return _json(records.recent(limit))
+        narrowed["type"] = rest
+    page = records.page(query.get("limit", "20"), cursor=query.get("cursor"), room=ANSWER_CHARACTERS, **narrowed)
+    note = None if page.cursor is None else f"{len(page.records)} of {page.asked} memories."
+    return _with_rest(_json(page.records), uri, note, limit=page.asked - len(page.records), cursor=page.cursor)
+
+
+def _with_rest(contents: Contents, uri: str, note: str | None, **place: object) -> Contents:
+    """The contents with the address of the rest, where there is one: the same from another place on."""
+    if note is None:
+        return contents
+    address, _, written = uri.partition("?")
+    query = {key: values[0] for key, values in parse_qs(written, keep_blank_values=True).items()}
+    rest = f"{address}?{urlencode({**query, **place})}"
+    return replace(contents, note=f"{note} The rest is at {rest}", rest=rest)
 
 
 def parse_uri(uri: str) -> tuple[str, str, Mapping[str, str]]:
