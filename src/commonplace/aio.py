@@ -62,6 +62,7 @@ class AsyncFiles:
     list = _awaited(Files.list)
     page = _awaited(Files.page)
     write = _awaited(Files.write)
+    write_all = _awaited(Files.write_all)
     append = _awaited(Files.append)
     edit = _awaited(Files.edit)
     replace = _awaited(Files.replace)

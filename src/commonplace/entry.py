@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Literal
 
@@ -14,6 +15,8 @@ from commonplace.checks import JSON, Namespace, check_json, check_key, check_lin
 from commonplace.language.passages import Passage, passages
 
 Action = Literal["created", "updated", "restored", "moved_here", "moved_away", "deleted", "expired"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SEPARATOR = "\x01"
 """Divides the parts of a key. It sorts below every character that a part may hold, so a directory sorts together."""
@@ -120,3 +123,12 @@ class Hit:
     snippet: str
     start: int
     end: int
+
+    @property
+    def created_at(self) -> datetime:
+        """When the entry was made, as a file, a record or a message tells it; `entry` has the stored microseconds."""
+        return _EPOCH + timedelta(microseconds=self.entry.created_at)
+
+    @property
+    def updated_at(self) -> datetime:
+        return _EPOCH + timedelta(microseconds=self.entry.updated_at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from commonplace import InvalidInput, Space, TooLarge, Unavailable
 from commonplace.cli import main
 from commonplace.embedding import create_embedder
 from commonplace.space.times import moment
-from doubles import WordEmbedder
+from doubles import Clock, WordEmbedder
 
 
 def keys(space: Space, query: str, **options: Any) -> list[str]:
@@ -493,3 +493,13 @@ def test_upkeep_ends_and_changes_no_answer(book: commonplace.Book) -> None:
     assert steps > 0
     assert [(hit.key, hit.score) for hit in space.search("note number", limit=50)] == before
     assert book.verify() == []
+
+
+def test_a_hit_tells_its_times_as_files_and_records_do(space: Space, clock: Clock) -> None:
+    """Whoever took `hit.entry.created_at` for a datetime, as everywhere, found a number of microseconds."""
+    space.files.write("/f", "zebra")
+    clock.advance(60)
+    info = space.files.append("/f", "more")
+    [hit] = space.search("zebra").hits
+    assert (hit.created_at, hit.updated_at) == (info.created_at, info.updated_at)
+    assert hit.updated_at - hit.created_at == timedelta(seconds=60)

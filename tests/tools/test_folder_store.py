@@ -14,6 +14,7 @@ import pytest
 from anthropic.tools import BetaLocalFilesystemMemoryTool
 
 from commonplace.errors import ConfigurationError, NotFound, Unavailable
+from commonplace.space.rules import Rules
 from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, MemoryException, export_folder, import_folder
 
 
@@ -358,3 +359,40 @@ def test_a_folder_takes_no_new_name_with_an_invisible_character(folder, store):
     (folder / "old\u200b").write_text("was here before")
     store.replace("/memories/old\u200b", "before", "long before")
     assert store.read("/memories/old\u200b") == "was here long before"
+
+
+def test_a_folder_of_many_files_is_taken_in_with_few_commits(tmp_path, space):
+    """Each file was a commit of its own: a thousand files took a thousand of them."""
+    for number in range(450):
+        place = tmp_path / "memories" / f"d{number % 7}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"f{number}").write_text(f"note {number}")
+    (tmp_path / "memories" / "d0" / "f0").write_bytes(b"\xff")
+    (tmp_path / "memories" / "d3\u200b").mkdir()
+    (tmp_path / "memories" / "d3\u200b" / "f").write_text("x")
+    space.files.write("/d5/f5", "another text")
+    space.files.write("/d6", "a file where the folder has a directory")
+
+    taken = import_folder(tmp_path / "memories", space)
+
+    assert space.stats().commit <= 2 + 3
+    others = [f"/d6/f{number}" for number in range(6, 450, 7)]
+    assert (taken.files, taken.directories) == (450 - 2 - len(others), 6)
+    assert {line.partition(": ")[0] for line in taken.skipped} == {
+        "/d0/f0", "/d5/f5", "/d6", "/d3\u200b", "/d3\u200b/f", *others
+    }  # fmt: skip
+    assert not space.files.exists("/d3\u200b")
+    assert space.files.read("/d1/f449") == "note 449"
+    assert import_folder(tmp_path / "memories", space).files == taken.files
+    space.undo(space.stats().commit)
+
+
+def test_a_folder_that_does_not_fit_is_taken_in_as_far_as_it_does(tmp_path, book):
+    folder = tmp_path / "memories"
+    folder.mkdir()
+    for number in range(10):
+        (folder / f"f{number}").write_text("x" * 100)
+    space = book.space("user", "u1", rules=Rules(max_entries=4))
+    taken = import_folder(folder, space)
+    assert (taken.files, len(taken.skipped)) == (4, 6)
+    assert "the namespace would hold 5 entries; at most 4 are allowed" in taken.skipped[0]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from builtins import list as list_of
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from commonplace.checks import check_number, check_text
-from commonplace.errors import Conflict, NotFound, Outdated
+from commonplace.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Outdated
 from commonplace.remote.caller import Caller, tail, time_argument
 from commonplace.space.files import FileInfo, FilePage, Files, Moved, Removed
 from commonplace.space.paths import ROOT, normalise
@@ -60,6 +60,26 @@ class RemoteFiles(Files):
         expiry(0, ttl_seconds)
         query = {"overwrite": bool(overwrite), "ttl_seconds": ttl_seconds}
         return _info(self._caller.make("PUT", self._at("files", path), query, _text("text", text)))
+
+    def write_all(self, texts: Mapping[str, str | None], *, overwrite: bool = False) -> dict[str, str]:
+        refused: dict[str, str] = {}
+        for path, text in texts.items():
+            try:
+                if text is None:
+                    self.make_directory(path)
+                elif not self._has(path, text):
+                    self.write(path, text, overwrite=overwrite)
+            except AlreadyExists:
+                refused[path] = "it exists already, with another text"
+            except (InvalidInput, Conflict) as error:
+                refused[path] = str(error)
+        return refused
+
+    def _has(self, path: str, text: str) -> bool:
+        try:
+            return self.read(path) == text
+        except NotFound:
+            return False
 
     def append(self, path: str, text: str) -> FileInfo:
         return _info(self._caller.make("POST", self._at("files", path), None, _text("text", text)))

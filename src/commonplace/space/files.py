@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Literal, cast
@@ -13,6 +13,7 @@ from commonplace.entry import Draft, Entry
 from commonplace.errors import (
     AlreadyExists,
     Ambiguous,
+    Conflict,
     InvalidInput,
     IsADirectory,
     NotADirectory,
@@ -183,6 +184,32 @@ class Files:
             return self._put(transaction, path, self._draft(path, text, expiry(transaction.time, ttl_seconds)))
 
         return _info(self._handle.write(work)[0])
+
+    def write_all(self, texts: Mapping[str, str | None], *, overwrite: bool = False) -> dict[str, str]:
+        """Put many files, and directories (None), as one change; what was left out, each with why.
+
+        A file that is there with the same text stays as it is; one with another text is left out, unless `overwrite`.
+        """
+        if self._handle.once is not None:
+            raise InvalidInput("many files cannot be written once only; leave the idempotency key out")
+        unfit: dict[str, str] = {}
+        drafts: dict[str, Draft | None] = {}
+        for path, text in texts.items():
+            try:
+                drafts[path] = None if text is None else self._draft(self._file_path(path), text)
+            except (InvalidInput, IsADirectory) as error:
+                unfit[path] = str(error)
+
+        def work(transaction: Transaction) -> dict[str, str]:
+            refused = dict(unfit)
+            for path, draft in drafts.items():
+                try:
+                    self._put_unless_there(transaction, self._file_path(path), draft, overwrite)
+                except (InvalidInput, Conflict) as error:
+                    refused[path] = str(error)
+            return refused
+
+        return self._handle.write(work)[0]
 
     def append(self, path: str, text: str) -> FileInfo:
         """Add to the end of a file, on a new line; makes the file where there is none."""
@@ -369,6 +396,18 @@ class Files:
         self._make_directories(transaction, parents(path))
         return transaction.put(draft)
 
+    def _put_unless_there(self, transaction: Transaction, path: str, draft: Draft | None, overwrite: bool) -> None:
+        if draft is None:
+            self._make_directories(transaction, [*parents(path), path])
+            return
+        entry = transaction.get(FILE, key_of(path))
+        if entry is None:
+            self._put(transaction, path, draft)
+        elif entry.value != draft.value:
+            if not overwrite:
+                raise AlreadyExists("it exists already, with another text")
+            transaction.put(replace(draft, expires_at=entry.expires_at))
+
     def _heading(self, kind: str, path: str) -> str | None:
         """What a search finds a file by besides its text: the words of its path. Also checks that path's length."""
         checked = normalise(path, self._limits)
@@ -378,6 +417,7 @@ class Files:
         return self._heading(kind, path_of(key))
 
     def _make_directories(self, transaction: Transaction, paths: Sequence[str], *, are_new: bool = True) -> None:
+        missing: list[str] = []
         for path in reversed(paths):
             if transaction.get(DIRECTORY, key_of(path)) is not None:
                 break
@@ -385,6 +425,8 @@ class Files:
                 raise NotADirectory(f"{path} is a file; nothing can be put below it")
             if are_new:
                 check_new_name(name_of(path))
+            missing.append(path)
+        for path in missing:
             transaction.put(Draft(DIRECTORY, key_of(path), {}))
 
     def _existing_file(self, transaction: Transaction, path: str) -> Entry:

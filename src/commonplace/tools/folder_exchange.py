@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from commonplace.checks import local_path
-from commonplace.errors import NotFound
+from commonplace.errors import InvalidInput, NotFound
+from commonplace.space.files import Files
 from commonplace.space.space import Space
 from commonplace.tools.folder_store import FolderMemoryStore
 from commonplace.tools.memory_error import MemoryException
 from commonplace.tools.memory_store import MemoryEntry, SpaceMemoryStore
+
+FILES_A_COMMIT = 200
+BYTES_A_COMMIT = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,45 @@ def import_folder(folder: str | Path, space: Space, *, overwrite: bool = False) 
     if not local_path("the memory's folder", folder).is_dir():
         raise NotFound(f"{folder} is no folder; name one that holds a memory")
     source = FolderMemoryStore(folder, "/", max_file_size=_limit_of(space))
-    return _copy(source, SpaceMemoryStore(space, "/"), overwrite)
+    skipped: list[str] = []
+    counts = {True: 0, False: 0}
+    batch: dict[str, str | None] = {}
+    size = 0
+
+    def commit() -> None:
+        refused = _taken(space.files, batch, overwrite)
+        skipped.extend(f"{path}: {reason}" for path, reason in refused.items())
+        for path, text in batch.items():
+            counts[text is None] += path not in refused
+        batch.clear()
+
+    for entry in _walk(source, "/", skipped):
+        try:
+            batch[entry.path] = None if entry.is_directory else source.read(entry.path)
+        except MemoryException as error:
+            skipped.append(f"{entry.path}: {error}")
+            continue
+        size += entry.size
+        if len(batch) >= FILES_A_COMMIT or size >= BYTES_A_COMMIT:
+            commit()
+            size = 0
+    commit()
+    return FolderCopy(counts[False], counts[True], tuple(skipped))
+
+
+def _taken(files: Files, batch: Mapping[str, str | None], overwrite: bool) -> dict[str, str]:
+    """Put a batch as one change; where it is too much for the namespace as a whole, one by one."""
+    if not batch:
+        return {}
+    try:
+        return files.write_all(batch, overwrite=overwrite)
+    except InvalidInput as error:
+        if len(batch) == 1:
+            return dict.fromkeys(batch, str(error))
+    refused: dict[str, str] = {}
+    for path, text in batch.items():
+        refused |= _taken(files, {path: text}, overwrite)
+    return refused
 
 
 def export_folder(space: Space, folder: str | Path, *, overwrite: bool = False) -> FolderCopy:
@@ -44,10 +86,7 @@ def export_folder(space: Space, folder: str | Path, *, overwrite: bool = False) 
     return _copy(SpaceMemoryStore(space, "/"), target, overwrite)
 
 
-_Store = FolderMemoryStore | SpaceMemoryStore
-
-
-def _copy(source: _Store, target: _Store, overwrite: bool) -> FolderCopy:
+def _copy(source: SpaceMemoryStore, target: FolderMemoryStore, overwrite: bool) -> FolderCopy:
     files = directories = 0
     skipped: list[str] = []
     for entry in _walk(source, "/", skipped):
@@ -63,7 +102,7 @@ def _copy(source: _Store, target: _Store, overwrite: bool) -> FolderCopy:
     return FolderCopy(files, directories, tuple(skipped))
 
 
-def _walk(store: _Store, path: str, skipped: list[str]) -> Iterator[MemoryEntry]:
+def _walk(store: FolderMemoryStore | SpaceMemoryStore, path: str, skipped: list[str]) -> Iterator[MemoryEntry]:
     if isinstance(store, FolderMemoryStore):
         skipped += [
             f"{path.rstrip('/')}/{name}: it is no text file with a usable name" for name in store.left_out(path)
@@ -74,7 +113,7 @@ def _walk(store: _Store, path: str, skipped: list[str]) -> Iterator[MemoryEntry]
             yield from _walk(store, entry.path, skipped)
 
 
-def _copy_file(source: _Store, target: _Store, path: str, overwrite: bool) -> None:
+def _copy_file(source: SpaceMemoryStore, target: FolderMemoryStore, path: str, overwrite: bool) -> None:
     text = source.read(path)
     if not target.exists(path):
         target.create(path, text)
