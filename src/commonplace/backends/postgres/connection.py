@@ -189,7 +189,7 @@ class Session:
     by, and two statements less. `known` is the newest schema that this program knows: a newer one fails the session.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], known: int | None) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], known: int) -> None:
         self._connection = connection
         self._known = known
         self._begun: tuple[str | None, str, str] | None = None
@@ -212,8 +212,7 @@ class Session:
         if mode is not None:
             self._do(mode, prepare=False)
         self._do(_BEGIN, (role, tenant), prepare=True)
-        if self._known is not None:
-            self._do(_CHECK, (self._known,), prepare=True)
+        self._do(_CHECK, (self._known,), prepare=True)
 
     def _do(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None

@@ -31,7 +31,6 @@ LOCK_SECONDS = 0.5
 PATIENCE_SECONDS = 120.0
 LONGEST_PAUSE_SECONDS = 2.0
 _LOCK = 0x434D4E50  # "CMNP"
-_CHECKED_SINCE = 4
 _SHARED = ("model",)
 _SEARCHED = ("chunk", "embedding", "entry", "namespace", "pending")
 """Searches read the parts of these by name."""
@@ -50,11 +49,6 @@ def migrations() -> tuple[tuple[int, str], ...]:
 
 def newest() -> int:
     return migrations()[-1][0]
-
-
-def known_schema() -> int | None:
-    """What transactions give `check_program`; None for a schema that has no such function yet."""
-    return newest() if newest() >= _CHECKED_SINCE else None
 
 
 def schema_version(connection: psycopg.Connection[Any], place: Place) -> int:
@@ -154,7 +148,7 @@ def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
         check_vector(connection, place)
     _become_owner(connection, place)
     if version:
-        # Those who know `check_program` hold this table: they are let finish first, and come back when all is done.
+        # Programs since schema 4 hold this table in every transaction, and wait for it before they hold another.
         connection.execute("LOCK TABLE migration IN ACCESS EXCLUSIVE MODE")
     else:
         schema, app = sql.Identifier(place.schema), sql.Identifier(place.app_role)

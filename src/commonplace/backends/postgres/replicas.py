@@ -27,7 +27,7 @@ class _Behind(Exception):
 class Replica:
     """Reads on a standby of the primary."""
 
-    def __init__(self, place: Place, pool: Pool, *, known: int | None) -> None:
+    def __init__(self, place: Place, pool: Pool, *, known: int) -> None:
         self._pool = pool
         self._runner = Runner(place, pool, known=known, patience_seconds=PATIENCE_SECONDS)
         self._mutex = threading.Lock()

@@ -57,7 +57,7 @@ _MARK = (
 class Runner:
     """Gives work a session of the right role, and tries again where that may help."""
 
-    def __init__(self, place: Place, pool: Pool, *, known: int | None, patience_seconds: float) -> None:
+    def __init__(self, place: Place, pool: Pool, *, known: int, patience_seconds: float) -> None:
         self._place = place
         self._known = known
         self._pool = pool

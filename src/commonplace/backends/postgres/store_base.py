@@ -11,7 +11,7 @@ from psycopg import sql
 
 from commonplace.backends.postgres.connection import CONNECT_SECONDS, Durability, Session, adapters, create_pool
 from commonplace.backends.postgres.failures import translated
-from commonplace.backends.postgres.migrate import known_schema, migrate
+from commonplace.backends.postgres.migrate import migrate, newest
 from commonplace.backends.postgres.notifying import Notifier
 from commonplace.backends.postgres.parts import count_parts, part_of
 from commonplace.backends.postgres.place import parse_url
@@ -47,7 +47,7 @@ class OpenStore(Store):
         self.parallel_reads = pool_size
         self.parallel_writes = max(1, pool_size * 3 // 4)
         self._clock = clock
-        self._known = known_schema()
+        self._known = newest()
         self._spots: dict[Namespace, Spot] = {}
         with translated(self.place.shown), self._connect_plainly() as connection:
             check_server(connection, self.place)
