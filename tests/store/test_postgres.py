@@ -63,6 +63,26 @@ def test_a_reindex_ends_although_passages_are_erased_while_it_marks_them(servers
     assert one.verify() == []
 
 
+@pytest.mark.promise("engine-damage-named")
+def test_a_value_that_cannot_be_decoded_names_its_entry(servers: list[commonplace.Book]) -> None:
+    book = servers[0]
+    space = book.space("user", "u1")
+    for name in ("/former", "/live", "/whole"):
+        space.files.write(name, "one")
+        space.files.write(name, "two")
+    with psycopg.connect(shared_book().partition("?")[0]) as other:
+        other.execute("UPDATE commonplace.history SET value = '\\x7aff' WHERE key LIKE '%former'")
+        other.execute("UPDATE commonplace.entry SET is_json = true WHERE key LIKE '%live'")
+    for read, name in (
+        (lambda: space.state("file", "/former", 1), "/former"),
+        (lambda: space.files.read("/live"), "/live"),
+        (lambda: book.export(lambda line: None), "of namespace user/u1"),
+    ):
+        with pytest.raises(commonplace.Corrupt, match=name):
+            read()
+    assert space.files.read("/whole") == "two"
+
+
 MANY_FILES = 8_000
 _COPIES = (
     "INSERT INTO commonplace.{table} SELECT (jsonb_populate_record(c, jsonb_build_object({changes}))).*"

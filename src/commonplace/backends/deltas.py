@@ -18,6 +18,9 @@ Stored: TypeAlias = int | str | bytes
 MAX_DELTAS = 32
 """After so many splices in a row a whole text is kept, so that no read has to walk further."""
 
+DAMAGE = (ValueError, TypeError, AssertionError, IndexError, struct.error, zlib.error, MemoryError, OverflowError)
+"""What decoding raises where a delta, or a text that it is made from, is damaged."""
+
 _COMPRESS_FROM = 200
 _SPLICE = struct.Struct("<cII")
 

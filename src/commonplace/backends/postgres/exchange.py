@@ -19,7 +19,7 @@ from commonplace.backends.postgres.incoming import Incoming
 from commonplace.backends.postgres.indexed import NamespaceRow
 from commonplace.backends.postgres.reading import Spot, tenant_of
 from commonplace.backends.replaying import Replay, columns_of
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, entry_of
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, damaged, entry_of
 from commonplace.checks import Namespace, parse_namespace
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages
@@ -82,8 +82,11 @@ def _states(session: Session, spot: Spot, ids: Sequence[int]) -> Iterator[State]
             yield State(entry_of(spot.namespace, row), row[_WIDTH], row[8], None)
         for row in former.get(entry_id, ()):
             kept_text, kept_value = row[_WIDTH - 2], row[_WIDTH - 1]
-            text = None if kept_text is None else deltas.decode_last(newer[0], [kept.unpack(kept_text)])
-            newer = text, deltas.decode_last(newer[1], [kept.unpack(kept_value)])
+            try:
+                text = None if kept_text is None else deltas.decode_last(newer[0], [kept.unpack(kept_text)])
+                newer = text, deltas.decode_last(newer[1], [kept.unpack(kept_value)])
+            except deltas.DAMAGE as error:
+                raise damaged(spot.namespace, row[1], row[2], revision=row[6]) from error
             yield State(
                 entry_of(spot.namespace, (*row[: _WIDTH - 2], *newer)), row[_WIDTH], row[8], Ending(*row[_WIDTH + 1 :])
             )

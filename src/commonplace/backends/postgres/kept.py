@@ -5,7 +5,7 @@ from __future__ import annotations
 from commonplace.backends import deltas
 from commonplace.backends.deltas import Stored
 from commonplace.backends.postgres.connection import Session
-from commonplace.backends.states import entry_of
+from commonplace.backends.states import damaged, entry_of
 from commonplace.checks import Namespace
 from commonplace.entry import Entry
 
@@ -27,7 +27,12 @@ def unpack(kept: bytes) -> Stored:
 
 def former_entries(session: Session, tenant: str, namespace: Namespace, rows: list[tuple[object, ...]]) -> list[Entry]:
     """Former rows, in the order of FORMER_COLUMNS, with their texts made from the states after them."""
-    texts = decode(session, tenant, [(row[0], row[6]) for row in rows])  # type: ignore[misc]
+    try:
+        texts = decode(session, tenant, [(row[0], row[6]) for row in rows])  # type: ignore[misc]
+    except deltas.DAMAGE as error:
+        if len(rows) > 1:  # which of them it is
+            return [entry for row in rows for entry in former_entries(session, tenant, namespace, [row])]
+        raise damaged(namespace, rows[0][1], rows[0][2], revision=rows[0][6]) from error
     return [entry_of(namespace, (*row[:14], *texts[row[0], row[6]])) for row in rows]  # type: ignore[index]
 
 

@@ -122,7 +122,9 @@ def _meaning(error: apsw.Error | UnicodeDecodeError, name: str, path: str) -> Co
 
 def _is_damage(error: apsw.Error | UnicodeDecodeError, path: str) -> bool:
     if isinstance(error, apsw.SQLError):  # our statements are right: a damaged schema, or JSON that is none
-        return re.search("no such|has no column|malformed|fts5|no query solution|invalid", str(error)) is not None
+        return (
+            re.search("no such|has no column|malformed|fts5|no query solution|invalid|encoding", str(error)) is not None
+        )
     if isinstance(error, apsw.ReadOnlyError):  # a damaged header says so of a file that can be written
         is_plain = getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY
         return is_plain and os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import apsw
 
+from commonplace.backends.deltas import DAMAGE
 from commonplace.backends.ranking import posting
 from commonplace.backends.sqlite import keywords, system
 from commonplace.backends.sqlite.checksums import (
@@ -29,7 +30,7 @@ from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import MOST_IDS, NAMESPACE_COLUMNS, check_namespace_row
 from commonplace.backends.sqlite.indexed import HEADING
 from commonplace.backends.sqlite.migrate import wrong_names
-from commonplace.backends.sqlite.rows import DAMAGE, former_entry
+from commonplace.backends.sqlite.rows import former_entry
 from commonplace.backends.states import entry_of, labels
 from commonplace.checks import Namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, SEPARATOR

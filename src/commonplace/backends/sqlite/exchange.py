@@ -19,7 +19,6 @@ from commonplace.backends.sqlite.checksums import FORMER, LIVE, check_former, fo
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import MOST_IDS, Group, NamespaceRow, read_namespace
 from commonplace.backends.sqlite.indexed import EntryIndex
-from commonplace.backends.sqlite.rows import DAMAGE
 from commonplace.backends.states import damaged, entry_of
 from commonplace.checks import Namespace
 from commonplace.errors import Conflict, InvalidInput
@@ -70,7 +69,7 @@ def _states(connection: Connection, namespace: Namespace, entry_id: int) -> Iter
         try:
             text = None if row[14] is None else deltas.decode_last(newer[0], [row[14]])
             value = deltas.decode_last(newer[1], [row[15]])
-        except DAMAGE as error:
+        except deltas.DAMAGE as error:
             raise damaged(namespace, row[1], row[2], revision=row[6]) from error
         newer = text, value
         yield State(entry_of(namespace, (*row[:14], text, value)), row[16], row[8], Ending(*row[18:22]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,22 +12,19 @@ from commonplace.backends.states import damaged, entry_of
 from commonplace.checks import Namespace
 from commonplace.entry import Entry
 
-DAMAGE = (ValueError, TypeError, AssertionError, IndexError, struct.error, zlib.error, MemoryError, OverflowError)
-"""What decoding raises where a delta, or a text that it is made from, is damaged."""
-
 
 def former_entry(connection: Connection, namespace: Namespace, row: Sequence[Any]) -> Entry:
     """A former row, in the order of FORMER, with its texts made from the states after it."""
     check_former(namespace, row)
     try:
         text, value = decode_former(connection, row[0], row[6])
-    except DAMAGE as error:
+    except deltas.DAMAGE as error:
         raise damaged(namespace, row[1], row[2], revision=row[6]) from error
     return entry_of(namespace, (*row[:14], text, value))
 
 
 def decode_former(connection: Connection, entry_id: int, revision: int) -> tuple[str | None, str]:
-    """The stored `text` and `value` of a former state; raises one of DAMAGE where a state after it is damaged."""
+    """The stored `text` and `value` of a former state; a damaged state after it raises one of deltas.DAMAGE."""
     chain: list[tuple[Any, Any]] = []
     for text, value, checksum in connection.execute(
         "SELECT text, value, checksum FROM history WHERE entry = ? AND revision >= ? ORDER BY revision",
