@@ -143,6 +143,18 @@ def test_salvage_writes_all_that_can_be_read_and_lists_what_cannot(
         assert fresh.verify() == []
 
 
+def test_salvage_takes_a_damaged_key_from_the_index_as_a_read_does(path: Path) -> None:
+    data = path.read_bytes()
+    at = data.index(b"\x01notes\x0113{")  # in the row: its attributes follow
+    path.write_bytes(data[: at + 1] + b"\xee" + data[at + 2 :])
+    with open_file(path) as book:
+        assert "otes/13 of namespace user/default" in " ".join(book.verify())
+        assert book.space("user", "default").files.read("/notes/13") == "note 13 about lanterns"
+        lines: list[bytes] = []
+        book.export(lines.append, salvage=True)
+        assert any(b'"/notes/13"' in line for line in lines)
+
+
 def test_salvage_of_a_whole_book_is_its_export(path: Path) -> None:
     with open_file(path) as book:
         plain, salvaged = io.BytesIO(), io.BytesIO()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -92,7 +92,7 @@ def salvage(
         states = (
             state
             for entry_id in ids.get(number, ())
-            for state in _salvaged_states(connection, namespace, entry_id, unreadable)
+            for state in _salvaged_states(connection, namespace, number, entry_id, unreadable)
         )
         try:
             row = read_namespace(connection, namespace)
@@ -153,16 +153,30 @@ def _last_id(connection: Connection) -> int:
     return max(number for number in likely if number <= 2 * middle + MORE_IDS)
 
 
+def _salvaged_live(connection: Connection, namespace: Namespace, place: int, entry_id: int) -> Sequence[Any] | None:
+    """The live row. Its key may be damaged in the row and whole in the index, from which a read of the key takes it."""
+    try:
+        for row in connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall():
+            live_entry(namespace, row)
+            return cast(Sequence[Any], row)
+        return None
+    except damage.UNREADABLE:
+        (row,) = connection.execute(
+            f"SELECT {LIVE} FROM entry INDEXED BY entry_key WHERE namespace = ? AND id = ?", (place, entry_id)
+        ).fetchall()
+        live_entry(namespace, row)
+        return cast(Sequence[Any], row)
+
+
 def _salvaged_states(
-    connection: Connection, namespace: Namespace, entry_id: int, unreadable: Callable[[str], object]
+    connection: Connection, namespace: Namespace, place: int, entry_id: int, unreadable: Callable[[str], object]
 ) -> Iterator[State]:
     newer: tuple[str | None, str | None] = (None, None)
     try:
-        live = connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall()
-        for row in live:
-            entry = live_entry(namespace, row)
-            newer = row[14], row[15]
-            yield State(entry, row[16], row[8], None)
+        live = _salvaged_live(connection, namespace, place, entry_id)
+        if live is not None:
+            newer = live[14], live[15]
+            yield State(live_entry(namespace, live), live[16], live[8], None)
     except damage.UNREADABLE:
         unreadable(f"{damage.name_of(connection, 'entry', entry_id, {}, namespace)[0]}: its present state")
     try:

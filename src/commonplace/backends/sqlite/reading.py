@@ -40,6 +40,8 @@ def get(connection: Connection, namespace: Namespace, namespace_id: int, kind: s
         " AND (expires_at IS NULL OR expires_at > ?)",
         (namespace_id, kind, key, now),
     ).fetchall()
+    if rows and rows[0][1:3] != (kind, key):  # a damaged index leads to another entry
+        raise damaged(namespace, kind, key)
     return live_entry(namespace, rows[0]) if rows else None
 
 
