@@ -156,6 +156,15 @@ def test_what_is_below_a_root_is_not_summed_for_every_write(
     for number in range(10):
         book.space("user", f"u{number}", rules=rules).files.write("/a", "x")
     assert sums == [("user",)]
+    smaller = Rules(max_bytes=2_000, root=("user",))
+    before = len(sums)
+    while True:  # the room that is left gets smaller, and is looked at more often
+        try:
+            book.space("user", "u1", rules=smaller).files.write(f"/{len(sums)}", "x" * 50)
+        except TooLarge:
+            break
+    assert len(sums) - before > 10
+    sums[1:] = []
     moment[0] = 1.5
     book.space("user", "u1", rules=rules).files.write("/a", "y")
     assert len(sums) == 2

@@ -1,9 +1,8 @@
 """How much is held below a namespace that has a limit: read now and then, and counted on with each write.
 
 A sum over all namespaces of a key is not made for each write. What was read is used for a second, or longer where
-reading took long; the writes of this process are added meanwhile, and before a write is refused it is read again. So
-writers may pass a limit by what they are writing at the same moment, and those of other servers by what they write in
-that second.
+reading took long, but only until the writes of this process have taken a tenth of the room that it left. Before a write
+is refused it is read again. So up to ten servers pass a limit by no more than what they are writing at the same moment.
 """
 
 from __future__ import annotations
@@ -27,13 +26,25 @@ GOOD_FOR_SECONDS = 1.0
 GOOD_FOR_TIMES = 50
 """A sum is used at least so many times as long as it took: reading costs a fiftieth at most."""
 
+SHARE_OF_ROOM = 10
 MAX_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
+    """What was read, that with the writes of this process since, and until when it is good."""
+
+    read: Usage
     usage: Usage
     until: float
+
+    def has_room_left(self, rules: Rules) -> bool:
+        """Whether this process has taken less than its share of the room that was there."""
+        pairs = (
+            (rules.max_entries, self.read.entries, self.usage.entries),
+            (rules.max_bytes, self.read.all_bytes, self.usage.all_bytes),
+        )
+        return all(most is None or (now - had) * SHARE_OF_ROOM <= most - had for most, had, now in pairs)
 
 
 class Meter:
@@ -56,7 +67,7 @@ class Meter:
         root = rules.root
         if root is None or not rules.is_limited:
             return work(None, note)
-        known = self._recent(root)
+        known = self._recent(root, rules)
         try:
             result = work(known or self._read(root), note)
         except TooLarge:
@@ -66,17 +77,18 @@ class Meter:
         self._add(root, added)
         return result
 
-    def _recent(self, root: Namespace) -> Usage | None:
+    def _recent(self, root: Namespace, rules: Rules) -> Usage | None:
         with self._lock:
             known = self._known.get(root)
-        return known.usage if known is not None and self._monotonic() < known.until else None
+        is_good = known is not None and self._monotonic() < known.until and known.has_room_left(rules)
+        return known.usage if known is not None and is_good else None
 
     def _read(self, root: Namespace) -> Usage:
         start = self._monotonic()
         usage = self._store.usage(root)
         end = self._monotonic()
         with self._lock:
-            self._known[root] = _Known(usage, end + max(GOOD_FOR_SECONDS, GOOD_FOR_TIMES * (end - start)))
+            self._known[root] = _Known(usage, usage, end + max(GOOD_FOR_SECONDS, GOOD_FOR_TIMES * (end - start)))
             self._known.move_to_end(root)
             if len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
