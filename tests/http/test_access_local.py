@@ -107,7 +107,7 @@ def guards(answer: httpx.Response | HTTPResponse) -> dict[str, str | None]:
 @pytest.mark.promise("service-answers-are-not-for-other-pages")
 def test_no_answer_can_be_loaded_into_a_page_of_another_site(service):
     """No answer of `/v1` said what type it was for good, or that other sites may not load it."""
-    limits = {"max_body_bytes": 1_000, "request_seconds": 0.2, "max_streams": 0, "cors_origins": ("https://a.example",)}
+    limits = {"max_body_bytes": 1_000, "request_seconds": 1.5, "max_streams": 0, "cors_origins": ("https://a.example",)}
     limited = replace(service, settings=replace(service.settings, **limits))
     asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"}
     with operated(limited) as (server, _), server.client() as client:
@@ -253,7 +253,7 @@ def test_the_description_tells_how_a_caller_shows_who_it_is(http):
 
 @pytest.mark.promise("service-cors")
 def test_a_page_of_an_opened_origin_reads_every_refusal(service):
-    limits = {"max_body_bytes": 1_000, "request_seconds": 0.2, "max_streams": 0}
+    limits = {"max_body_bytes": 1_000, "request_seconds": 1.5, "max_streams": 0}
     settings = replace(service.settings, cors_origins=("https://app.example",), **limits)
     page = {"Origin": "https://app.example"}
     with operated(replace(service, settings=settings)) as (server, _), server.client(headers=page) as client:
