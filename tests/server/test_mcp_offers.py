@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import get_args
 
 import pytest
 
@@ -14,6 +15,7 @@ from commonplace.server.mcp import completion, guidance, profiles, prompts, reso
 from commonplace.server.mcp.client_config import CLIENTS
 from commonplace.server.mcp.memory import Memory
 from commonplace.space.records import TAG_RULE
+from commonplace.tools.claude_wording import WordingName
 
 from .conftest import NOTE
 
@@ -68,6 +70,7 @@ def test_the_default_profile_has_few_tools_in_few_bytes(opened):
 def test_the_command_line_offers_the_servers_profiles_and_clients():
     assert command.PROFILES == profiles.PROFILES
     assert command.CLIENTS == CLIENTS
+    assert get_args(WordingName) == command.WORDINGS
 
 
 @pytest.mark.promise("mcp-profiles")
@@ -129,6 +132,51 @@ def test_ten_hits_name_each_memory_no_more_often_than_the_contract_asks(opened):
         id = saved["structuredContent"]["items"][0]["id"]
         assert (text["text"].count(id), shown.count(id)) == (1, 4)
     assert {tuple(sorted(link)) for link in links} == {("mimeType", "name", "type", "uri")}
+
+
+@pytest.mark.promise("mcp-profiles")
+def test_the_files_profile_has_the_description_of_the_contract(memory):
+    """The tool had a description of its own there, and the contract's everywhere else."""
+    [spec] = profiles.Toolbox(memory, "files").specs
+    assert spec["description"] == "Unified Memory tool: read, list, append, update, delete"
+
+
+@pytest.mark.promise("mcp-prompts")
+@pytest.mark.parametrize("profile", profiles.PROFILES)
+def test_profiles_have_a_prompt_that_tells_how_to_use_the_memory(memory, profile):
+    """A server with enable_memory has this prompt, and `commonplace mcp` had not."""
+    offered = prompts.prompts_for(profiles.Toolbox(memory, profile), profile)
+    assert ("memory_protocol" in [prompt["name"] for prompt in offered]) == (profile != "records")
+    if profile != "records":
+        _, text = prompts.render(memory, "memory_protocol", {}, offered, profile)
+        assert text == guidance.instructions(profile)
+
+
+@pytest.mark.promise("mcp-profiles")
+def test_the_command_takes_a_wording_and_files_for_each_thread(start):
+    """Both were there for a server of your own, and not for `commonplace mcp`."""
+    server = start("--profile", "all", "--wording", "anthropic", "--per-thread")
+    server.initialize()
+
+    def call(name, thread, **arguments):
+        meta = {} if thread is None else {"_meta": {"threadId": thread}}
+        return server.ask("tools/call", {"name": name, "arguments": arguments, **meta})["result"]
+
+    assert not call("memory", "t-1", command="append", path="/plan", content="Call Ana.")["isError"]
+    viewed = call("claude_memory", "t-1", command="view", path="/memories")["content"][0]["text"]
+    assert viewed.startswith(
+        "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items"
+    )
+    assert "/memories/plan" in viewed
+    assert "ENOENT" in call("memory", "t-2", command="read", path="/plan")["content"][0]["text"]
+    assert "/memories/plan" not in call("claude_memory", "t-2", command="view", path="/memories")["content"][0]["text"]
+    for name, thread in (("memory", None), ("claude_memory", None), ("memory", "a/b")):
+        refused = call(name, thread, command="view" if name == "claude_memory" else "list", path="/memories")
+        assert refused["isError"]
+    assert (
+        "threadId is required for perThread scope"
+        in call("memory", None, command="list", path="")["content"][0]["text"]
+    )
 
 
 @pytest.mark.promise("mcp-namespace")
@@ -294,14 +342,15 @@ def test_a_prompt_names_no_tool_that_its_profile_lacks(start, tmp_path, profile)
 
     is_records = "memory_create" in TOOLS[profile]
     listed = [prompt["name"] for prompt in server.ask("prompts/list")["result"]["prompts"]]
-    assert listed == ["memory_recall", *(["memory_save"] if is_records else [])]
+    protocol = [] if profile == "records" else ["memory_protocol"]
+    assert listed == ["memory_recall", *(["memory_save"] if is_records else []), *protocol]
     for query in ({"query": "deploys"}, {"query": "deploys", "tags": "none"}):
         assert named("memory_recall", **query) <= {*TOOLS[profile]}
     if is_records:
         assert named("memory_save", type="note", source="chat", confidence="0.9") == {"memory_create", "memory_search"}
     else:
         refused = server.ask("prompts/get", {"name": "memory_save", "arguments": {}})["error"]
-        assert refused == {"code": -32000, "message": "Unknown prompt: memory_save; there are memory_recall"}
+        assert refused == {"code": -32000, "message": "Unknown prompt: memory_save; there are memory_recall, memory_protocol"}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Written out: the parser must not load the server for other commands. A test compares them with the server's.
 PROFILES = ("records", "files", "claude", "facts", "conversations", "all")
+WORDINGS = ("seed", "anthropic")
 CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
 _PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/@]*:)[^/]*(?=@)|(?<=password=)[^&]*")
 
@@ -40,6 +41,18 @@ def register(commands: Commands) -> None:
         help=f"which tools the client gets: {', '.join(PROFILES)} (default: records)",
     )
     parser.add_argument(
+        "--wording",
+        metavar="NAME",
+        choices=WORDINGS,
+        default="seed",
+        help="how Claude's memory tool answers: seed, or anthropic as the Anthropic SDK does (default: seed)",
+    )
+    parser.add_argument(
+        "--per-thread",
+        action="store_true",
+        help="files of its own for each thread; the client names it in _meta.threadId of a call",
+    )
+    parser.add_argument(
         "--wrap-results", action="store_true", help="mark what is found as data, not instructions, for the model"
     )
     parser.add_argument(
@@ -62,6 +75,8 @@ def run(context: Context) -> int:
         context.arguments.profile,
         protocol_version=context.settings.mcp_protocol_version,
         debug_file=context.settings.mcp_debug_log,
+        wording=context.arguments.wording,
+        is_per_thread=context.arguments.per_thread,
     )
     return 0
 
@@ -76,6 +91,10 @@ def print_config(context: Context) -> int:
         words += ["--namespace", settings.namespace]
     if given.profile != "records":
         words += ["--profile", given.profile]
+    if given.wording != "seed":
+        words += ["--wording", given.wording]
+    if given.per_thread:
+        words += ["--per-thread"]
     if given.wrap_results or settings.wrap_results:
         words += ["--wrap-results"]
     config = json.loads(client_config(given.print_config, words))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from commonplace.book import Book
     from commonplace.settings import Settings
+    from commonplace.tools.claude_wording import WordingName
 
 __all__ = ["http_app", "run_stdio"]
 
@@ -25,12 +26,24 @@ def run_stdio(
     *,
     protocol_version: str | None = None,
     debug_file: Path | None = None,
+    wording: WordingName = "seed",
+    is_per_thread: bool = False,
 ) -> None:
-    """Serve the settings' namespace on standard input and output until the input ends."""
+    """Serve the settings' namespace on standard input and output until the input ends.
+
+    `wording` is that of Claude's tool; with `is_per_thread` each `_meta.threadId` of a call has files of its own.
+    """
     _check_installed()
     from commonplace.server.mcp.running import run
 
-    run(settings, profile, protocol_version=protocol_version, debug_file=debug_file)
+    run(
+        settings,
+        profile,
+        protocol_version=protocol_version,
+        debug_file=debug_file,
+        wording=wording,
+        is_per_thread=is_per_thread,
+    )
 
 
 def http_app(

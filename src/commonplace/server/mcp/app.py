@@ -24,7 +24,7 @@ from commonplace.server.clients import client_word
 from commonplace.server.mcp.completion import complete
 from commonplace.server.mcp.eras import HANDSHAKE, has_links
 from commonplace.server.mcp.guidance import instructions
-from commonplace.server.mcp.memory import CLIENT, Memory
+from commonplace.server.mcp.memory import CLIENT, THREAD, Memory
 from commonplace.server.mcp.profiles import Answer, Profile, Toolbox
 from commonplace.server.mcp.prompts import prompts_for, render
 from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, TEXT_TYPE, read
@@ -138,7 +138,7 @@ class _Offered:
         self._memory = memory
         self._watcher = watcher
         self._tools = Toolbox(memory, profile)
-        self._prompts = prompts_for(self._tools)
+        self._prompts = prompts_for(self._tools, profile)
         self._profile = profile
         self._run = run
 
@@ -151,7 +151,11 @@ class _Offered:
             raise MCPError(types.METHOD_NOT_FOUND, f"Unknown tool: {params.name[:100]}; there are {names}")
         arguments = params.arguments or {}
         writes = not self._tools.only_reads(params.name, arguments)
-        answer = await self._run(partial(self._tools.call, params.name, arguments), writes)
+        named = THREAD.set(_thread_of(context.meta))
+        try:
+            answer = await self._run(partial(self._tools.call, params.name, arguments), writes)
+        finally:
+            THREAD.reset(named)
         tool_calls[self._profile, params.name, "refused" if answer.is_error else "ok"] += 1
         self._watcher.look_now()
         return _result(answer, context.protocol_version)
@@ -185,7 +189,7 @@ class _Offered:
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         description, text = await self._run(
-            lambda: render(self._memory, params.name, params.arguments or {}, self._prompts), False
+            lambda: render(self._memory, params.name, params.arguments or {}, self._prompts, self._profile), False
         )
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
         return types.GetPromptResult(description=description, messages=[message])
@@ -217,6 +221,11 @@ async def _first_page(ctx: Context, call_next: CallNext) -> HandlerResult:
     if ctx.method.endswith("/list") and (ctx.params or {}).get("cursor"):
         raise MCPError(types.INVALID_PARAMS, "Invalid params: unknown cursor; leave it out, the list is one page")
     return await call_next(ctx)
+
+
+def _thread_of(meta: Any) -> str | None:
+    thread = (meta or {}).get("threadId")
+    return thread if isinstance(thread, str) else None
 
 
 def _result(answer: Answer, version: str) -> types.CallToolResult:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.memory import THREAD, Memory
 from commonplace.space.space import Space
 from commonplace.tools.as_data import as_data
 from commonplace.tools.claude import ClaudeMemoryTool
@@ -127,7 +127,8 @@ def _unified(name: str) -> tuple[ToolSpec, Call]:
     tool = UnifiedMemoryTool(name=name, max_characters=ANSWER_CHARACTERS)
 
     def call(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
-        answer = UnifiedMemoryTool(memory.space, name=name, max_characters=ANSWER_CHARACTERS).answer(arguments)
+        tool = UnifiedMemoryTool(memory, name=name, max_characters=ANSWER_CHARACTERS)
+        answer = tool.answer(arguments, thread_id=THREAD.get())
         return Answer(answer.text, answer.envelope() if answer.ok else {}, is_error=not answer.ok)
 
     members = {"command": {"type": "string"}, "path": {"type": "string"}, "ok": {"type": "boolean"}}
@@ -143,7 +144,8 @@ def _claude(name: str) -> tuple[ToolSpec, Call]:
     tool = ClaudeMemoryTool(InMemoryMemoryStore())
 
     def call(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
-        answer = ClaudeMemoryTool(memory.space, max_characters=ANSWER_CHARACTERS).call(arguments)
+        space = memory.files_space(THREAD.get())
+        answer = ClaudeMemoryTool(space, memory.wording, max_characters=ANSWER_CHARACTERS).call(arguments)
         return Answer(answer.text, is_error=answer.is_error)
 
     return ToolSpec(name, "Memory directory", tool.description, tool.input_schema, {}, False, True, False), call

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.server.mcp.guidance import SAVING
+from commonplace.server.mcp.guidance import SAVING, instructions
 from commonplace.server.mcp.memory import Memory
 from commonplace.tools.as_data import as_data
 
@@ -41,12 +41,26 @@ PROMPTS: Prompts = (
 )
 
 
-def prompts_for(tools: Container[str]) -> Prompts:
-    """The prompts of a server with these tools: none sends a model to a tool that it was not given."""
-    return tuple(prompt for prompt in PROMPTS if prompt["name"] != "memory_save" or "memory_create" in tools)
+PROTOCOL: dict[str, Any] = {
+    "name": "memory_protocol",
+    "title": "How to use the memory",
+    "description": "Tell the model when to look into the memory, what to save and how.",
+    "arguments": [],
+}
 
 
-def render(memory: Memory, name: str, arguments: Mapping[str, str], prompts: Prompts = PROMPTS) -> tuple[str, str]:
+def prompts_for(tools: Container[str], profile: str = "records") -> Prompts:
+    """The prompts of a server with these tools: none sends a model to a tool that it was not given.
+
+    The records profile has the two that its contract names; their texts hold what the third would say.
+    """
+    fitting = tuple(prompt for prompt in PROMPTS if prompt["name"] != "memory_save" or "memory_create" in tools)
+    return fitting if profile == "records" else (*fitting, PROTOCOL)
+
+
+def render(
+    memory: Memory, name: str, arguments: Mapping[str, str], prompts: Prompts = PROMPTS, profile: str = "records"
+) -> tuple[str, str]:
     """A prompt's description and its text; raises NotFound for an unknown one, InvalidInput for wrong arguments."""
     known = next((prompt for prompt in prompts if prompt["name"] == name), None)
     if known is None:
@@ -54,7 +68,7 @@ def render(memory: Memory, name: str, arguments: Mapping[str, str], prompts: Pro
     names = [argument["name"] for argument in known["arguments"]]
     for argument in arguments:
         if argument not in names:
-            raise InvalidInput(f'unknown argument "{argument[:100]}"; {name} takes {", ".join(names)}')
+            raise InvalidInput(f'unknown argument "{argument[:100]}"; {name} takes {", ".join(names) or "none"}')
     missing = [
         f"{argument['name']} is required and must be a non-empty string"
         for argument in known["arguments"]
@@ -62,6 +76,8 @@ def render(memory: Memory, name: str, arguments: Mapping[str, str], prompts: Pro
     ]
     if missing:
         raise InvalidInput("; ".join(missing))
+    if known is PROTOCOL:
+        return str(known["description"]), instructions(profile)
     text = _recall(memory, arguments) if name == "memory_recall" else _save(memory, arguments)
     return str(known["description"]), text
 
