@@ -446,8 +446,8 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="the number of the one flip to try")
     parser.add_argument("--faces", default=",".join(FACES), help="of library, cli, rest and mcp")
-    parser.add_argument("--short", action="store_true", help="40 flips of a smaller book")
+    parser.add_argument("--short", action="store_true", help="30 flips of a smaller book")
     chosen = parser.parse_args()
     if chosen.short:
-        chosen.flips, chosen.entries = 40, 1_000
+        chosen.flips, chosen.entries = 30, 700
     sys.exit(run(chosen.flips, chosen.entries, chosen.seed, chosen.faces.split(","), only=chosen.only))
