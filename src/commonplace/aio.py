@@ -204,10 +204,11 @@ class AsyncBook:
         only: Namespace | None = None,
         merge: bool = False,
         actor: str | None = None,
+        rules: Rules | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Imported]:
         """Take in what `export` wrote, a namespace at a time."""
-        taken = self._wrapped.import_lines(stream, only=only, merge=merge, actor=actor, progress=progress)
+        taken = self._wrapped.import_lines(stream, only=only, merge=merge, actor=actor, rules=rules, progress=progress)
         while (one := await asyncio.to_thread(next, taken, None)) is not None:
             yield one
 
