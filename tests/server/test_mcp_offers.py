@@ -350,7 +350,8 @@ def test_a_prompt_names_no_tool_that_its_profile_lacks(start, tmp_path, profile)
         assert named("memory_save", type="note", source="chat", confidence="0.9") == {"memory_create", "memory_search"}
     else:
         refused = server.ask("prompts/get", {"name": "memory_save", "arguments": {}})["error"]
-        assert refused == {"code": -32000, "message": "Unknown prompt: memory_save; there are memory_recall, memory_protocol"}
+        message = "Unknown prompt: memory_save; there are memory_recall, memory_protocol"
+        assert refused == {"code": -32000, "message": message}
 
 
 @pytest.mark.parametrize(
