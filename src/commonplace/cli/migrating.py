@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
@@ -34,6 +35,9 @@ def register(commands: Commands) -> None:
     )
     move.add_argument("source", metavar="SRC", help="the book to copy: a file or postgresql://…")
     move.add_argument("target", metavar="DST", help="where to, a new or unfinished book")
+    move.add_argument(
+        "--mend-times", action="store_true", help="set back times that are ahead of the clock (`doctor` tells of them)"
+    )
     commands.add(
         "migrate",
         "Care",
@@ -78,7 +82,8 @@ def move_book(context: Context) -> int:
         _opened(target, create=True) as new,
         context.progress() as progress,
     ):
-        moved = move(old.store, new.store, progress)
+        now = time.time_ns() // 1_000 if context.arguments.mend_times else None
+        moved = move(old.store, new.store, progress, now=now)
     if context.out.is_json:
         context.out.document(asdict(moved))
         return 0

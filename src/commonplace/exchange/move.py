@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
+from commonplace.backends.times import is_late
 from commonplace.checks import Namespace
 from commonplace.errors import Unavailable
 from commonplace.store import NamespaceHead, Progress, State, Store
 
 NAMESPACES_A_PAGE = 1_000
+DAY = 86_400_000_000
+Export = Callable[[list[Namespace]], Iterable[NamespaceHead | State]]
 SYSTEM_PARTS = ("keys", "keys-used")
 """What stands beside the entries and belongs to the book: the keys that callers show."""
 
@@ -38,16 +42,20 @@ class Moved:
     """Namespaces that an earlier run had brought."""
 
 
-def move_book(source: Store, target: Store, progress: Progress | None = None) -> Moved:
-    """Copy every namespace; the source is only read. Raises Conflict where the target holds something else."""
+def move_book(source: Store, target: Store, progress: Progress | None = None, *, now: int | None = None) -> Moved:
+    """Copy every namespace; the source is only read. Raises Conflict where the target holds something else.
+
+    With `now`, times ahead of it are set back (see `mended`).
+    """
+    export = source.export if now is None else partial(mended, source, now)
     total = sum(source.stats().entries.values()) + source.stats().former_states
     namespaces = states = already_there = done = 0
     for namespace in _namespaces(source):
-        head, wanted = _digest(source, namespace)
-        if _digest(target, namespace)[1] == wanted:
+        head, wanted = _digest(export, namespace)
+        if _digest(target.export, namespace)[1] == wanted:
             already_there += 1
         else:
-            _move_one(source, target, head, wanted)
+            _move_one(export, target, head, wanted)
             namespaces += 1
             states += wanted.states
         done += wanted.states
@@ -59,14 +67,53 @@ def move_book(source: Store, target: Store, progress: Progress | None = None) ->
     return Moved(namespaces, states, already_there)
 
 
-def _move_one(source: Store, target: Store, head: NamespaceHead, wanted: Digest) -> None:
+def mended(store: Store, now: int, namespaces: Sequence[Namespace]) -> Iterator[NamespaceHead | State]:
+    """An export whose commits are not ahead of the clock: those that are follow the last right one, in their order.
+
+    An entry that was to expire does so after as long a time. Where no time is right, they begin with today.
+    """
+    for namespace in namespaces:
+        times = set[int]()
+        for item in store.export([namespace]):
+            if isinstance(item, State):
+                times |= {item.valid_from} if item.ended is None else {item.valid_from, item.ended.at}
+            else:
+                times.add(item.commit_time)
+        late = sorted(time for time in times if time > is_late(now))
+        last = max(times - set(late), default=now - now % DAY)
+        new = {time: last + number for number, time in enumerate(late, 1)}
+        for item in store.export([namespace]):
+            yield _set_back(item, new)
+
+
+def _set_back(item: NamespaceHead | State, new: Mapping[int, int]) -> NamespaceHead | State:
+    if isinstance(item, NamespaceHead):
+        return replace(item, commit_time=new.get(item.commit_time, item.commit_time))
+    entry, ended = item.entry, item.ended
+    expires_at = entry.expires_at
+    if expires_at is not None and item.valid_from in new:
+        expires_at += new[item.valid_from] - item.valid_from
+    return replace(
+        item,
+        entry=replace(
+            entry,
+            created_at=new.get(entry.created_at, entry.created_at),
+            updated_at=new.get(entry.updated_at, entry.updated_at),
+            expires_at=expires_at,
+        ),
+        valid_from=new.get(item.valid_from, item.valid_from),
+        ended=None if ended is None else replace(ended, at=new.get(ended.at, ended.at)),
+    )
+
+
+def _move_one(export: Export, target: Store, head: NamespaceHead, wanted: Digest) -> None:
     path = "/".join(head.namespace)
 
     def read() -> Iterator[State]:
-        return (item for item in source.export([head.namespace]) if isinstance(item, State))
+        return (item for item in export([head.namespace]) if isinstance(item, State))
 
     target.adopt(head, read)
-    _, found = _digest(target, head.namespace)
+    _, found = _digest(target.export, head.namespace)
     if found != wanted:
         raise Unavailable(
             f"namespace {path} was written to while it was moved ({wanted.states:,} states before, {found.states:,} in "
@@ -81,13 +128,13 @@ def _namespaces(store: Store) -> Iterator[Namespace]:
         after = page[-1]
 
 
-def _digest(store: Store, namespace: Namespace) -> tuple[NamespaceHead, Digest]:
+def _digest(export: Export, namespace: Namespace) -> tuple[NamespaceHead, Digest]:
     """The counters of a namespace, and a hash over its states; ids are each store's own and count only by order."""
     head = NamespaceHead(namespace, 0, 0, 0)
     states = 0
     hashed = hashlib.sha256()
     numbers: dict[int, int] = {}
-    for item in store.export([namespace]):
+    for item in export([namespace]):
         if isinstance(item, NamespaceHead):
             head = item
             hashed.update(f"{item.commit} {item.commit_time}\n".encode())

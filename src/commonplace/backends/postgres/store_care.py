@@ -9,9 +9,11 @@ from pathlib import Path
 from commonplace.backends.postgres import maintenance
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.failures import translated
+from commonplace.backends.postgres.reading import NOW
 from commonplace.backends.postgres.running import SNAPSHOT
 from commonplace.backends.postgres.store_base import OpenStore
 from commonplace.backends.postgres.transaction import PostgresTransaction
+from commonplace.backends.times import is_late, late_problem
 from commonplace.checks import Namespace
 from commonplace.store import NamespaceHead, Part, Progress, State, Usage
 
@@ -52,7 +54,12 @@ class CareStore(OpenStore):
         self._spots.clear()
 
     def verify(self, progress: Progress | None = None) -> list[str]:
-        return self._runner.system(lambda session: maintenance.verify(session, progress), mode=SNAPSHOT, is_long=True)
+        def look(session: Session) -> list[str]:
+            now = session.rows(f"SELECT {NOW}", (self._now(),))[0][0]
+            late = "SELECT count(*), max(commit_time) FROM namespace WHERE commit_time > %s"
+            return maintenance.verify(session, progress) + late_problem(*session.rows(late, (is_late(now),))[0])
+
+        return self._runner.system(look, mode=SNAPSHOT, is_long=True)
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
         from commonplace.backends.postgres import rebuilding

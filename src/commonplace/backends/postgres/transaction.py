@@ -15,6 +15,7 @@ from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.indexed import EntryIndex, Identifiers, NamespaceRow
 from commonplace.backends.postgres.reading import Spot, tenant_of
 from commonplace.backends.states import COLUMNS, columns, dump, entry_of
+from commonplace.backends.times import commit_time
 from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
@@ -54,7 +55,7 @@ class PostgresTransaction(Transaction):
         self._is_marked = False
         tenant = tenant_of(namespace)
         self._row, at, ids = self._lock(tenant, now)
-        self._time = max(at, self._row.commit_time + 1)
+        self._time = commit_time(at, self._row.commit_time)
         self._spot = Spot(namespace, tenant, self._row.id)
         self._index = EntryIndex(session, tenant, self._row, ids)
         self._ids = ids

@@ -12,6 +12,7 @@ from commonplace.backends.sqlite.group import Group
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.store_base import OpenStore
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
+from commonplace.backends.times import is_late, late_problem
 from commonplace.checks import Namespace
 from commonplace.store import NamespaceHead, Part, Progress, State, Usage
 
@@ -72,7 +73,11 @@ class CareStore(OpenStore):
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         with self._reading(snapshot=True) as connection:
-            return [problem.text for problem in damage.problems(connection, progress)]
+            problems = [problem.text for problem in damage.problems(connection, progress)]
+            if not problems:
+                late = "SELECT count(*), max(commit_time) FROM namespace WHERE commit_time > ?"
+                problems += late_problem(*connection.execute(late, (is_late(self._clock()),)).fetchall()[0])
+            return problems
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
         from commonplace.backends.sqlite import rebuilding

@@ -23,6 +23,7 @@ from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import NAMESPACE_COLUMNS, Group, NamespaceRow, check_namespace_row
 from commonplace.backends.sqlite.indexed import EntryIndex
 from commonplace.backends.states import dump, entry_of, prefixed
+from commonplace.backends.times import commit_time
 from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
@@ -63,7 +64,7 @@ class SQLiteTransaction(Transaction):
         known = group.namespaces.get(namespace)
         at = now()
         self._row = self._read_namespace(at) if known is None else known.copy()
-        self._time = max(at, self._row.commit_time + 1)
+        self._time = commit_time(at, self._row.commit_time)
         self._has_commit = False
         self._index = EntryIndex(connection, group, self._row)
         if self._has_expired:
