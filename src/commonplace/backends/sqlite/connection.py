@@ -42,11 +42,20 @@ E = TypeVar("E", bound=CommonplaceError)
 Durability = Literal["full", "normal"]
 
 
-def connect(path: str, *, busy_seconds: float, durability: Durability, in_use: bool = False) -> Connection:
-    """A connection that waits for locks, and whose commits survive a power cut when durability is full."""
+def connect(
+    path: str, *, busy_seconds: float, durability: Durability, in_use: bool = False, only_reads: bool = False
+) -> Connection:
+    """A connection that waits for locks, and whose commits survive a power cut when durability is full.
+
+    One that `only_reads` writes nothing, not even an index of the log.
+    """
     with translated(path, in_use=in_use):
-        creating = 0 if in_use else apsw.SQLITE_OPEN_CREATE
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | creating)
+        if only_reads:
+            address = f"{Path(os.path.realpath(path)).as_uri()}?immutable=1"
+            connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        else:
+            creating = 0 if in_use else apsw.SQLITE_OPEN_CREATE
+            connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | creating)
         try:
             connection.set_busy_timeout(int(busy_seconds * 1000))
             # Otherwise some statements are planned anew for every value bound to them: 5-30 µs each time, not 1-3.

@@ -29,13 +29,13 @@ from commonplace.backends.sqlite.connection import (
     unavailable,
 )
 from commonplace.backends.sqlite.group import Group, begin_group, flush_group
-from commonplace.backends.sqlite.guard import Guard, check_log
+from commonplace.backends.sqlite.guard import Guard, Stamp, check_log, stamp
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, check_unchanged, migrate
 from commonplace.backends.sqlite.searching import VectorCache
 from commonplace.backends.sqlite.writer import Writer
 from commonplace.checks import Namespace
-from commonplace.errors import CommonplaceError, Corrupt, Unavailable
+from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unavailable
 from commonplace.store import Store
 
 CHECKPOINT_PAGES = 4_000
@@ -52,6 +52,10 @@ _log = logging.getLogger(__name__)
 
 def system_time() -> int:
     return time.time_ns() // 1_000
+
+
+def _is_writable(path: str) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 class OpenStore(Store):
@@ -73,6 +77,7 @@ class OpenStore(Store):
         self._clock = clock
         self._process = os.getpid()
         self._guard: Guard | None = None  # of a file, once it is open
+        self._still: Stamp | None = None  # of a file that this program can only read
         self._is_closed = False
         self._readers = threading.local()
         self._connections: WeakSet[Connection] = WeakSet()  # a thread that ends takes its connection with it
@@ -87,7 +92,7 @@ class OpenStore(Store):
             self._writing = self._connect(in_use=False)
             migrate(self._writing, self.path)
         else:
-            self._writing = self._open_file()
+            self._writing = self._open_still() if self._is_only_readable() else self._open_file()
         self._writer: Writer[Group] = Writer(
             self._writing,
             self.path,
@@ -96,7 +101,7 @@ class OpenStore(Store):
             self._flush_group,
         )
         with suppress(CommonplaceError), translated(self.path):  # nobody waits for checksums; another program adds them
-            if self._writing.execute(ANY_UNCHECKED).fetchall():
+            if self._still is None and self._writing.execute(ANY_UNCHECKED).fetchall():
                 self._add_checksums(FILL_SECONDS)
 
     @property
@@ -110,6 +115,35 @@ class OpenStore(Store):
             if time.monotonic() > deadline:
                 return True
         return False
+
+    def _is_only_readable(self) -> bool:
+        """Whether the file is there, but neither it nor what must stand with it can be written."""
+        file = os.path.realpath(self.path)
+        if not os.path.isfile(file) or not os.path.getsize(file):
+            return False
+        is_whole = all(map(_is_writable, (f"{file}{suffix}" for suffix in ("-wal", "-shm", "-lock", "-turn"))))
+        return not _is_writable(file) or not (is_whole or _is_writable(os.path.dirname(file)))
+
+    def _open_still(self) -> Connection:
+        """Open a file in a read-only folder, or on a read-only file system."""
+        file = os.path.realpath(self.path)
+        if os.path.exists(f"{file}-wal") and os.path.getsize(f"{file}-wal"):
+            raise ConfigurationError(
+                f"{self.path} is read-only, and {file}-wal holds writes that are not in it yet; copy both to a folder "
+                "that is writable and open the book there"
+            )
+        self._still = stamp(file)
+        connection = self._connect(in_use=False)
+        try:
+            with translated(self.path):
+                if not check_schema(connection, self.path):
+                    raise ConfigurationError(
+                        f"{self.path} is read-only and has an older schema; open it once where it is writable"
+                    )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _open_file(self) -> Connection:
         """Open, and create or migrate where that is due, one process at a time."""
@@ -163,7 +197,13 @@ class OpenStore(Store):
     def _connect_apart(self, *, in_use: bool = True) -> Connection:
         """A connection that closing the book does not close."""
         self._check_place()
-        connection = connect(self.path, busy_seconds=self._busy_seconds, durability=self._durability, in_use=in_use)
+        connection = connect(
+            self.path,
+            busy_seconds=self._busy_seconds,
+            durability=self._durability,
+            in_use=in_use,
+            only_reads=self._still is not None,
+        )
         try:
             self._check_place()
         except BaseException:
@@ -176,6 +216,10 @@ class OpenStore(Store):
             self._guard.check_place()
 
     def _hold_file(self, work: Callable[[], None], since: float) -> None:
+        if self._still is not None:
+            raise ConfigurationError(
+                "the book is read-only; nothing was changed, make its file and its folder writable and open it again"
+            )
         assert self._queue is not None
         assert self._guard is not None
         guard = self._guard
@@ -219,8 +263,10 @@ class OpenStore(Store):
             with self._memory_lock, self._naming_damage(self._writing, of):
                 yield self._writing
             return
-        assert self._guard is not None
-        self._guard.look()
+        if self._guard is not None:
+            self._guard.look()
+        elif stamp(os.path.realpath(self.path)) != self._still:  # by somebody who may write to it
+            raise unavailable("the read-only book was changed by another program; open it again", self.path)
         connection: Connection | None = getattr(self._readers, "connection", None)
         if connection is None:
             connection = self._readers.connection = self._connect()
