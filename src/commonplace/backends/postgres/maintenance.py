@@ -124,11 +124,16 @@ def _erase_ended_chunks(session: Session, spot: Spot, ended: Sequence[tuple[int,
 
 
 # The counts of former states are the row's, where they are of its last commit; else they are counted here.
-_COUNTED = (
-    f"namespace AS n LEFT JOIN LATERAL (SELECT count(*) AS states, coalesce(sum({FORMER_BYTES}), 0)::bigint AS bytes"
-    " FROM history AS h WHERE n.former_commit <> n.commit_number AND h.tenant = n.tenant AND h.namespace = n.id)"
-    " AS counted ON true"
-)
+def _counted(tenant: str) -> str:
+    """Of one namespace with its tenant given, so that one part is looked at; of several with `n.tenant`."""
+    return (
+        "namespace AS n LEFT JOIN LATERAL (SELECT count(*) AS states,"
+        f" coalesce(sum({FORMER_BYTES}), 0)::bigint AS bytes FROM history AS h"
+        f" WHERE n.former_commit <> n.commit_number AND h.tenant = {tenant} AND h.namespace = n.id)"
+        " AS counted ON true"
+    )
+
+
 _FORMER_STATES, _FORMER_BYTES = (
     f"CASE WHEN n.former_commit = n.commit_number THEN n.former_{what} ELSE counted.{what} END"
     for what in ("states", "bytes")
@@ -161,8 +166,8 @@ def namespace_stats(session: Session, spot: Spot, now: int | None) -> NamespaceS
     commit, time, chunks, pending, live_bytes, former, former_bytes = session.rows(
         "SELECT n.commit_number, n.commit_time, n.chunk_count,"
         " (SELECT count(*) FROM pending WHERE tenant = %s AND namespace = %s),"
-        f" n.byte_count, {_FORMER_STATES}, {_FORMER_BYTES} FROM {_COUNTED} WHERE n.tenant = %s AND n.id = %s",
-        (*place, *place),
+        f" n.byte_count, {_FORMER_STATES}, {_FORMER_BYTES} FROM {_counted('%s')} WHERE n.tenant = %s AND n.id = %s",
+        (*place, spot.tenant, *place),
     )[0]
     kinds = session.rows(
         "SELECT kind, count(*) FROM entry WHERE tenant = %s AND namespace = %s"
@@ -183,7 +188,7 @@ def usage_below(session: Session, prefix: Namespace) -> Usage:
     parts = ("n.entry_count", "n.byte_count", _FORMER_STATES, _FORMER_BYTES)
     sums = ", ".join(f"coalesce(sum({part}), 0)::bigint" for part in parts)
     rows = session.rows(
-        f"SELECT {sums} FROM {_COUNTED} WHERE {where}",
+        f"SELECT {sums} FROM {_counted('n.tenant')} WHERE {where}",
         (path, path + "/", after_prefix(path + "/")) if prefix else (),
         last=True,
     )
