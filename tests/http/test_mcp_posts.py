@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from commonplace.server.http.access.rates import Rate
+
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
@@ -91,6 +93,18 @@ def test_other_revisions_and_long_batches_are_refused(session):
     named = session.post("/mcp", json=[PING], headers={"Mcp-Protocol-Version": "2025-03-26"})
     assert named.json()[0]["result"] == {}
     assert session.post("/mcp", json=[{**PING, "id": id} for id in range(51)]).status_code == 400
+
+
+@pytest.mark.promise("service-rates")
+def test_each_message_of_a_batch_counts_for_the_rate_of_its_key(server, make_key):
+    """A batch of fifty calls counted as one, so a key could call fifty times as often as it may."""
+    with server.client(make_key("busy", rate=Rate(5, 86_400))) as client:
+        client.headers.update(ACCEPT)
+        client.headers["Mcp-Session-Id"] = begin(client, "2025-03-26")
+        answers = client.post("/mcp", json=[{**PING, "id": number} for number in range(6)]).json()
+    assert ["result" in answer for answer in answers] == [True] * 4 + [False] * 2
+    assert (answers[5]["id"], answers[5]["error"]["code"]) == (5, -32000)
+    assert "5/d" in answers[5]["error"]["message"]
 
 
 def test_a_batch_for_a_session_that_is_not_there_is_told_so(session):

@@ -11,6 +11,7 @@ import json
 from contextlib import ExitStack
 from typing import Any
 
+from anyio.to_thread import run_sync
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
@@ -19,11 +20,13 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from commonplace.errors import CommonplaceError
 from commonplace.server.mcp.eras import has_batches, mended_initialize
 from commonplace.server.mcp.framing import Refusal, check_envelope, parse_json
 from commonplace.wire.forms import on_one_line
 
 MAX_BATCH = 50
+TOO_OFTEN = -32000
 _EVENT_STREAM = b"text/event-stream"
 _NO_BATCHES = "Invalid Request: only revision 2025-03-26 has batches; send one message at a time"
 _BATCH_LENGTH = f"Invalid Request: a batch holds 1 to {MAX_BATCH} messages; send more in several"
@@ -95,8 +98,10 @@ class Posts:
             return
         answers: list[dict[str, Any]] = []
         has_done = False
-        for one in posted:
+        for number, one in enumerate(posted):
             message = check_envelope(one)
+            if number and isinstance(message, dict):
+                message = await _counted(message, scope)
             if isinstance(message, dict) and message.get("method") == "initialize":
                 message = Refusal(message.get("id"), INVALID_REQUEST, _ALONE)
             if isinstance(message, Refusal):
@@ -112,6 +117,18 @@ class Posts:
             answers += caught.answers()
         response = Response(to_json(answers), media_type="application/json") if answers else Response(status_code=202)
         await response(scope, receive, send)
+
+
+async def _counted(message: dict[str, Any], scope: Scope) -> dict[str, Any] | Refusal:
+    """Count a message of a batch as a call of its own: the request as a whole has counted as one."""
+    count_call = scope.get("state", {}).get("count_call")
+    if count_call is None:
+        return message
+    try:
+        await run_sync(count_call)
+    except CommonplaceError as error:
+        return Refusal(message.get("id"), TOO_OFTEN, str(error))
+    return message
 
 
 class _Caught:

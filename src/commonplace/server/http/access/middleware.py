@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
+from functools import partial
 from urllib.parse import unquote_to_bytes
 
 import anyio
@@ -108,7 +109,9 @@ class Callers:
             response = await self._worded(Request(scope, receive), error)
             await response(scope, receive, send)
             return
-        scope.setdefault("state", {})["principal"] = principal
+        state = scope.setdefault("state", {})
+        state["principal"] = principal
+        state["count_call"] = partial(self._gate.principal, headers)  # for bodies that hold several calls
         place = PLACE.set(Place(self._threads, share_of(principal)))
         try:
             await self._served(scope, receive, send, headers)
