@@ -23,6 +23,7 @@ from real_server import Server, start_server
 
 from commonplace.server.http.access.gate import Gate
 from commonplace.server.http.access.keys import Key, Keys
+from commonplace.server.http.operation import threads as in_threads
 from commonplace.server.http.operation.threads import Threads
 from commonplace.server.http.operation.work import Shares
 from commonplace.server.http.service import Service
@@ -175,3 +176,32 @@ def test_slow_work_of_one_caller_leaves_threads_to_others_and_all_of_it_is_done(
 
     asyncio.run(use())
     assert sorted(done) == ["more"] * 4 + ["quick"] + ["slow"] * 8
+
+
+def test_a_call_that_is_given_up_while_a_thread_becomes_free_leaves_the_threads_usable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both in one turn of the event loop: the thread went to who had left, and from then on every call failed."""
+
+    async def on_the_loop(work: Any, limiter: Any) -> Any:
+        return await work()
+
+    monkeypatch.setattr(in_threads, "run_sync", on_the_loop)
+
+    async def use() -> list[Any]:
+        threads, go_on = Threads(2), asyncio.Event()
+        calls: list[asyncio.Task[Any]] = [asyncio.create_task(threads.run("one", go_on.wait)) for _ in range(4)]
+        await asyncio.sleep(0)
+        go_on.set()
+        calls[1].cancel()
+        calls[2].cancel()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        return [*found, *await asyncio.gather(*(threads.run(name, go_on.wait) for name in ("one", "two")))]
+
+    assert [type(found) for found in asyncio.run(asyncio.wait_for(use(), 20))] == [
+        bool,
+        *[asyncio.CancelledError] * 2,
+        bool,
+        bool,
+        bool,
+    ]

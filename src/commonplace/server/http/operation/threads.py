@@ -68,12 +68,12 @@ class Threads:
         """Give free threads to those that wait, one caller after another."""
         for caller in [*self._waiting]:
             queue = self._waiting[caller]
-            if not self._shares.take(caller):
-                continue
-            queue.popleft().set_result(None)
-            if queue:
+            while queue and queue[0].done():  # cancelled just now; whoever waited for it has not run since
+                queue.popleft()
+            if queue and self._shares.take(caller):
+                queue.popleft().set_result(None)
                 self._waiting.move_to_end(caller)
-            else:
+            if not queue:
                 del self._waiting[caller]
 
 
