@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from operated import operated
 
 import commonplace
 from commonplace.errors import Unavailable
+from commonplace.server.http.access.gate import Gate
+from commonplace.server.http.access.keys import Key, Keys
 from commonplace.server.http.operation import health
 from commonplace.server.http.service import Service
+from commonplace.settings import Settings
+from postgres_server import shared_server
 
 READY = {"status": "ready", "store": "ok", "model": "ok", "reasons": []}
 
@@ -106,6 +111,30 @@ def test_a_store_that_fails_makes_a_service_unready(http: httpx.Client, book: co
     assert (answer.json()["store"], answer.json()["model"]) == ("failing", "unknown")
     assert answer.json()["reasons"] == ["the store fails; the server's log says how"]
     assert http.get("/healthz").status_code == 200
+
+
+@pytest.mark.promise("service.ready")
+def test_a_server_whose_database_was_upgraded_says_to_restart_it(
+    open_book: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A newer program had upgraded the database: a running server went on with statements of the schema before."""
+    url = shared_server().create_database() + "?partitions=2"
+    book = open_book(url, clock=None)
+    keys = Keys(book.store)
+    key = keys.create(Key("alice", ("user", "alice")))[1]
+    with operated(Service(book, Gate(keys), Settings())) as (server, _), server.client(key) as client:
+        assert client.put("/v1/files/notes", content="deploys").status_code == 200
+        with psycopg.connect(url.partition("?")[0]) as connection:
+            connection.execute("INSERT INTO commonplace.migration SELECT max(number) + 1 FROM commonplace.migration")
+        for answer in (client.get("/v1/files/notes"), client.put("/v1/files/notes", content="x")):
+            assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+            assert answer.json()["detail"].startswith("the database is newer than this program: a newer commonplace")
+            assert answer.json()["detail"].endswith("; restart it with the newer version")
+        ready = client.get("/readyz")
+        assert (ready.status_code, ready.json()["store"]) == (503, "failing")
+        assert ready.json()["reasons"] == ["the store fails; the server's log says how"]
+        assert "not ready: the database is newer than this program" in caplog.text
+        assert client.get("/healthz").status_code == 200
 
 
 @pytest.mark.promise("service.ready")
