@@ -82,7 +82,7 @@ def local_path(name: str, path: object) -> Path:
         raise InvalidInput(f"{name} must be a path, not {type(path).__name__}")
     text = check_text(name, os.fspath(path))
     if not text.strip():
-        raise InvalidInput(f"{name} is empty; name it, or write . for the current directory")
+        raise InvalidInput(f"{name} is empty; give the path of a file or folder")
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError as error:

@@ -77,6 +77,8 @@ LogLevel = Literal["error", "warn", "info", "debug"]
 Redact = Literal["off", "mask", "reject"]
 DEFAULT_NAMESPACE = "user/default"
 LARGEST_SEARCH_LIMIT = 1_000
+MESSAGE_BYTES = (1_000, 100_000_000)
+"""The least and the most that the limit of a message's bytes may be set to."""
 WEB_ADDRESS_FORM = "web address; write it like https://memory.example"
 ORIGIN_FORM = "origin; write scheme, host and port alone, like https://app.example"
 _WEB_ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
@@ -149,7 +151,7 @@ class Settings:
             raise ConfigurationError(
                 f"SEARCH_DEFAULT_LIMIT is {default_limit}, above SEARCH_MAX_LIMIT ({max_limit}); lower the first"
             )
-        message_bytes = read.number("COMMONPLACE_MAX_MESSAGE_BYTES", 16_000_000, 1_000, 100_000_000)
+        message_bytes = read.number("COMMONPLACE_MAX_MESSAGE_BYTES", 16_000_000, *MESSAGE_BYTES)
         return cls(
             database_url=read.text("DATABASE_URL"),
             database_replica_url=read.text("DATABASE_REPLICA_URL"),

@@ -260,6 +260,7 @@ def test_the_flags_stand_above_the_variables(start, environment):
         (["--jwt-actions-claim", "scope"], 6, "give --jwt-jwks"),
         (["--host", "256.1.1.1"], 6, "make one first"),
         (["--max-entries", "0"], 2, "above 0"),
+        (["--max-message-bytes", "5"], 2, "from 1,000 to 100,000,000"),
     ],
 )
 def test_a_wrong_flag_is_one_line_and_an_exit_code(environment, words, code, told):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -487,11 +488,15 @@ def test_a_message_holds_a_picture_and_is_found_by_its_words_alone(open_book, pl
         {"type": "image_url", "image_url": {"url": PICTURE}},
         {"type": "text", "text": "QUJD" * 3_000},
     ]
-    [saved] = space.threads.begin([{"role": "user", "content": parts}])
+    answer = json.dumps({"name": "a lion", "png": "QUJD" * 300_000})
+    answered = {"role": "tool", "tool_call_id": "c1", "content": answer}
+    saved, _ = space.threads.begin([{"role": "user", "content": parts}, answered])
     assert space.threads.get_message(saved.id).content == parts
-    [hit] = space.search("zebra lake", kinds=["message"]).hits
+    hit, *_ = space.search("zebra lake", kinds=["message"])
     assert hit.entry.text == "the zebra at the lake ![it]()"
-    assert space.stats().chunks == 1
+    hit, *_ = space.search("lion", kinds=["message"])
+    assert hit.entry.text == '{"name": "a lion", "png": ""}'
+    assert space.stats().chunks == 2
 
 
 @pytest.mark.promise("limits-of-a-message")

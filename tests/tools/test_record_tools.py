@@ -497,6 +497,7 @@ def test_a_deletion_can_be_taken_back_with_the_tool_that_did_it(tools: RecordToo
         ({"id": id, "undo": True}, f"Memory {id} is not deleted; there is nothing to take back"),
         ({"id": "x", "undo": "true"}, "Memory x not found"),
         ({"id": id, "undo": "maybe"}, "undo must be true or false"),
+        ({"id": id, "undo": 1}, "undo must be true or false"),
     ):
         assert tools.delete(refused) == Answer(message, is_error=True)
 

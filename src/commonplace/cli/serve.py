@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.context import Context
-from commonplace.cli.values import count, origin, port, web_address
+from commonplace.cli.values import count, message_bytes, origin, port, web_address
 from commonplace.errors import ConfigurationError, install_command
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--max-bytes", metavar="N", type=count, help="bytes that it may hold there, history included")
     parser.add_argument(
-        "--max-message-bytes", metavar="N", type=count, help="bytes that a message may have (default: 16000000)"
+        "--max-message-bytes", metavar="N", type=message_bytes, help="bytes that a message may have (default: 16000000)"
     )
     parser.add_argument("--metrics-open", action="store_const", const=True, help="let /metrics be read without a key")
     parser.add_argument(

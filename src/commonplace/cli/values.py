@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.settings import ORIGIN_FORM, WEB_ADDRESS_FORM, is_origin, is_web_address
+from commonplace.settings import MESSAGE_BYTES, ORIGIN_FORM, WEB_ADDRESS_FORM, is_origin, is_web_address
 
 if TYPE_CHECKING:
     from commonplace.entry import Revision
@@ -59,6 +59,13 @@ def namespace(text: str) -> str:
 def count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def message_bytes(text: str) -> int:
+    least, most = MESSAGE_BYTES
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least:,} to {most:,}")
     return int(text)
 
 

@@ -51,8 +51,8 @@ _EMBEDDED = re.compile(
     r"data:[\w.+-]{1,100}/[\w.+-]{1,100}(?:;[^\s;,]{1,100}){0,5};base64,[A-Za-z0-9+/=_%-]{200,}", re.IGNORECASE
 )
 """An image within a text, as Markdown may have it."""
-_LONGEST_WORD = 10_000
-"""Characters: a text that is one longer word, and of base64's letters alone, is data."""
+_LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{10001,}")
+"""A word of base64's letters that is this long is data, also within a text, such as the JSON that a tool answered."""
 
 
 def searchable_text(message: Mapping[str, JSON]) -> str:
@@ -80,9 +80,7 @@ def parts_beside_content(message: Mapping[str, JSON]) -> JSON:
 
 def _without_data(text: str) -> str:
     """A text without the images in it, of which nobody knows the letters."""
-    if len(text) > _LONGEST_WORD and _ENCODED.fullmatch(text):
-        return ""
-    return _EMBEDDED.sub("", text) if ";base64," in text else text
+    return _LONG_WORD.sub("", _EMBEDDED.sub("", text) if ";base64," in text else text)
 
 
 def _is_speaker(name: JSON) -> bool:

@@ -82,7 +82,7 @@ class Arguments:
 
     def flag(self, name: str) -> bool:
         value = self._given.get(name)
-        if value not in (None, True, False, "true", "false"):
+        if not (value is None or isinstance(value, bool) or value in ("true", "false")):
             raise InvalidInput(f"{name} must be true or false")
         return value is True or value == "true"
 
