@@ -187,9 +187,12 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
 
 
 def _check_copy(copy: Connection, progress: Progress | None) -> None:
-    """Refuse damage, and give the copy a generation of its own; one of an older schema is put back as it is."""
+    """Refuse damage to entries and pages, and give the copy a generation of its own.
+
+    What is derived can be made again, also from the copy. A copy of an older schema is put back as it is.
+    """
     version = schema_version(copy)
-    problem = next(damage.problems(copy, progress), None) if version == migrations()[-1][0] else None
+    problem = next(damage.losses(copy, progress), None) if version == migrations()[-1][0] else None
     if problem is not None:
         raise Corrupt(
             f"{problem.text}; no copy was made, since it would have the damage too: `commonplace doctor` tells "
