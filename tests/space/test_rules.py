@@ -144,9 +144,8 @@ def test_limits_of_a_root_count_everything_below_it(book: commonplace.Book) -> N
     spaces[3].files.write("/a", "x")
 
 
-def test_what_is_below_a_root_is_not_summed_for_every_write(
-    book: commonplace.Book, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_below_a_root_is_not_summed_for_every_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = commonplace.open(":memory:", background=False)
     sums: list[object] = []
     usage = book.store.usage
     monkeypatch.setattr(book.store, "usage", lambda prefix: (sums.append(prefix), usage(prefix))[1])
