@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SETS_UP = re.compile(r"^(make|git|pip|python3?|\.venv/bin/|\.ci/run)\b", re.MULTILINE)
+
+
+PORT = re.compile(r"\b(?:8901|18765)\b")
+"""The ports of the examples. A test takes a free one in their place: the written one may be in use."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,12 @@ def blocks_of(document: Path, language: str) -> Iterator[Block]:
         yield Block(
             document, text.count("\n", 0, block.start()) + 1, language, block[2], following[2] if says_output else None
         )
+
+
+def on_a_free_port(code: str) -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return PORT.sub(str(free.getsockname()[1]), code)
 
 
 def documents_with(language: str) -> list[Path]:
@@ -77,7 +88,7 @@ def test_python_examples_run_as_written(document, a_users_machine):
     for block in blocks_of(document, "python"):
         printed = StringIO()
         with redirect_stdout(printed):
-            exec(compile("\n" * block.line + block.code, str(document), "exec"), program)
+            exec(compile("\n" * block.line + on_a_free_port(block.code), str(document), "exec"), program)
         if block.printed is not None:
             assert printed.getvalue() == block.printed, f"{name(document)}, line {block.line}"
 
@@ -88,9 +99,8 @@ def test_shell_examples_run_as_written(document, a_users_machine):
     for block in blocks_of(document, "sh"):
         if SETS_UP.search(block.code):
             continue
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.code], capture_output=True, text=True, timeout=120, check=False
-        )
+        command = ["bash", "-euo", "pipefail", "-c", on_a_free_port(block.code)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         place = f"{name(document)}, line {block.line}"
         assert done.returncode == 0, f"{place}\n{done.stdout}{done.stderr}"
         if block.printed is not None:

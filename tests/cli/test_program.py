@@ -67,6 +67,11 @@ def test_help_keeps_names_and_summaries_apart(run: Run) -> None:
         assert any(line.split() == [command.name, *command.summary.split()] for line in shown), command.name
 
 
+def test_help_says_that_a_book_may_be_on_postgresql(run: Run) -> None:
+    """The help of `--db` spoke of files alone."""
+    assert "postgresql://" in run("--help").out.split("--db URL")[1].split("--remote")[0]
+
+
 def test_help_fits_a_terminal_of_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some descriptions were single lines of 400 characters. Examples are left as they are, to be copied."""
     monkeypatch.setenv("COLUMNS", "80")

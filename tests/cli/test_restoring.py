@@ -176,6 +176,7 @@ def test_what_is_not_a_backup_is_refused_and_the_book_stays(run: Run, book_file:
 
 @pytest.mark.parametrize("words", [("backup", "copy.db"), ("export", "lines.jsonl")])
 def test_what_a_killed_backup_left_is_removed_by_the_next(run: Run, tmp_path: Path, words: tuple[str, str]) -> None:
+    """A backup that was killed left an unfinished copy of the book in its folder for good."""
     filled(run)
     ended = subprocess.Popen([sys.executable, "-c", "pass"])
     ended.wait()

@@ -186,6 +186,7 @@ def test_messages_of_the_same_moment_stay_in_the_order_in_which_they_were_saved(
 
 @pytest.mark.promise("mastra-import-damage")
 def test_damaged_rows_are_told_of_and_stop_nothing(memory, take, space):
+    """A thread whose metadata could not be read was left out, and all of its messages with it."""
     memory.thread("t1")
     memory.thread("bad-time", at="yesterday")
     memory.connection.execute("INSERT INTO mastra_threads VALUES ('bad-json', 'r', '', '{not', ?, ?)", (AT, AT))
@@ -482,6 +483,7 @@ def test_what_is_no_mastra_memory_is_told_and_changes_nothing(tmp_path, take, sp
 
 
 def test_the_command_imports_and_says_what_came(memory, tmp_path, capsys):
+    """The exit code was 0 though rows had been left out, so a script took the import for complete."""
     fill(memory)
     memory.message("orphan", "nowhere", "x")
     memory.message("system", "t1", "You are helpful.", role="system")

@@ -96,6 +96,7 @@ def test_what_needs_the_file_says_so(run: Run, words: tuple[str, ...]) -> None:
 def test_no_hint_names_a_command_that_a_service_refuses(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Such a hint came, and one passage was told of as `1 passages wait for their vectors`."""
     file = tmp_path / "lines.jsonl"
     with commonplace.open(":memory:") as other, file.open("wb") as lines:
         other.space("user", "default").files.write("/f", "zebra")

@@ -274,6 +274,7 @@ def test_a_message_to_include_that_is_gone_leaves_the_page_as_it_is(http: httpx.
 
 
 def test_nothing_more_is_told_of_where_the_included_messages_are_the_rest(http: httpx.Client) -> None:
+    """`hasMore` was true though the included messages were all that was left, so a client asked on."""
     make_thread(http, threadId="t")
     make_thread(http, threadId="other")
     save(http, *({"id": f"m{number}", "content": f"text {number}"} for number in range(4)))
@@ -470,6 +471,7 @@ def test_working_memory_is_merged_kept_apart_by_scope_and_never_emptied(http: ht
 def test_an_error_is_told_as_mastras_client_reads_it(
     http: httpx.Client, method: str, path: str, query: dict[str, str], body: Any, status: int, told: str
 ) -> None:
+    """A filter by metadata that no store of Mastra's takes was accepted."""
     make_thread(http, threadId="t")
     answer = http.request(method, PREFIX + path, params={**AGENT, **query}, json=body)
     assert answer.headers["content-type"] == "application/json"

@@ -95,6 +95,7 @@ def test_the_document_on_rest_tells_of_every_code_and_every_operation(descriptio
 def test_the_page_of_documentation_shows_every_operation_and_needs_nothing_from_elsewhere(
     http: httpx.Client, description: dict[str, Any]
 ) -> None:
+    """On a screen 390 pixels wide, the page's tables ran out of it."""
     answer = http.get("/docs")
     shown = re.findall(r"<summary><code>([A-Z]+) (\S+)</code>", answer.text)
     described = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}

@@ -160,6 +160,7 @@ def test_an_unknown_profile_is_a_wrong_call(capsys):
 
 @pytest.mark.promise("mcp-settings")
 def test_the_variables_of_the_protocol_and_the_log_are_honoured(start, tmp_path):
+    """The debug log, with what the calls held in it, could be read by every user of the computer."""
     log = tmp_path / "debug.log"
     log.touch(0o644)  # as an earlier version made it: every user of the computer could read what it held
     server = start(MCP_PROTOCOL_VERSION="2025-03-26", MCP_DEBUG_LOG_PATH=str(log), LOG_LEVEL="debug")

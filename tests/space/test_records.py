@@ -67,6 +67,8 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_canonical_json_does_not_depend_on_key_order_and_reads_back_equal(value: Any) -> None:
+    """The check for spaces at the end was one that could not fail."""
+
     def turned(item: Any) -> Any:
         if isinstance(item, dict):
             return {key: turned(item[key]) for key in reversed(list(item))}
@@ -120,6 +122,7 @@ def test_threads_that_save_the_same_record_leave_one_with_all_tags(space: Space)
     ],
 )
 def test_what_is_wrong_is_told_in_the_contracts_words(space: Space, fields: dict[str, Any], message: str) -> None:
+    """`invalid tag` did not tell which characters a tag may have, so a model tried again and again."""
     with pytest.raises(InvalidInput) as error:
         save(space, **fields)
     assert str(error.value) == message

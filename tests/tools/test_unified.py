@@ -521,6 +521,7 @@ def test_a_typed_path_is_completed_one_level_further(space):
 
 @pytest.mark.promise("unified-protocol")
 def test_the_protocol_text_names_the_tool_and_only_its_own_commands():
+    """The text for Claude's tool recommended paths outside of /memories, which the tool refuses."""
     unified, claude = memory_protocol(tool_name="notes"), memory_protocol("claude")
     assert "`notes`" in unified
     for word in COMMANDS:

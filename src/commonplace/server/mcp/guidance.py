@@ -54,7 +54,7 @@ def instructions(profile: str) -> str:
         return _CONVERSATIONS
     if profile == "all":
         return (
-            f"{_RECORDS}\n\nBeside records there is a tree of text files: memory (list, read, append, update, delete) "
+            f"{_RECORDS}\n\nThere is also a tree of text files: memory (list, read, append, update, delete) "
             "and claude_memory (view, create, str_replace, insert, delete, rename) work on it. manage_memory keeps "
             "plain facts. Search with memory_search: it looks at records, facts, files and messages, and gives "
             "summaries. search_memory looks at facts and other records only, and gives them in full: use it where you "
