@@ -197,7 +197,7 @@ def usage_below(session: Session, prefix: Namespace) -> Usage:
 
 _LIVE_CHUNKS = "SELECT * FROM chunk WHERE ended_commit IS NULL"
 _MUST_BE_ZERO = {
-    "vectors of another length than their model's; `commonplace reindex` makes them anew": (
+    "vectors of another length than their model's; `commonplace reindex` makes them again": (
         "SELECT count(*) FROM embedding AS v JOIN model AS m ON m.id = v.model"
         " WHERE vector_dims(v.value) <> m.dimensions"
     ),

@@ -286,7 +286,7 @@ _MUST_BE_ZERO = {
     "vectors of ended passages among the live ones": (
         "SELECT count(*) FROM vector AS v JOIN chunk AS c ON c.id = v.chunk WHERE v.former = (c.ended_commit IS NULL)"
     ),
-    "vectors of another length than their model's; `commonplace reindex` makes them anew": (
+    "vectors of another length than their model's; `commonplace reindex` makes them again": (
         "SELECT count(*) FROM vector AS v JOIN model AS m ON m.id = v.model WHERE length(v.value) <> 2 * m.dimensions"
     ),
     "vectors of an unknown model or namespace": (

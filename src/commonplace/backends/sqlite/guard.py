@@ -242,7 +242,7 @@ class Guard:
             _write_at(self._handle, record.packed(), _RECORD_AT)
         except OSError as error:
             raise unavailable(
-                f"cannot write beside the book: {error.strerror}; nothing was changed", self._path
+                f"cannot write in the book's folder: {error.strerror}; nothing was changed", self._path
             ) from error
         self._take(record)
 
