@@ -83,6 +83,7 @@ WEB_ADDRESS_FORM = "web address; write it like https://memory.example"
 ORIGIN_FORM = "origin; write scheme, host and port alone, like https://app.example"
 _WEB_ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
+_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/@]*:)[^/]*(?=@)|(?<=password=)[^&]*")
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
@@ -252,12 +253,9 @@ class Settings:
         """The book as people are told of it: its file, or its address without user and password."""
         if self.book_file is not None or self.database_url is None:
             return str(self.book_file)
-        parts = urlsplit(self.database_url)
-        return (
-            self.database_url
-            if not parts.hostname
-            else urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        )
+        url = hide_password(self.database_url)
+        parts = urlsplit(url)
+        return url if not parts.hostname else urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
     def embedder(self, model: str | None = None) -> Embedder:
         """The embedder that the settings name, or another model with the same settings; nothing is loaded yet."""
@@ -369,6 +367,11 @@ class _Reader:
             if not is_origin(value):
                 raise ConfigurationError(f"{name} is {value!r}, which is no {ORIGIN_FORM}")
         return values
+
+
+def hide_password(address: str) -> str:
+    """An address with YOUR_PASSWORD in the place of its password, to be shown; a file's name as it is."""
+    return _PASSWORD.sub(r"\g<user>YOUR_PASSWORD", address) if "://" in address else address
 
 
 def is_web_address(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -180,6 +181,27 @@ def test_doctor_speaks_of_rows_and_not_of_a_file(url: str, capsys: pytest.Captur
     told = capsys.readouterr().out
     assert "the rows are complete, and the indexes agree with the texts" in told
     assert "file" not in told
+
+
+@pytest.mark.parametrize("written", ["userinfo", "query"])
+def test_no_command_shows_the_password_of_an_address(
+    url: str, capsys: pytest.CaptureFixture[str], written: str
+) -> None:
+    """`doctor` and a deletion tell the next command to type, and showed the password of --db in it."""
+    address = small(url)
+    if written == "userinfo":
+        address = address.replace("@", ":hunter2@")
+    else:
+        address += "&password=hunter2"
+    assert "hunter2" in address
+    assert main(["--db", address, "add", "Ana likes tea", "--json"]) == 0
+    key = json.loads(capsys.readouterr().out)["id"]
+    for arguments in (["doctor"], ["stats"], ["rm", key]):
+        assert main(["--db", address, *arguments]) == 0
+        told = capsys.readouterr()
+        assert "hunter2" not in told.out + told.err
+        if arguments != ["stats"]:
+            assert "YOUR_PASSWORD" in told.out + told.err
 
 
 def test_doctor_does_not_blame_the_model_for_what_the_database_lacks(

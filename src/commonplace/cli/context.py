@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.cli.output import Output
 from commonplace.cli.progress import ProgressBar
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound
-from commonplace.settings import Settings, open_from_settings
+from commonplace.settings import Settings, hide_password, open_from_settings
 
 if TYPE_CHECKING:
     from commonplace.book import Book
@@ -92,7 +92,7 @@ class Context:
         return ProgressBar(self.out.stderr, is_shown=not self.out.is_json, in_bytes=in_bytes)
 
     def command(self, *words: str) -> str:
-        """A command line to type next, for the same book and namespace as this one."""
+        """A command line to type next, for the same book and namespace as this one. It shows no password."""
         flags = []
         for flag, value in (
             ("--db", self.arguments.db),
@@ -100,5 +100,5 @@ class Context:
             ("--namespace", self.arguments.namespace),
         ):
             if value is not None:
-                flags += [flag, value]
+                flags += [flag, hide_password(value)]
         return shlex.join(["commonplace", *flags, *words])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commonplace.cli.context import Context
+from commonplace.settings import hide_password
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 PROFILES = ("records", "files", "claude", "facts", "conversations", "all")
 WORDINGS = ("seed", "anthropic")
 CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
-_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/@]*:)[^/]*(?=@)|(?<=password=)[^&]*")
 
 
 def register(commands: Commands) -> None:
@@ -118,4 +117,4 @@ def _place(context: Context) -> tuple[list[str], dict[str, str]]:
         return [], {}
     if settings.book_file is not None:
         return ["--db", str(settings.book_file)], {}
-    return [], {"DATABASE_URL": _PASSWORD.sub(r"\g<user>YOUR_PASSWORD", settings.database_url)}
+    return [], {"DATABASE_URL": hide_password(settings.database_url)}
