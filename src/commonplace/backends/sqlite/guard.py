@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import apsw
 
@@ -44,6 +44,7 @@ _RECORD_AT = 64  # on Windows a locked byte cannot be read, and the lock is on b
 NONE_YET = bytes(8)
 """The generation of a file whose mark is in the log only, as while a book is upgraded; see migration 003."""
 LOOKS = 5
+_ONLY_LOOK = getattr(apsw, "SQLITE_CHECKPOINT_NOOP", None)  # from SQLite 3.51 on
 
 
 Stamp = tuple[int, int, int, int]
@@ -212,6 +213,59 @@ def _log_problem(path: str, file: str) -> str | None:
         if known is None or _marked(raw, *known[:2]) in known[2]:
             return None
     return f"{path} was copied here, and {file}-wal is the log of the file that was here before it"
+
+
+def lost_commits(file: str, connection: Connection) -> int:
+    """How many commits stand in the log from a damaged frame on: SQLite reads it up to there, and says nothing.
+
+    A damaged last commit is none: a power cut may have torn it before it was acknowledged.
+    """
+    if _ONLY_LOOK is None:
+        return 0
+    reached, _ = cast(apsw.Connection, connection).wal_checkpoint(mode=_ONLY_LOOK)
+    page_size = connection.execute("PRAGMA page_size").fetchall()[0][0]
+    with suppress(FileNotFoundError), open(f"{file}-wal", "rb", buffering=0) as log:
+        header = log.read(_LOG_HEADER)
+        if len(header) < _LOG_HEADER or not any(header):
+            return 0
+        order = ">" if header[3] & 1 else "<"
+        known, salts = header[24:], header[16:24]
+        is_whole = _log_sum(order, header[:24], bytes(8)) == known
+        if not is_whole:
+            reached, salts = 0, log.read(_FRAME_HEADER)[8:16]
+        elif reached:
+            log.seek(_LOG_HEADER + (reached - 1) * (_FRAME_HEADER + page_size))
+            known = log.read(_FRAME_HEADER)[16:]
+        least, lost, page = (2 if is_whole else 1), 0, b""
+        log.seek(_LOG_HEADER + reached * (_FRAME_HEADER + page_size))
+        while len(frame := log.read(_FRAME_HEADER)) == _FRAME_HEADER:
+            is_ours = frame[8:16] == salts  # others are of an older log, which this one has not overwritten yet
+            is_commit = is_ours and any(frame[4:8])
+            if is_commit or (is_ours and is_whole):
+                if len(page := log.read(page_size)) < page_size:
+                    break  # somebody is writing it, or was killed meanwhile
+            else:
+                log.seek(page_size, os.SEEK_CUR)
+            if is_whole:
+                is_whole = is_ours and _log_sum(order, frame[:8] + page, known) == frame[16:]
+                if is_whole and is_commit:
+                    return 0  # others have just written it, or it is in the file already
+                lost += is_commit
+            elif is_commit:
+                lost += not lost or _log_sum(order, frame[:8] + page, known) == frame[16:]
+            known = frame[16:]
+        return lost if lost >= least else 0
+    return 0
+
+
+def _log_sum(order: str, data: bytes, before: bytes) -> bytes:
+    """The checksum of SQLite's log; each goes on from the one before it."""
+    first, second = struct.unpack(">II", before)
+    words = iter(struct.unpack(f"{order}{len(data) // 4}I", data))
+    for one, other in zip(words, words, strict=True):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + other + first) & 0xFFFFFFFF
+    return struct.pack(">II", first, second)
 
 
 class Guard:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -29,7 +32,7 @@ from commonplace.backends.sqlite.connection import (
     unavailable,
 )
 from commonplace.backends.sqlite.group import Group, begin_group, flush_group
-from commonplace.backends.sqlite.guard import Guard, Stamp, check_log, stamp
+from commonplace.backends.sqlite.guard import Guard, Stamp, check_log, lost_commits, stamp
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, check_unchanged, migrate
 from commonplace.backends.sqlite.searching import VectorCache
@@ -39,6 +42,7 @@ from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Un
 from commonplace.store import Store
 
 CHECKPOINT_PAGES = 4_000
+DAMAGED_LOG = "-wal.damaged-"
 CLOSING_SECONDS = 1.0
 """How long closing waits for writers of other processes. Who comes after them moves the log into the file."""
 FILL_SECONDS = 0.5
@@ -56,6 +60,11 @@ def system_time() -> int:
 
 def _is_writable(path: str) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _start(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(32)
 
 
 class OpenStore(Store):
@@ -170,12 +179,41 @@ class OpenStore(Store):
                     with self._queue.held():
                         guard.begin(connection)
                 connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
+                if lost_commits(os.path.realpath(self.path), connection):  # or others are writing
+                    with self._queue.held():
+                        self._keep_damaged_log(connection, guard)
             except BaseException:
                 connection.close()
                 self._queue.close()
                 raise
         self._guard = guard
         return connection
+
+    def _keep_damaged_log(self, connection: Connection, guard: Guard) -> None:
+        """Set a log aside whose later commits cannot be read: the next checkpoint would erase what is left of them."""
+        file = os.path.realpath(self.path)
+        lost = lost_commits(file, connection)
+        if not lost or any(_start(one) == _start(f"{file}-wal") for one in self._damaged_logs()):
+            return
+        kept = f"{file}{DAMAGED_LOG}{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+        try:
+            with (
+                open(f"{file}-wal", "rb") as log,
+                os.fdopen(os.open(kept, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as copy,
+            ):
+                shutil.copyfileobj(log, copy)
+        except OSError as error:
+            raise unavailable(
+                f"the log of the book is damaged and cannot be kept: {error.strerror}; nothing was changed", self.path
+            ) from error
+        guard.check(connection)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        guard.finish(checkpointed=True)
+        self._has_met_damage = True
+        _log.error("%d commits in the log of %s cannot be read: it is damaged, and kept as %s", lost, self.path, kept)
+
+    def _damaged_logs(self) -> list[str]:
+        return sorted(glob(f"{escape(os.path.realpath(self.path))}{DAMAGED_LOG}*")) if self.path != MEMORY else []
 
     def _create_private(self) -> None:
         """Memories are nobody else's business: a new file is readable by its owner only."""

@@ -77,7 +77,11 @@ class CareStore(OpenStore):
             if not problems:
                 late = "SELECT count(*), max(commit_time) FROM namespace WHERE commit_time > ?"
                 problems += late_problem(*connection.execute(late, (is_late(self._clock()),)).fetchall()[0])
-            return problems
+            return problems + [
+                f"file: the log was damaged, and commits in it are lost; it is kept as {kept}: restore a backup or go "
+                "on without them, then move that file away"
+                for kept in self._damaged_logs()
+            ]
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
         from commonplace.backends.sqlite import rebuilding
