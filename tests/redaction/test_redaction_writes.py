@@ -272,6 +272,7 @@ def test_a_setting_that_names_no_kind_is_told_with_its_variable() -> None:
 
 
 def test_ids_that_programs_give_out_are_never_taken_for_somebodys_numbers() -> None:
+    """The first test of this asserted nothing, so ids that look like card numbers could have been refused unseen."""
     redactor = Redactor("reject", kinds=["all"])
     for id in ("4111111111111111", "12345678-4111-4111-8111-111111111111", "a1b2c3d4-e5f6-4111-8111-11111111a1b2"):
         draft = Draft("thread", id, "x", attributes={"resourceId": id}, identity=id)

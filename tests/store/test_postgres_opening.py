@@ -177,6 +177,7 @@ def test_an_address_whose_tls_cannot_work_names_the_setting(query: str, told: st
 
 
 def test_doctor_speaks_of_rows_and_not_of_a_file(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`doctor` on PostgreSQL said that the file was whole, and blamed the model when the database was away."""
     main(["--db", small(url), "doctor"])
     told = capsys.readouterr().out
     assert "the rows are complete, and the indexes agree with the texts" in told

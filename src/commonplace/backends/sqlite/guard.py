@@ -44,7 +44,6 @@ _RECORD_AT = 64  # on Windows a locked byte cannot be read, and the lock is on b
 NONE_YET = bytes(8)
 """The generation of a file whose mark is in the log only, as while a book is upgraded; see migration 003."""
 LOOKS = 5
-_ONLY_LOOK = getattr(apsw, "SQLITE_CHECKPOINT_NOOP", None)  # from SQLite 3.51 on
 
 
 Stamp = tuple[int, int, int, int]
@@ -220,9 +219,7 @@ def lost_commits(file: str, connection: Connection) -> int:
 
     A damaged last commit is none: a power cut may have torn it before it was acknowledged.
     """
-    if _ONLY_LOOK is None:
-        return 0
-    reached, _ = cast(apsw.Connection, connection).wal_checkpoint(mode=_ONLY_LOOK)
+    reached, _ = cast(apsw.Connection, connection).wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     page_size = connection.execute("PRAGMA page_size").fetchall()[0][0]
     with suppress(FileNotFoundError), open(f"{file}-wal", "rb", buffering=0) as log:
         header = log.read(_LOG_HEADER)

@@ -243,7 +243,7 @@ class _Exchange:
             await self.refuse(Refusal("overloaded", "this server is stopping; connect again", 1))
             return False
         if not streams.take(self._caller):
-            full = f"{streams.most:,} streams are open, the most that there may be; try again later"
+            full = f"all {streams.most:,} places for streams are taken; try again later"
             detail = full if streams.taken >= streams.most else f"{_SHARE} of the streams; end one of yours first"
             await self.refuse(Refusal("overloaded", detail, 10))
             return False
