@@ -97,12 +97,12 @@ def restore_backup(
         finally:
             store.close()
         return None
-    from commonplace.backends.sqlite import restoring
+    from commonplace.backends.sqlite import restore
 
     if str(url) == ":memory:":
         raise InvalidInput("a book in memory ends with its program; name a file to restore the backup to")
     path = default_path() if url is None else local_path("the book's path", str(url).removeprefix("sqlite:///"))
-    return restoring.restore(backup, str(path), busy_seconds, progress, keep_former=keep_former)
+    return restore.restore(backup, str(path), busy_seconds, progress, keep_former=keep_former)
 
 
 def is_postgres(url: str | Path | None) -> bool:

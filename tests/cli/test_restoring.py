@@ -131,7 +131,6 @@ import os, sys, pathlib, commonplace
 book = commonplace.open({str(book_file)!r}, background=False)
 book.space("user", "default").files.write("/open", "x")
 from commonplace.book import restore_backup
-from commonplace.backends.sqlite import restoring
 end = lambda *a, **k: os._exit(0)
 if {point!r} == "unlink":
     real = os.replace

@@ -36,7 +36,7 @@ def register(commands: Commands) -> None:
     move.add_argument("source", metavar="SRC", help="the book to copy: a file or postgresql://…")
     move.add_argument("target", metavar="DST", help="where to, a new or unfinished book")
     move.add_argument(
-        "--mend-times", action="store_true", help="set back times that are ahead of the clock (`doctor` tells of them)"
+        "--mend-times", action="store_true", help="set back times that are ahead of the clock (`doctor` names them)"
     )
     commands.add(
         "migrate",

@@ -31,7 +31,7 @@ def export_book(
 ) -> Exported:
     """Give every line to `write`, of the whole book or of some namespaces; all of one moment.
 
-    `salvage` passes over what is damaged, and tells of it at the end.
+    `salvage` skips what is damaged, and reports it at the end.
     """
     namespace_count = state_count = 0
     unreadable: list[str] = []

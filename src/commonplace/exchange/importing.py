@@ -25,7 +25,7 @@ from commonplace.store import NOTHING, NamespaceHead, Progress, State, Store, Tr
 
 LINES_A_STEP = 200
 MAX_LINE_BYTES = 4 * MAX_TEXT_BYTES
-"""A line is held whole: a file that is no export may be one line of many gigabytes."""
+"""A line is held whole: a file that was not exported may be one line of many gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ def _row_problems(connection: Connection, progress: Progress | None) -> Iterator
 
 
 def _file_problems(connection: Connection, progress: Progress | None) -> Iterator[Problem]:
-    # FTS5 checks by the segments it remembers from the last search here; a search makes it look at them anew.
+    # FTS5 checks by the segments it remembers from the last search here; a search makes it read them again.
     connection.execute("SELECT rowid FROM keywords WHERE keywords MATCH 'x'").fetchall()
     for (message,) in connection.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})").fetchall():
         if message != "ok":

@@ -179,7 +179,7 @@ def _log_marks(file: str) -> tuple[int, int, set[bytes]] | None:
 
 
 def check_log(path: str) -> None:
-    """Refuse a log that another file has left beside this one: SQLite would write its pages over it."""
+    """Refuse the log of another file that was here before: SQLite would write its pages over it."""
     file = os.path.realpath(path)
     for _ in range(LOOKS):  # others may be writing meanwhile
         try:

@@ -115,7 +115,7 @@ class BoundedHeads(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:
-        """What the server underneath says of a head that is no HTTP, as a problem like others."""
+        """What the server underneath says of a request that is not HTTP, as a problem like others."""
         self._write("invalid_request", "Bad Request", "this is not a request of HTTP/1.1; check what sends it")
         self.transport.close()
 
