@@ -81,7 +81,7 @@ class Filter:
             and (self.key_prefix is None or entry.key.startswith(self.key_prefix))
             and (self.key_after is None or entry.key > self.key_after)
             and (self.key_before is None or entry.key < self.key_before)
-            and all(holds(condition, entry) for condition in self.conditions)
+            and hold(self.conditions, entry.value, attributes)
         )
 
 
@@ -154,9 +154,13 @@ def _nested_values(condition: Condition) -> int:
     return sum(_check_operand(one) - 1 for one in cast(Sequence[JSON], alternatives))
 
 
-def holds(condition: Condition, entry: Entry) -> bool:
-    """Whether one condition holds for one entry."""
-    found = _look_up(entry, condition.path)
+def hold(conditions: Iterable[Condition], value: JSON, attributes: Mapping[str, JSON]) -> bool:
+    """Whether all conditions hold for an entry with this value and these attributes."""
+    return all(_holds(condition, value, attributes) for condition in conditions)
+
+
+def _holds(condition: Condition, value: JSON, attributes: Mapping[str, JSON]) -> bool:
+    found = _look_up(value, attributes, condition.path)
     operator, operand = condition.operator, condition.operand
     if operator == "$ne":
         return found is _MISSING or not equal(cast(JSON, found), operand)
@@ -181,11 +185,8 @@ def holds(condition: Condition, entry: Entry) -> bool:
     )
 
 
-def _look_up(entry: Entry, path: tuple[str, ...]) -> object:
-    if isinstance(entry.value, Mapping) and path[0] in entry.value:
-        found: object = entry.value
-    else:
-        found = entry.attributes
+def _look_up(value: JSON, attributes: Mapping[str, JSON], path: tuple[str, ...]) -> object:
+    found: object = value if isinstance(value, Mapping) and path[0] in value else attributes
     for name in path:
         if not isinstance(found, Mapping) or name not in found:
             return _MISSING

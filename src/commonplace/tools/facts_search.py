@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.checks import JSON, Namespace
 from commonplace.entry import Entry, Hit
-from commonplace.filters import Condition, holds, parse_conditions
+from commonplace.filters import Condition, hold, parse_conditions
 from commonplace.space.keys import MESSAGE
 from commonplace.space.times import moment
 
@@ -93,7 +93,7 @@ class FactSearch:
 def _has_content(entry: Entry, conditions: Sequence[Condition]) -> bool:
     if not isinstance(entry.value, Mapping) or "content" not in entry.value:
         entry = replace(entry, value={"content": entry.value})
-    return all(holds(condition, entry) for condition in conditions)
+    return hold(conditions, entry.value, entry.attributes)
 
 
 def _fact(hit: Hit) -> Fact:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 import apsw
 
 from commonplace.backends.sqlite.checksums import kept_sum
+from commonplace.backends.sqlite.where import conditions_hold
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unavailable
 
 
@@ -64,6 +65,7 @@ def connect(
             # guard.py).
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.create_scalar_function("kept_sum", kept_sum)
+            connection.create_scalar_function("conditions_hold", conditions_hold, 3)
             for pragma in (
                 "temp_store = MEMORY",
                 "cache_size = -16000",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from json import loads
 from typing import Any, cast
 
 from commonplace.backends.paging import key_bounds
+from commonplace.backends.sqlite.checksums import damaged_row
+from commonplace.backends.states import dump
 from commonplace.checks import JSON
-from commonplace.filters import Condition, Filter
+from commonplace.filters import Condition, Filter, hold
 
+LONG_BYTES = 50_000
 _COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
@@ -56,8 +61,8 @@ def add_filter(where: Where, namespace_id: int, filter: Filter, *, driving_label
             where.add(f"e.{column} {operator} ?", bound)
     for operator, key in key_bounds(filter):
         where.add(f"e.key {operator} ?", key)
-    for condition in filter.conditions:
-        _add_condition(where, condition)
+    if filter.conditions:
+        _add_conditions(where, filter.conditions)
 
 
 def _marks(values: Sequence[object]) -> str:
@@ -81,6 +86,34 @@ def _add_label_of_entry(where: Where, namespace_id: int, name: str, values: Sequ
         name,
         *values,
     )
+
+
+def _add_conditions(where: Where, conditions: Sequence[Condition]) -> None:
+    """Fields of a long entry are compared in Python: SQLite would keep a copy of its JSON for each condition."""
+    inside = Where()
+    for condition in conditions:
+        _add_condition(inside, condition)
+    where.add(
+        f"CASE WHEN octet_length(e.value) + octet_length(e.attributes) > {LONG_BYTES}"
+        " THEN conditions_hold(CASE WHEN e.is_json THEN e.value END, e.attributes, ?)"
+        f" ELSE {inside.sql} END",
+        dump([[condition.path, condition.operator, condition.operand] for condition in conditions]),
+        *inside.parameters,
+    )
+
+
+def conditions_hold(*arguments: Any) -> bool:
+    """The SQL function for a long entry: its JSON is read once, however many conditions there are."""
+    value, attributes, conditions = arguments
+    try:
+        return hold(_conditions(conditions), None if value is None else loads(value), loads(attributes))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged_row("an entry of this namespace") from error
+
+
+@lru_cache(maxsize=64)
+def _conditions(dumped: str) -> tuple[Condition, ...]:
+    return tuple(Condition(tuple(path), operator, operand) for path, operator, operand in loads(dumped))
 
 
 def _add_condition(where: Where, condition: Condition) -> None:
