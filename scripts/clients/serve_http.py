@@ -1,13 +1,13 @@
-"""Our server over streamable HTTP on a free port of this computer, which it prints.
+"""The app of `commonplace serve` on a free port of this computer, which it prints.
 
 `serve_http.py FILE [--fixtures]`: the book, and whether the conformance suite's tools stand beside ours.
 """
 
 from __future__ import annotations
 
-import logging
 import socket
 import sys
+from contextlib import nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -15,31 +15,32 @@ import uvicorn
 from conformance_fixtures import mount
 from mcp.server.lowlevel import Server
 
-from commonplace.book import Book, open_book
-from commonplace.server.mcp import http_app
+from commonplace.book import open_book
+from commonplace.server.http.app import build_app
+from commonplace.server.http.operation import UVICORN
+from commonplace.server.http.operation.stopping import GracefulServer
+from commonplace.server.http.running import make_gate
+from commonplace.server.http.service import Service
 from commonplace.server.mcp.app import build_server
-
-NAMESPACE = ("user", "default")
+from commonplace.settings import Settings
 
 
 def main() -> None:
-    with open_book(sys.argv[1]) as book, socket.create_server(("127.0.0.1", 0)) as listening:
-        app = app_with_fixtures(book) if "--fixtures" in sys.argv[2:] else http_app(book, NAMESPACE)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    fixtures = patch("commonplace.server.mcp.http.build_server", _build_with_fixtures)
+    with (
+        open_book(sys.argv[1]) as book,
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        fixtures if "--fixtures" in sys.argv[2:] else nullcontext(),
+    ):
+        settings = Settings()
+        app = build_app(Service(book, make_gate(book, settings), settings))
+        server = GracefulServer(uvicorn.Config(app, lifespan="on", **UVICORN))  # type: ignore[arg-type]
         print(listening.getsockname()[1], flush=True)
         server.run(sockets=[listening])
 
 
-def app_with_fixtures(book: Book) -> Any:
-    """Our real app; each server that it builds gets the fixtures."""
-
-    def build(*words: Any, **more: Any) -> Server[Any]:
-        return mount(build_server(*words, **more))
-
-    # The suite sends a foreign Host on purpose.
-    logging.getLogger("mcp.server.transport_security").setLevel(logging.ERROR)
-    with patch("commonplace.server.mcp.http.build_server", build):
-        return http_app(book, NAMESPACE)
+def _build_with_fixtures(*words: Any, **more: Any) -> Server[Any]:
+    return mount(build_server(*words, **more))
 
 
 main()

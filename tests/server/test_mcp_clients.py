@@ -19,6 +19,7 @@ from fastmcp.client.transports import StdioTransport
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from commonplace.server.http.access.keys import Key, Keys
 from commonplace.server.mcp import http_app
 from commonplace.server.mcp.profiles import PROFILES
 
@@ -143,6 +144,36 @@ def test_no_web_page_reaches_a_server_on_loopback(address, headers, status):
 
 def test_an_address_without_a_server_is_not_found(address):
     assert httpx2.post(f"{address}/mcp/no-such-profile", json={}).status_code == 404
+
+
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+def posted(app, path="/mcp", **headers) -> httpx2.Response:
+    async def post() -> httpx2.Response:
+        client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://memory.example")
+        async with app.router.lifespan_context(app), client:
+            return await client.post(path, json=INITIALIZE, headers={**ACCEPT, **headers})
+
+    return asyncio.run(post())
+
+
+@pytest.mark.promise("mcp-http")
+def test_an_app_for_another_host_leaves_access_to_what_stands_before_it(book):
+    Keys(book.store).create(Key("laptop", ("user", "u2")))
+    app = http_app(book, ("user", "u1"), host="0.0.0.0")
+    assert posted(app, Authorization="Bearer of-the-proxy").status_code == 200
+    assert posted(app, Origin="https://own.example").headers["mcp-session-id"]
+
+
+@pytest.mark.promise("mcp-http")
+def test_an_app_of_one_namespace_reaches_no_other_and_has_no_other_routes(book):
+    app = http_app(book, ("user", "u1"), host="0.0.0.0")
+    assert posted(app, "/mcp?namespace=user/u1").status_code == 200
+    assert posted(app, "/mcp?namespace=user/u2").status_code == 403
+    assert posted(app, "/v1/search").status_code == 404
+    assert "mcp-session-id" not in posted(http_app(book, ("user", "u1"), host="0.0.0.0", is_stateless=True)).headers
 
 
 @pytest.mark.promise("mcp-one-record-for-many-clients")

@@ -149,7 +149,7 @@ def test_a_missing_package_names_the_command_that_installs_it(monkeypatch, capsy
     monkeypatch.setattr(server, "find_spec", lambda name: None)
     assert main(["mcp"]) == 6
     assert "pip install 'commonplace-memory[mcp]'" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace-memory\[mcp\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install 'commonplace-memory\[server\]'"):
         server.http_app(None, ())  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from commonplace.server.http.bodiless import HeadAsGet
 from commonplace.server.http.mcp_mount import McpMount
 from commonplace.server.http.operation.threads import StoreThreads
 from commonplace.server.http.service import Service
+from commonplace.server.mcp.app import ToolCalls
 
 OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*")
 """What anybody may ask for: nothing that a memory holds."""
@@ -29,11 +31,16 @@ _SECURITY: dict[str, dict[str, str]] = {
 }
 
 
-def build_app(service: Service) -> FastAPI:
-    """The ASGI app of a service. It does not close the book."""
+def build_app(service: Service, *, is_only_mcp: bool = False, is_stateless: bool = False) -> FastAPI:
+    """The ASGI app of a service. It does not close the book.
+
+    With `is_only_mcp` it has no routes but those of MCP, behind the same checks and limits. `is_stateless` keeps no MCP
+    sessions.
+    """
     settings = service.settings
     threads = StoreThreads(service.book.store)
-    mcp = McpMount(service, threads)
+    tool_calls: ToolCalls = Counter()
+    mcp = McpMount(service, threads, tool_calls, is_stateless=is_stateless)
     streams = Streams(service.access)
 
     @asynccontextmanager
@@ -46,6 +53,7 @@ def build_app(service: Service) -> FastAPI:
     app = FastAPI(
         title="commonplace",
         version=__version__,
+        openapi_url=None if is_only_mcp else "/openapi.json",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # it would send the caller, with its key, to http:// and to whatever Host it named
@@ -54,12 +62,14 @@ def build_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     problems.install(app)
-    # As they are: the routes of an included router are looked through twice before each request.
-    app.router.routes += rest.router.routes
-    app.include_router(mastra.router)
-    app.include_router(page.router)
-    app.include_router(reference.router)
-    app.include_router(metadata_router(settings))
+    if not is_only_mcp:
+        # As they are: the routes of an included router are looked through twice before each request.
+        app.router.routes += rest.router.routes
+        app.include_router(mastra.router)
+        app.include_router(page.router)
+        app.include_router(reference.router)
+        app.include_router(metadata_router(settings))
+        _describe_access(app)
     app.router.routes += mcp.routes()
     app.add_middleware(HeadAsGet)
     app.add_middleware(
@@ -72,8 +82,7 @@ def build_app(service: Service) -> FastAPI:
         origins=settings.cors_origins,
         public_url=settings.public_url,
     )
-    operation.install(app, service)
-    _describe_access(app)
+    operation.install(app, service, tool_calls, has_routes=not is_only_mcp)
     return app
 
 

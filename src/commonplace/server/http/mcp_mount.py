@@ -17,6 +17,7 @@ from commonplace.server.http.mcp_rooms import Rooms
 from commonplace.server.http.operation.threads import StoreThreads
 from commonplace.server.http.principal import Principal
 from commonplace.server.http.service import Service
+from commonplace.server.mcp.app import ToolCalls
 from commonplace.server.mcp.http import session_manager
 from commonplace.server.mcp.memory import ACTOR, CLIENT, Memory
 from commonplace.server.mcp.profiles import PROFILES, Profile
@@ -24,8 +25,6 @@ from commonplace.space.space import Space
 
 PLAIN = "/mcp"
 WITH_PROFILE = "/mcp/{profile}"
-MAX_SESSIONS = 1_000
-"""Of one caller with one profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +39,13 @@ class Caller:
 class McpMount:
     """An ASGI endpoint. `?namespace=` names another namespace within the caller's reach."""
 
-    def __init__(self, service: Service, threads: StoreThreads) -> None:
+    def __init__(
+        self, service: Service, threads: StoreThreads, tool_calls: ToolCalls, *, is_stateless: bool = False
+    ) -> None:
         self._service = service
         self._threads = threads
+        self._tool_calls = tool_calls
+        self._is_stateless = is_stateless
         self.rooms: Rooms[Caller] = Rooms(self._sessions, owner=lambda caller: caller.principal)
 
         # Clients differ in whether they write the last slash; a redirect would lose their headers.
@@ -75,7 +78,9 @@ class McpMount:
             wraps_results=settings.wrap_results,
         )
         run = partial(self._threads.run, share_of(caller.principal))
-        return session_manager(memory, caller.profile, max_sessions=MAX_SESSIONS, run=run)
+        return session_manager(
+            memory, caller.profile, is_stateless=self._is_stateless, run=run, tool_calls=self._tool_calls
+        )
 
 
 def _profile(name: str) -> Profile:

@@ -1,4 +1,7 @@
-"""The MCP server: `run_stdio` and, for streamable HTTP, `http_app`. Needs `pip install 'commonplace-memory[mcp]'`."""
+"""The MCP server: `run_stdio` and, for streamable HTTP, `http_app`.
+
+`run_stdio` needs `pip install 'commonplace-memory[mcp]'`, `http_app` the extra `server`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def run_stdio(
 
     `wording` is that of Claude's tool; with `is_per_thread` each `_meta.threadId` of a call has files of its own.
     """
-    _check_installed()
+    _check_installed("mcp", "mcp")
     from commonplace.server.mcp.running import run
 
     run(
@@ -55,18 +58,28 @@ def http_app(
     host: str = "127.0.0.1",
     is_stateless: bool = False,
 ) -> Starlette:
-    """An ASGI app that serves one namespace at `/mcp` and each profile at `/mcp/PROFILE`.
+    """The MCP part of `commonplace serve` as an ASGI app, for one namespace: `/mcp`, and `/mcp/PROFILE` per profile.
 
-    It does not ask who calls. On a loopback `host` it refuses other Host headers and foreign Origins, so that no web
-    page reaches it; on any other, put it behind something that knows its callers. `is_stateless` is for several
-    workers without sticky routing: a session lives in one process.
+    It has the sessions and the limits of the service, but it does not ask for keys. On a loopback `host` it refuses
+    other Host headers and foreign Origins, so that web pages cannot call it. On any other host, put your own access
+    control in front of it. A session lives in one process: use `is_stateless` for several workers without sticky
+    routing.
     """
-    _check_installed()
-    from commonplace.server.mcp.http import build_app
+    _check_installed("server", "mcp", "fastapi", "prometheus_client")
+    from commonplace.server.http.access.gate import OpenGate
+    from commonplace.server.http.access.hosts import is_loopback
+    from commonplace.server.http.access.keys import LOCAL, Keys
+    from commonplace.server.http.app import build_app
+    from commonplace.server.http.principal import Principal
+    from commonplace.server.http.service import Service
+    from commonplace.settings import Settings
 
-    return build_app(book, namespace, limits=(default_limit, max_limit), host=host, is_stateless=is_stateless)
+    settings = Settings(host=host, search_default_limit=default_limit, search_max_limit=max_limit)
+    gate = OpenGate(Keys(book.store), Principal(LOCAL, tuple(namespace)), checks_pages=is_loopback(host))
+    return build_app(Service(book, gate, settings), is_only_mcp=True, is_stateless=is_stateless)
 
 
-def _check_installed() -> None:
-    if find_spec("mcp") is None:
-        raise ConfigurationError(f"the MCP server needs the package mcp; run: {install_command('mcp')}")
+def _check_installed(extra: str, *packages: str) -> None:
+    for package in packages:
+        if find_spec(package) is None:
+            raise ConfigurationError(f"the MCP server needs the package {package}; run: {install_command(extra)}")

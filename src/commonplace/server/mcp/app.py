@@ -39,8 +39,8 @@ Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-tool_calls: Counter[tuple[str, str, str]] = Counter()
-"""Calls of this process by profile, tool, and `ok` or `refused`; counted on event loops only."""
+ToolCalls = Counter[tuple[str, str, str]]
+"""How often tools were called, by profile, tool, and `ok` or `refused`. Counted on the event loop only."""
 
 
 class Run(Protocol):
@@ -64,11 +64,20 @@ def _one_by_one() -> Run:
 
 
 def build_server(
-    memory: Memory, profile: Profile = "records", *, is_stdio: bool = False, run: Run = run_in_thread
+    memory: Memory,
+    profile: Profile = "records",
+    *,
+    is_stdio: bool = False,
+    run: Run = run_in_thread,
+    tool_calls: ToolCalls | None = None,
 ) -> Server[Any]:
-    """A server for one namespace. On stdio it answers one call after another, and only after `initialize`."""
+    """A server for one namespace. On stdio it answers one call after another, and only after `initialize`.
+
+    It counts the calls of its tools in `tool_calls`, if you pass it.
+    """
     watcher = Watcher(memory)
-    offered = _Offered(memory, profile, watcher, _one_by_one() if is_stdio else run)
+    counted = Counter() if tool_calls is None else tool_calls
+    offered = _Offered(memory, profile, watcher, _one_by_one() if is_stdio else run, counted)
     server: Server[Any] = Server(
         "commonplace",
         version=__version__,
@@ -134,13 +143,14 @@ def _first_fault(error: ValidationError) -> str:
 class _Offered:
     """The handlers. What touches the memory runs in a worker thread."""
 
-    def __init__(self, memory: Memory, profile: Profile, watcher: Watcher, run: Run) -> None:
+    def __init__(self, memory: Memory, profile: Profile, watcher: Watcher, run: Run, tool_calls: ToolCalls) -> None:
         self._memory = memory
         self._watcher = watcher
         self._tools = Toolbox(memory, profile)
         self._prompts = prompts_for(self._tools, profile)
         self._profile = profile
         self._run = run
+        self._tool_calls = tool_calls
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[types.Tool.model_validate(spec) for spec in self._tools.specs])
@@ -156,7 +166,7 @@ class _Offered:
             answer = await self._run(partial(self._tools.call, params.name, arguments), writes)
         finally:
             THREAD.reset(named)
-        tool_calls[self._profile, params.name, "refused" if answer.is_error else "ok"] += 1
+        self._tool_calls[self._profile, params.name, "refused" if answer.is_error else "ok"] += 1
         self._watcher.look_now()
         return _result(answer, context.protocol_version)
 

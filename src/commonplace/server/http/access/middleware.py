@@ -147,7 +147,7 @@ class Callers:
         path = scope["path"]
         if path in HEALTH_PATHS:
             # Asked of a service whose store fails as well: nothing is read for it.
-            if self._gate.was_open():
+            if self._gate.checks_pages and self._gate.was_open():
                 check_own_page(headers, self._origins, may_be_linked=True)
             return None
         if self._gate.is_quick(headers):
@@ -166,7 +166,7 @@ class Callers:
 
     def _decide(self, path: str, headers: Headers) -> Principal | None:
         is_for_all = self._is_for_all(path)
-        if self._gate.is_open():
+        if self._gate.checks_pages and self._gate.is_open():
             check_own_page(headers, self._origins, may_be_linked=is_for_all)
         if is_for_all:
             return None

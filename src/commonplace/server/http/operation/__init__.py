@@ -14,6 +14,7 @@ from commonplace.server.http.operation.metrics import Metrics, metrics_router
 from commonplace.server.http.operation.observing import Failing, Observing
 from commonplace.server.http.operation.work import Shares, Work
 from commonplace.server.http.service import Service
+from commonplace.server.mcp.app import ToolCalls
 from commonplace.settings import Settings
 
 __all__ = ["UVICORN", "WITHOUT_TELEMETRY", "configure_service_logging", "install", "open_paths"]
@@ -32,17 +33,18 @@ def open_paths(settings: Settings) -> tuple[str, ...]:
     return ("/metrics",) if settings.metrics_open else ()
 
 
-def install(app: FastAPI, service: Service) -> Work:
+def install(app: FastAPI, service: Service, tool_calls: ToolCalls, *, has_routes: bool = True) -> Work:
     """Add the routes and, outside of all that was added before, the middlewares. Call it last.
 
     `stop()` of what it gives is to be called when the server begins to stop.
     """
     settings = service.settings
     work = Work(Shares(settings.max_requests), Shares(settings.max_streams))
-    metrics = Metrics(service.book, work)
-    # First, and as they are: an included router is matched several times over, after all that stands before it.
-    operated = (health_router(Readiness(service.book, work)), metrics_router(metrics, service))
-    app.router.routes[:0] = [route for router in operated for route in router.routes]
+    metrics = Metrics(service.book, work, tool_calls)
+    if has_routes:
+        # First, and as they are: an included router is matched several times over, after all that stands before it.
+        operated = (health_router(Readiness(service.book, work)), metrics_router(metrics, service))
+        app.router.routes[:0] = [route for router in operated for route in router.routes]
     limits = RequestLimits(body_bytes=settings.max_body_bytes, seconds=settings.request_seconds)
     app.add_middleware(Limiting, limits=limits, work=work, count=metrics.count_refusal)
     app.add_middleware(Failing)

@@ -21,7 +21,7 @@ from commonplace.errors import CommonplaceError, Forbidden, Unauthorized
 from commonplace.server.http.operation.work import Work
 from commonplace.server.http.rest.answers import documented
 from commonplace.server.http.service import Service
-from commonplace.server.mcp.app import tool_calls
+from commonplace.server.mcp.app import ToolCalls
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 REFUSED = {401: "unauthorized", 403: "forbidden", 413: "too_large", 421: "wrong_host", 429: "rate_limited"}
@@ -43,7 +43,7 @@ class Seen:
 class Metrics:
     """What is counted, for one server."""
 
-    def __init__(self, book: Book, work: Work) -> None:
+    def __init__(self, book: Book, work: Work, tool_calls: ToolCalls) -> None:
         self._book = book
         self.registry = CollectorRegistry()
         self._requests = Counter(
@@ -69,7 +69,7 @@ class Metrics:
             "commonplace_pending_passages", "Passages that wait for their vector.", registry=self.registry
         )
         Info("commonplace_build", "The version that runs.", registry=self.registry).info({"version": __version__})
-        self.registry.register(_ToolCalls())
+        self.registry.register(_ToolCallsCollector(tool_calls))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
@@ -93,14 +93,17 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _ToolCalls(Collector):
-    """Calls of MCP tools in this process, which the MCP server counts itself."""
+class _ToolCallsCollector(Collector):
+    """Calls of MCP tools, which the MCP server counts itself."""
+
+    def __init__(self, tool_calls: ToolCalls) -> None:
+        self._tool_calls = tool_calls
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         family = CounterMetricFamily(
             "commonplace_tool_calls", "Calls of MCP tools.", labels=("profile", "tool", "outcome")
         )
-        for labels, count in sorted(tool_calls.items()):
+        for labels, count in sorted(self._tool_calls.items()):
             family.add_metric(labels, count)
         yield family
 
