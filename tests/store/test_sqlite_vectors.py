@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from store_calls import HERE, delete, put
 
-from commonplace.backends.sqlite import SQLiteStore, matrix
+from commonplace.backends.sqlite import SQLiteStore
 from commonplace.checks import Namespace
 from commonplace.entry import Draft
 from commonplace.filters import Filter
@@ -26,8 +26,8 @@ Vectors = NDArray[np.float32]
 
 @pytest.fixture(autouse=True)
 def large_begins_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "EXACT_ROWS", 500)
-    monkeypatch.setattr(matrix, "RESCORED", 100)
+    monkeypatch.setattr("commonplace.backends.vectors.EXACT_ROWS", 500)
+    monkeypatch.setattr("commonplace.backends.vectors.RESCORED", 100)
 
 
 def unit(vectors: Vectors) -> Vectors:
@@ -133,8 +133,21 @@ def test_any_number_of_equal_vectors_gives_a_full_page(tmp_path: Path) -> None:
     store.close()
 
 
-def test_every_finite_half_becomes_the_same_number_in_single_precision() -> None:
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    finite = halves[np.isfinite(halves)]
-    read = matrix.unpack([finite.tobytes()], len(finite))[0]
-    assert read.tobytes() == finite.astype(np.float32).tobytes()
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_many_ended_passages_are_dropped_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_purged: bool
+) -> None:
+    monkeypatch.setattr("commonplace.backends.vectors.STALE_ROWS", 10)
+    vectors = texts_vectors(8)
+    store = SQLiteStore(tmp_path / "book.db", durability="normal", cache_bytes=MANY_BYTES)
+    fill(store, vectors)
+    query = texts_vectors(9, 1)[0]
+    assert found(store, query) == nearest(vectors, query, range(ROWS))
+    before = store.vector_bytes
+    store.write(HERE, lambda transaction: [transaction.delete("file", str(number)) for number in range(0, ROWS, 2)])
+    if is_purged:
+        store.purge(HERE, kind="file", prefix="1")
+    among = [number for number in range(1, ROWS, 2) if not (is_purged and str(number).startswith("1"))]
+    assert found(store, query) == nearest(vectors, query, among)
+    assert store.vector_bytes <= before * 3 // 5
+    store.close()

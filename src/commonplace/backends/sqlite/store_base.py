@@ -35,7 +35,6 @@ from commonplace.backends.sqlite.group import Group, begin_group, flush_group
 from commonplace.backends.sqlite.guard import Guard, Stamp, check_log, lost_commits, stamp
 from commonplace.backends.sqlite.locks import WriterQueue
 from commonplace.backends.sqlite.migrate import check_schema, check_unchanged, migrate
-from commonplace.backends.sqlite.searching import VectorCache
 from commonplace.backends.sqlite.writer import Writer
 from commonplace.checks import Namespace
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unavailable
@@ -91,7 +90,7 @@ class OpenStore(Store):
         self._readers = threading.local()
         self._connections: WeakSet[Connection] = WeakSet()  # a thread that ends takes its connection with it
         self._connections_mutex = threading.Lock()
-        self._cache = VectorCache(cache_bytes)
+        self._cache_bytes = cache_bytes
         self._queue: WriterQueue | None = None
         self._has_met_damage = False
         self._damage: damage.Problem | None = None

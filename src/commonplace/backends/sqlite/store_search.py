@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from commonplace.backends.ranking import Counts, Page
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from numpy import float32
     from numpy.typing import NDArray
 
+    from commonplace.backends.vectors import VectorCache
+
 MERGED_PAGES = 200
 """Of the keyword index, in one step of upkeep: some milliseconds, so that no writer waits long."""
 
@@ -34,8 +37,14 @@ class SearchStore(OpenStore):
 
     @property
     def vector_bytes(self) -> int:
-        """What the vectors in this process's memory take; `cache_bytes` bounds it."""
-        return self._cache.held_bytes
+        """The size of the vectors in this process's memory; `cache_bytes` bounds it."""
+        return self._vectors.held_bytes
+
+    @cached_property
+    def _vectors(self) -> VectorCache:
+        from commonplace.backends.vectors import VectorCache  # NumPy takes a tenth of a second to import
+
+        return VectorCache(self._cache_bytes)
 
     def search_text(
         self,
@@ -61,8 +70,8 @@ class SearchStore(OpenStore):
                 return []
             if known[0][1] != len(query):
                 raise damaged_row(f"the row of model {model}")
-            place = (row.id, *known[0], row.chunks_ended)
-            return self._cache.search(connection, place, query, Page(filter, limit, self._clock()))
+            rank = self._vectors.nearest(searching.StoredVectors(connection, row, *known[0]), query)
+            return searching.candidates(connection, row.id, rank, Page(filter, limit, self._clock()))
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
         with self._reading(namespace, snapshot=True) as connection:

@@ -135,7 +135,7 @@ def _passages(connection: Connection, chunks: Sequence[int]) -> list[Pending]:
 
 def index(connection: Connection, group: Group, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:
     """Store vectors of the target model; a passage that ended, or another model's vector, is dropped."""
-    from commonplace.backends.sqlite.matrix import pack
+    from commonplace.backends.vectors import pack
 
     roles = {role: (id, identity) for id, identity, role in connection.execute("SELECT id, identity, role FROM model")}
     model_id, identity = roles.get("target") or roles.get("serving") or (0, None)
@@ -164,7 +164,7 @@ def passage_vectors(
     connection: Connection, model: str, states: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, int, NDArray[float32]]]:
     """A state's passages are those that had begun with its commit or before and ended after it."""
-    from commonplace.backends.sqlite.matrix import unpack
+    from commonplace.backends.vectors import unpack
 
     rows = connection.execute(
         "SELECT c.entry, c.start, c.stop, v.value, m.dimensions, c.id, v.checksum, c.length, c.commit_number"

@@ -1,0 +1,400 @@
+"""Vectors in memory, for any backend: the matrix of a namespace, a sketch of a large one, and a bounded cache of them.
+
+A backend passes its stored vectors as `VectorRows`, read in one snapshot. Before each search the matrix catches up with
+them: it reads the vectors that were added since, and from time to time it drops those of passages that ended. A matrix
+holds nothing that is not stored, and it only proposes passages. Whoever reads their rows drops those that have ended.
+
+Up to 20,000 passages every vector is scored. Above that, a sketch chooses the vectors to score (see
+docs/decisions/008-sketches.md).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commonplace.backends.ranking import Rank, Ranked
+
+EXACT_ROWS = 20_000
+RESCORED = 800
+"""How many of the nearest by sketch are scored exactly, at least; more if more hits are wanted or rows are many."""
+SAMPLED = 8
+"""One score in so many shows where the best begin; a partition of all takes longer than all the scores."""
+ROWS_A_READ = 4_000
+"""Catching up needs 20 MB for so many at once; with five times as many, 90 MB of the process stayed in use."""
+STALE_ROWS = 1_000
+STALE_SHARE = 10
+"""Ended passages are dropped when there may be more than STALE_ROWS of them and more than 1 in STALE_SHARE."""
+SAMPLE_ROWS = 4_000
+ROUNDS = 3
+SINGLE_THREAD = 400_000
+"""BLAS spreads a product over threads from about 460,000 numbers on. On busy cores these wait for each other, and 1 ms
+becomes 20. So products are made in parts."""
+
+Floats = NDArray[np.float32]
+Halves = NDArray[np.float16]
+"""Vectors as they are stored, a row each: half precision, which changes a cosine by less than 0.001."""
+Integers = NDArray[np.int64]
+
+
+def pack(vector: Floats) -> bytes:
+    """A vector as bytes to store, in little-endian half precision."""
+    return vector.astype("<f2").tobytes()
+
+
+def halves(packed: Sequence[bytes], dimensions: int) -> Halves:
+    """Stored vectors as the rows of a matrix."""
+    return np.frombuffer(b"".join(packed), dtype="<f2").reshape(len(packed), dimensions)
+
+
+def unpack(packed: Sequence[bytes], dimensions: int) -> Floats:
+    return _floats(halves(packed, dimensions))
+
+
+class Batch(NamedTuple):
+    """Some stored vectors, with their sequence numbers and passages."""
+
+    sequences: Sequence[int]
+    chunks: Sequence[int]
+    values: Halves
+
+
+class VectorRows(Protocol):
+    """The stored vectors of one namespace and model, as one snapshot shows them.
+
+    Each vector has a sequence number that is given once. A snapshot that shows a number shows all lower ones, except
+    those of passages that ended.
+    """
+
+    @property
+    def place(self) -> Hashable:
+        """The namespace and the model."""
+
+    @property
+    def dimensions(self) -> int: ...
+
+    @property
+    def commit(self) -> int:
+        """The number of the namespace's last commit."""
+
+    @property
+    def chunks_ended(self) -> int:
+        """How many passages of the namespace have ended, ever."""
+
+    def added(self, after: int, limit: int) -> Batch:
+        """The vectors of live passages with sequence numbers above `after`: the lowest `limit`, in order."""
+
+    def ended(self, after: int) -> Sequence[int]:
+        """The passages that ended with a commit above `after`; fewer than `chunks_ended` counts if some were erased."""
+
+    def values(self, sequences: Sequence[int]) -> tuple[Sequence[int], Halves]:
+        """The vectors with these sequence numbers, in this order, without those that are gone."""
+
+
+class VectorCache:
+    """The matrices of the namespaces searched last. When they take more than `max_bytes`, the least recent one goes."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._matrices: OrderedDict[Hashable, Matrix] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
+        self._held_bytes = 0
+        self._mutex = threading.Lock()
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of all matrices."""
+        return self._held_bytes
+
+    def nearest(self, rows: VectorRows, query: Floats) -> Rank:
+        """Catch up with the rows, and give a function that ranks their passages by how near they are to the query."""
+        matrix = self._matrix(rows)
+        with matrix.lock:
+            matrix.catch_up(rows)
+        self._account(rows.place, matrix)
+
+        def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+            with matrix.lock:
+                return matrix.search(query, keep, allowed, rows)
+
+        return rank
+
+    def evict(self, place: Hashable) -> None:
+        """Forget a matrix, for example after its vectors were erased for good."""
+        with self._mutex:
+            if self._matrices.pop(place, None) is not None:
+                self._held_bytes -= self._sizes.pop(place, 0)
+
+    def _matrix(self, rows: VectorRows) -> Matrix:
+        with self._mutex:
+            found = self._matrices.get(rows.place)
+            if found is None:
+                found = self._matrices[rows.place] = Matrix(rows.dimensions, self._max_bytes // 2)
+            self._matrices.move_to_end(rows.place)
+            return found
+
+    def _account(self, place: Hashable, matrix: Matrix) -> None:
+        with self._mutex:
+            if self._matrices.get(place) is not matrix:  # evicted meanwhile
+                return
+            self._held_bytes += matrix.held_bytes - self._sizes.get(place, 0)
+            self._sizes[place] = matrix.held_bytes
+            while len(self._matrices) > 1 and self._held_bytes > self._max_bytes:
+                oldest, _ = self._matrices.popitem(last=False)
+                self._held_bytes -= self._sizes.pop(oldest, 0)
+
+
+class Matrix:
+    """The vectors of one namespace by one model, in the order of their sequence numbers. Hold `lock` to use it.
+
+    A large one has a sketch, and keeps its rows as they are stored while they take at most `most_bytes`: to read 800
+    from the file takes 6 ms, from memory 0.2. Above that, the stored rows are read.
+    """
+
+    def __init__(self, dimensions: int, most_bytes: int) -> None:
+        self.dimensions = dimensions
+        self.lock = threading.Lock()
+        self._most_bytes = most_bytes
+        self._commit = 0
+        self._chunks_ended = 0
+        self._last_sequence = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._size = 0
+        self._chunks: Integers = np.empty(0, np.int64)
+        self._sequences: Integers = np.empty(0, np.int64)
+        self._vectors: Floats = np.empty((0, self.dimensions), np.float32)
+        self._sketch: Sketch | None = None
+        self._stored: Halves | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        parts = (self._chunks, self._sequences, self._vectors, self._stored)
+        held = sum(part.nbytes for part in parts if part is not None)
+        return held + (self._sketch.held_bytes if self._sketch is not None else 0)
+
+    # Catching up
+
+    def catch_up(self, rows: VectorRows) -> None:
+        """Read what was added since the last time; drop what has ended, if that may be much."""
+        if self._size == 0:
+            self._start(rows)
+        elif rows.chunks_ended - self._chunks_ended > max(STALE_ROWS, self._size // STALE_SHARE):
+            self._drop_ended(rows)
+        while True:
+            batch = rows.added(self._last_sequence, ROWS_A_READ)
+            if batch.sequences:
+                self._extend(batch)
+            if len(batch.sequences) < ROWS_A_READ:
+                return
+
+    def _start(self, rows: VectorRows) -> None:
+        self._clear()
+        self._commit, self._chunks_ended, self._last_sequence = rows.commit, rows.chunks_ended, 0
+
+    def _drop_ended(self, rows: VectorRows) -> None:
+        """From memory if the backend can name all of them; otherwise everything is read again."""
+        ended = rows.ended(self._commit)
+        is_complete = len(ended) >= rows.chunks_ended - self._chunks_ended
+        if not is_complete or (self._sketch is not None and self._stored is None):
+            self._start(rows)
+            return
+        kept = np.flatnonzero(~np.isin(self._chunks[: self._size], np.asarray(ended, np.int64)))
+        self._chunks, self._sequences = self._chunks[kept], self._sequences[kept]
+        if self._sketch is None:
+            self._vectors = self._vectors[kept]
+        else:
+            self._sketch.keep(kept)
+        if self._stored is not None:
+            self._stored = self._stored[kept]
+        self._size = len(kept)
+        self._commit, self._chunks_ended = rows.commit, rows.chunks_ended
+
+    def _extend(self, batch: Batch) -> None:
+        stored, size = batch.values, self._size
+        total = size + len(stored)
+        self._chunks = _grown(self._chunks, size, np.asarray(batch.chunks, np.int64))
+        self._sequences = _grown(self._sequences, size, np.asarray(batch.sequences, np.int64))
+        if self._sketch is None and total > EXACT_ROWS:
+            self._begin_sketch(stored)
+        if self._sketch is None:
+            self._vectors = _grown(self._vectors, size, _floats(stored))
+        else:
+            self._sketch.extend(_floats(stored))
+            if total * stored.itemsize * self.dimensions > self._most_bytes:
+                self._stored = None
+            elif self._stored is not None:
+                self._stored = _grown(self._stored, size, stored)
+        self._size = total
+        self._last_sequence = int(batch.sequences[-1])
+
+    def _begin_sketch(self, added: Halves) -> None:
+        known = self._vectors[: self._size]
+        self._sketch = Sketch(np.concatenate([known, _floats(added)]))
+        self._sketch.extend(known)
+        self._stored = known.astype(np.float16)  # they came from halves, so nothing is lost
+        self._vectors = np.empty((0, self.dimensions), np.float32)
+
+    # Searching
+
+    def search(self, query: Floats, keep: int | None, allowed: Sequence[int] | None, rows: VectorRows) -> Ranked:
+        """Passages with their cosines, best first: the best `keep`, or all; only `allowed` ones if given.
+
+        Of equal ones the newest come first, and are the ones that are kept.
+        """
+        found = np.arange(self._size)
+        if allowed is not None:
+            found = found[np.isin(self._chunks[: self._size], np.asarray(allowed, np.int64))]
+        wanted = len(found) if keep is None else min(keep, len(found))
+        if not wanted:
+            return []
+        if self._sketch is None:
+            vectors = self._vectors[: self._size] if allowed is None else self._vectors[found]
+        else:
+            count = max(RESCORED, 8 * wanted, self._size // 200)
+            if count < len(found):
+                rough = self._sketch.scores(query)
+                found = found[_highest(rough if allowed is None else rough[found], count)]
+            found, vectors = self._read(found, rows)
+            wanted = min(wanted, len(found))
+            if not wanted:
+                return []
+        scores = _cosines(vectors, query)
+        last = np.partition(-scores, wanted - 1)[wanted - 1]
+        best = np.flatnonzero(~(-scores > last))  # NaN, which is above nothing, is sorted behind all and cut off
+        best = best[np.lexsort((-self._chunks[found[best]], -scores[best]))[:wanted]]
+        return list(zip(self._chunks[found[best]].tolist(), scores[best].tolist(), strict=True))
+
+    def _read(self, found: NDArray[np.intp], rows: VectorRows) -> tuple[NDArray[np.intp], Floats]:
+        """Vectors by their places in the matrix, from memory or as they are stored; without those that are gone."""
+        if self._stored is not None:
+            return found, _floats(self._stored[found])
+        sequences, stored = rows.values(self._sequences[found].tolist())
+        if len(sequences) < len(found):
+            found = found[np.isin(self._sequences[found], sequences)]
+        return found, _floats(stored)
+
+
+class Sketch:
+    """Rough scores of many vectors, quickly: they decide which vectors are worth an exact score.
+
+    Vectors of texts share a few directions in which they differ most. A sketch keeps a vector's share in the leading
+    eighth of these as numbers, and of the rest its length and the sign of each dimension: 250 bytes, when a row of 384
+    halves has 768. The directions are learnt from a sample.
+    """
+
+    def __init__(self, sample: Floats) -> None:
+        dimensions = sample.shape[1]
+        self._basis = _leading(sample, max(1, dimensions // 8))
+        self._leads: Floats = np.empty((0, self._basis.shape[1]), np.float32)
+        self._lengths: Floats = np.empty(0, np.float32)
+        self._signs: list[NDArray[np.uint64]] = [np.empty(0, np.uint64) for _ in range(-(-dimensions // 64))]
+        self._size = 0
+        # Signs that differ in a share of the dimensions are, of random directions, at that share of a half turn.
+        self._cosines: Floats = np.cos(np.pi / dimensions * np.arange(dimensions + 1)).astype(np.float32)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._leads.nbytes + self._lengths.nbytes + sum(words.nbytes for words in self._signs)
+
+    def extend(self, vectors: Floats) -> None:
+        leads, rest = self._divide(vectors)
+        self._leads = _grown(self._leads, self._size, leads)
+        self._lengths = _grown(self._lengths, self._size, np.sqrt(np.vecdot(rest, rest)))
+        signs = zip(self._signs, _signs_of(rest), strict=True)
+        self._signs = [_grown(words, self._size, more) for words, more in signs]
+        self._size += len(vectors)
+
+    def keep(self, rows: NDArray[np.intp]) -> None:
+        """Only these rows, in this order."""
+        self._leads, self._lengths = self._leads[rows], self._lengths[rows]
+        self._signs = [words[rows] for words in self._signs]
+        self._size = len(rows)
+
+    def scores(self, query: Floats) -> Floats:
+        """About the cosine of each row with the query."""
+        lead, rest = self._divide(query[np.newaxis])
+        differ = np.zeros(self._size, np.uint16)
+        for words, word in zip(self._signs, _signs_of(rest), strict=True):
+            differ += np.bitwise_count(words[: self._size] ^ word[0])
+        scores = self._cosines.take(differ)
+        scores *= self._lengths[: self._size]
+        scores *= np.linalg.norm(rest)
+        scores += _products(self._leads[: self._size], lead[0])
+        return scores
+
+    def _divide(self, vectors: Floats) -> tuple[Floats, Floats]:
+        leads: Floats = vectors @ self._basis
+        rest: Floats = vectors - leads @ self._basis.T
+        return leads, rest
+
+
+def _leading(sample: Floats, count: int) -> Floats:
+    """An orthonormal basis of the directions in which the sample is longest, by subspace iteration."""
+    some = sample[:: max(1, len(sample) // SAMPLE_ROWS)]
+    basis: Floats = np.random.default_rng(1).standard_normal((sample.shape[1], count), np.float32)
+    for _ in range(ROUNDS):
+        basis, _ = np.linalg.qr(some.T @ (some @ basis))
+    return basis
+
+
+def _signs_of(vectors: Floats) -> list[NDArray[np.uint64]]:
+    """The signs of the vectors as bits: an array for each 64 dimensions, with a number for each vector."""
+    bits = np.packbits(vectors > 0, axis=1)
+    padded = np.zeros((len(vectors), -(-vectors.shape[1] // 64) * 8), np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    return [np.ascontiguousarray(words) for words in padded.view(np.uint64).T]
+
+
+def _products(rows: Floats, vector: Floats) -> Floats:
+    """Each row times the vector, in one thread."""
+    made: Floats = np.empty(len(rows), np.float32)
+    step = max(1, SINGLE_THREAD // len(vector))
+    for start in range(0, len(rows), step):
+        np.matmul(rows[start : start + step], vector, out=made[start : start + step])
+    return made
+
+
+def _cosines(vectors: Floats, query: Floats) -> Floats:
+    # Not `vectors @ query`: BLAS spreads that over threads that wait for each other in a loop. On two busy cores that
+    # took 20 ms for 1,500 rows, and this takes 0.04; on one idle core this is as quick.
+    scores: Floats = np.vecdot(vectors, query)
+    return scores
+
+
+def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
+    """About `count` places of the highest scores, in order; neighbours are likely stored together."""
+    sample = scores[::SAMPLED]
+    place = max(0, len(sample) - max(1, count // SAMPLED))
+    chosen: NDArray[np.intp] = np.flatnonzero(scores >= np.partition(sample, place)[place])
+    if count // 2 <= len(chosen) <= 2 * count:
+        return chosen
+    # The sample misled: equal texts are ties, and there may be any number of them.
+    return np.sort(np.argpartition(-scores, count - 1)[:count])
+
+
+def _grown(array: NDArray[Any], size: int, added: NDArray[Any]) -> NDArray[Any]:
+    """The array with rows added after `size`; it doubles when it is full."""
+    needed = size + len(added)
+    if needed > len(array):
+        larger = np.empty((max(needed, 2 * len(array)), *array.shape[1:]), array.dtype)
+        larger[:size] = array[:size]
+        array = larger
+    array[size:needed] = added
+    return array
+
+
+def _floats(stored: Halves) -> Floats:
+    """Exactly `stored.astype(float32)` of finite numbers, which NumPy does one by one and five times as slowly."""
+    bits = stored.view(np.int16).astype(np.int32)
+    bits <<= 13  # the sign is spread over the four highest bits, the exponent begins below them
+    bits &= np.int32(-0x70000001)
+    floats: Floats = bits.view(np.float32)
+    floats *= np.float32(2.0**112)  # the difference of the exponents' offsets, 127 - 15
+    return floats
