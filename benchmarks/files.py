@@ -14,7 +14,7 @@ from pathlib import Path
 
 import commonplace
 from commonplace.entry import Draft
-from commonplace.space.paths import key_of
+from commonplace.space.names import key_of
 from commonplace.space.space import Space
 from commonplace.store import Transaction
 from commonplace.tools import ClaudeMemoryTool, UnifiedMemoryTool

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 import commonplace
 from commonplace.embedding import Purpose, create_embedder
 from commonplace.entry import Draft
-from commonplace.space.keys import MESSAGE
 from commonplace.space.messages import thread_prefix
+from commonplace.space.names import MESSAGE
 from commonplace.store import Transaction
 from engine_report import milliseconds, quantile, timed
 from engine_texts import InstantEmbedder, Texts

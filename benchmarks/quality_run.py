@@ -17,7 +17,7 @@ from commonplace.embedding import Embedder
 from commonplace.entry import Entry
 from commonplace.filters import Filter, parse_conditions
 from commonplace.language.tokens import query_terms
-from commonplace.space.keys import FILE, MESSAGE, name_of_entry, thread_of_entry
+from commonplace.space.names import FILE, MESSAGE, name_of_entry, thread_of_entry
 from commonplace.space.space import Space
 from commonplace.store import Candidate
 from quality_data import Corpus, Dataset, Level, Question

@@ -188,7 +188,7 @@ def ask_library(path: Path, known: Sequence[tuple[str, str]]) -> Answers:
 
 
 def commonplace_time(microseconds: int) -> str:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     return moment(microseconds).isoformat()
 

@@ -11,7 +11,7 @@ from commonplace import Book, NotFound, Space, aio
 from commonplace.space.files import Files
 from commonplace.space.records import Records
 from commonplace.space.threads import Threads
-from commonplace.space.working import WorkingMemories
+from commonplace.space.working_memory import WorkingMemories
 
 MIRRORS = [
     (Book, aio.AsyncBook, {"store", "limits", "indexer"}),

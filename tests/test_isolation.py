@@ -274,7 +274,7 @@ def test_purging_old_history_erases_the_former_texts_only(open_book: Any, tmp_pa
     space.files.write("/n", "second qqzxwordtwo")
     clock.advance(10)
     space.files.write("/n", "third qqzxwordthree")
-    middle = commonplace.space.times.moment(clock.now - 5_000_000)  # type: ignore[attr-defined]
+    middle = commonplace.checks.moment(clock.now - 5_000_000)  # type: ignore[attr-defined]
     assert space.purge(history_before=middle) == 1
     held = everything_in(tmp_path / "book.db")
     assert [bool(re.search(word, held)) for word in (b"qqzxwordone", b"qqzxwordtwo", b"qqzxwordthree")] == [

@@ -12,10 +12,9 @@ import commonplace
 
 PACKAGE = Path(commonplace.__file__).parent
 
-FOUNDATION = {"checks", "entry", "errors", "filters", "language", "limits"}
+FOUNDATION = {"checks", "entry", "errors", "filters", "language"}
 MAY_IMPORT = {
     "errors": set(),
-    "limits": set(),
     "language": set(),
     "checks": {"errors"},
     "entry": {"checks", "language"},

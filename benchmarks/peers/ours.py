@@ -15,7 +15,7 @@ from adapter import DIMENSIONS, Peer, Vectors, serve
 import commonplace
 from commonplace.checks import JSON
 from commonplace.embedding import Embedder, create_embedder
-from commonplace.engine.passage_vectors import as_it_reads
+from commonplace.engine.embedders import as_it_reads
 from commonplace.entry import Draft
 from commonplace.store import Transaction
 

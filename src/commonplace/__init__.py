@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from commonplace import aio as aio
     from commonplace.book import Book
     from commonplace.book import open_book as open
-    from commonplace.limits import Limits
+    from commonplace.checks import Limits
     from commonplace.remote import connect
     from commonplace.space.space import Space
 
@@ -64,7 +64,7 @@ _LAZY = {
     "open": ("commonplace.book", "open_book"),
     "connect": ("commonplace.remote", "connect"),
     "Book": ("commonplace.book", "Book"),
-    "Limits": ("commonplace.limits", "Limits"),
+    "Limits": ("commonplace.checks", "Limits"),
     "Space": ("commonplace.space.space", "Space"),
 }
 

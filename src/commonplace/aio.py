@@ -17,16 +17,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from commonplace import book as sync
-from commonplace.checks import Namespace
-from commonplace.limits import Limits
+from commonplace.checks import Limits, Namespace
 from commonplace.remote import connect as connect_to_service
-from commonplace.space.expected import Seen
 from commonplace.space.files import FileInfo, Files
+from commonplace.space.handle import Seen
 from commonplace.space.records import Records
 from commonplace.space.rules import Rules
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads
-from commonplace.space.working import WorkingMemories
+from commonplace.space.working_memory import WorkingMemories
 from commonplace.store import Progress
 
 if TYPE_CHECKING:

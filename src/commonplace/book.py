@@ -8,16 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
-from commonplace.checks import Namespace, check_line, check_namespace, check_number, local_path
+from commonplace.checks import Limits, Namespace, check_line, check_namespace, check_number, local_path
 from commonplace.embedding import Embedder, create_embedder
-from commonplace.engine.indexing import Indexer
-from commonplace.engine.models import Models
+from commonplace.engine.embedders import Models
+from commonplace.engine.indexer import Indexer
 from commonplace.engine.search import Searcher
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound, install_command
-from commonplace.limits import Limits
 from commonplace.space.handle import Handle
-from commonplace.space.quota import Meter
-from commonplace.space.rules import Rules
+from commonplace.space.rules import Meter, Rules
 from commonplace.space.space import Space
 from commonplace.store import Progress, Store, StoreStats
 

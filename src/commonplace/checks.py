@@ -8,6 +8,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
@@ -187,3 +189,65 @@ def _check_json_item(name: str, item: object, below: list[object]) -> None:
         below.extend(item)
     else:
         raise InvalidInput(f"{name} contains a {type(item).__name__}, which JSON cannot hold")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    file_bytes: int = 10_000_000
+    file_lines: int = 999_999
+    path_bytes: int = 1_024
+    path_segments: int = 20
+    record_characters: int = 10_000
+    tags: int = 20
+    message_bytes: int = 16_000_000
+    """An image in a message, as base64, has some megabytes."""
+    metadata_bytes: int = 1_000_000
+    """Of a thread's metadata; and of a working memory, which stands in every prompt."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST, _LAST = ((limit.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND for limit in (datetime.min, datetime.max))
+
+
+def moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def optional_moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else moment(microseconds)
+
+
+def microseconds(name: str, time: datetime | str | None) -> int | None:
+    """Read a time: an aware datetime, or ISO 8601 text with an offset or `Z`; None stays None."""
+    if time is None:
+        return None
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError as error:
+            raise InvalidInput(f"{name} must be a time such as 2026-01-31T12:00:00Z, not {time!r}") from error
+    if not isinstance(time, datetime):
+        raise InvalidInput(f"{name} must be a datetime or an ISO 8601 string, not {type(time).__name__}")
+    if time.tzinfo is None or _offset(time) is None:
+        raise InvalidInput(f"{name} has no time zone; give it one, for example datetime.now(UTC)")
+    found = (time - _EPOCH) // _MICROSECOND
+    if not _FIRST <= found <= _LAST:
+        raise InvalidInput(f"{name} must be between the years 1 and 9999 in UTC, not {time}")
+    return found
+
+
+def _offset(time: datetime) -> timedelta | None:
+    try:
+        return time.utcoffset()
+    except NotImplementedError:  # a time zone that somebody did not finish
+        return None
+
+
+def expiry(now: int, ttl_seconds: float | None) -> int | None:
+    """When something written now ends, from how long it may live."""
+    if ttl_seconds is None:
+        return None
+    if isinstance(ttl_seconds, bool) or not isinstance(ttl_seconds, (int, float)) or not 0 < ttl_seconds <= 3e9:
+        raise InvalidInput(f"ttl_seconds must be a number of seconds above 0, not {ttl_seconds!r}")
+    return now + int(ttl_seconds * 1_000_000)

@@ -68,9 +68,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from commonplace.book import Book
-    from commonplace.checks import Namespace
+    from commonplace.checks import Limits, Namespace
     from commonplace.embedding import Embedder
-    from commonplace.limits import Limits
     from commonplace.redaction import Redactor
 
 LogLevel = Literal["error", "warn", "info", "debug"]
@@ -198,11 +197,11 @@ class Settings:
             stop_seconds=read.number("COMMONPLACE_STOP_SECONDS", 30, 0, 3_600),
             metrics_open=read.switch("COMMONPLACE_METRICS_OPEN") or False,
             tracing=read.tracing(),
-            redact=cast(Redact, read.choice("COMMONPLACE_REDACT", ("off", "mask", "reject")) or "off"),
+            redact=cast("Redact", read.choice("COMMONPLACE_REDACT", ("off", "mask", "reject")) or "off"),
             redact_kinds=read.words("COMMONPLACE_REDACT_KINDS") or ("secrets",),
             redact_rules=read.path("COMMONPLACE_REDACT_RULES"),
             wrap_results=read.switch("COMMONPLACE_WRAP_RESULTS") or False,
-            log_level=cast(LogLevel, read.choice("LOG_LEVEL", ("error", "warn", "info", "debug")) or "info"),
+            log_level=cast("LogLevel", read.choice("LOG_LEVEL", ("error", "warn", "info", "debug")) or "info"),
             mcp_protocol_version=read.text("MCP_PROTOCOL_VERSION"),
             mcp_debug_log=read.path("MCP_DEBUG_LOG_PATH"),
             has_colors=read.text("NO_COLOR") is None and read.text("TERM") != "dumb",
@@ -210,7 +209,7 @@ class Settings:
 
     @property
     def limits(self) -> Limits:
-        from commonplace.limits import Limits
+        from commonplace.checks import Limits
 
         return Limits(
             record_characters=self.max_content_length,

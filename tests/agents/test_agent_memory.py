@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from commonplace import Conflict, Forbidden, InvalidInput, NotFound
 from commonplace.agents import MemoryConfig, SemanticRecall, WorkingMemoryOptions
 from commonplace.errors import ConfigurationError, Outdated
-from commonplace.space.working import EMPTIED
+from commonplace.space.working_memory import EMPTIED
 
 TEMPLATE = "# User\n- **Name**:\n- **City**:\n"
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 import commonplace
-from commonplace.space.keys import KINDS
+from commonplace.space.names import KINDS
 
 CANARY = "zebracanary"
 """In everything that the other holds, and in no request."""

@@ -37,7 +37,7 @@ from commonplace.space.files import Files
 from commonplace.space.records import Records
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads
-from commonplace.space.working import WorkingMemories
+from commonplace.space.working_memory import WorkingMemories
 from commonplace.tools import ClaudeMemoryTool, ToolAnswer
 
 ROOT = Path(__file__).parents[2]

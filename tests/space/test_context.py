@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commonplace import Forbidden, InvalidInput, NotFound
-from commonplace.space.tokens import TOKENS_AROUND_A_MESSAGE
+from commonplace.space.context import TOKENS_AROUND_A_MESSAGE
 from turns import OPENAI, assistant, call, contents, result, user, words
 
 # What is given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commonplace.space.tokens import TOKENS_OF_ENCODED_DATA, estimate_tokens, message_tokens
+from commonplace.space.context import TOKENS_OF_ENCODED_DATA, estimate_tokens, message_tokens
 
 
 def user(*parts):

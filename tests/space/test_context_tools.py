@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from commonplace.space.tool_calls import ties_of
+from commonplace.space.message_text import ties_of
 from turns import OPENAI, THOUGHT, assistant, call, function_call, function_output, result, user, words
 
 START = datetime(2025, 6, 15, tzinfo=UTC)

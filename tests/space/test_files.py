@@ -287,7 +287,7 @@ def test_text_that_no_file_can_hold_is_refused(space: Space, text: Any) -> None:
 
 
 def test_a_file_is_read_as_it_was(space: Space, clock: Any) -> None:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     space.files.write("/f", "one")
     first = moment(clock.now)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import commonplace
 from commonplace import CommonplaceError, InvalidInput, InvalidPath, Limits, Space
-from commonplace.space import paths
-from commonplace.space.paths import key_of, normalise, parents, path_of
+from commonplace.space import names
+from commonplace.space.names import key_of, normalise, parents, path_of
 
 LIMITS = Limits()
 
@@ -178,7 +178,7 @@ def test_names_with_invisible_characters_that_are_there_stay_usable(
     book: commonplace.Book, space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(paths, "invisible_in", lambda name: None)
+        before.setattr(names, "invisible_in", lambda name: None)
         space.files.write("/d\u200b/f\u200b", "one")
     space.files.append("/d\u200b/f\u200b", "two")
     space.files.write("/d\u200b/g", "new")

@@ -8,7 +8,7 @@ import pytest
 
 import commonplace
 from commonplace import InvalidInput
-from commonplace.space.times import microseconds, moment
+from commonplace.checks import microseconds, moment
 
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 

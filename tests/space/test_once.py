@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import commonplace
 from commonplace import Space
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.space.once import KEPT_SECONDS
+from commonplace.space.handle import KEPT_SECONDS, Operation
 from doubles import Clock, OpenBook
 
 
@@ -154,3 +155,60 @@ def test_bad_keys_and_calls_that_make_nothing_are_told(space: Space) -> None:
     with pytest.raises(InvalidInput, match="a replacement cannot be made once only; leave the idempotency key out"):
         space.once("r", "f").files.replace("/a", "a", "b")
     assert space.files.read("/a") == "a a a"
+
+
+STORED_NAMES = {
+    "Files.append.<locals>.work": lambda space: space.files.append("/f", "more"),
+    "Files.edit.<locals>.work": lambda space: space.files.edit("/f", str.upper),
+    "Files.make_directory.<locals>.work": lambda space: space.files.make_directory("/d"),
+    "Files.write.<locals>.work": lambda space: space.files.write("/new", "text"),
+    "Records.create.<locals>.work": lambda space: space.records.create(
+        type="note", content={"text": "tea"}, source="s", confidence=0.9
+    ),
+    "Records.update.<locals>.work": lambda space: space.records.update("r", confidence=0.5),
+    "ThreadMessages.add.<locals>.work": lambda space: space.threads.add("t", [{"role": "user", "content": "hi"}]),
+    "ThreadMessages.update_message.<locals>.work": lambda space: space.threads.update_message("m", content="bye"),
+    "Threads.begin.<locals>.work": lambda space: space.threads.begin([{"role": "user", "content": "hi"}]),
+    "Threads.clone.<locals>.work": lambda space: space.threads.clone("t"),
+    "Threads.create.<locals>.work": lambda space: space.threads.create("title"),
+    "Threads.suggest_title.<locals>.work": lambda space: space.threads.suggest_title("untitled", "title"),
+    "Threads.transfer.<locals>.work": lambda space: space.threads.transfer("t", "other"),
+    "Threads.update.<locals>.work": lambda space: space.threads.update("t", title="new"),
+    "WorkingMemories.write.<locals>.work": lambda space: space.threads.working.write({"name": "Ana"}),
+}
+"""Every name that is stored with a key. Keys are remembered over an upgrade, so a name here must never change."""
+
+WITHOUT_RESULT = {
+    "Files.delete",
+    "Files.move",
+    "Files.write_all",
+    "Records.delete",
+    "Space.restore",
+    "Space.undo",
+    "ThreadMessages.clear",
+    "ThreadMessages.delete_messages",
+    "Threads.delete",
+    "WorkingMemories.clear",
+}
+"""Operations that return no entry and so cannot be made once."""
+
+
+def test_every_operation_name_is_pinned() -> None:
+    with_result = {name.removesuffix(".<locals>.work") for name in STORED_NAMES}
+    assert set(get_args(Operation)) == with_result | WITHOUT_RESULT
+
+
+@pytest.mark.parametrize("name", STORED_NAMES)
+def test_a_key_from_before_an_upgrade_still_answers(space: Space, name: str) -> None:
+    space.files.write("/f", "text")
+    space.records.create(type="note", content={"text": "coffee"}, source="s", confidence=0.9, id="r")
+    space.threads.create("first", id="t")
+    space.threads.create(id="untitled")
+    space.threads.add("t", [{"id": "m", "role": "user", "content": "hello"}])
+    first = STORED_NAMES[name](space.once("k", "f"))
+    known = []
+    space._handle.store.write(space.namespace, lambda transaction: known.append(transaction.operation("k")))
+    assert known[0]["operation"] == name
+    commit = space.stats().commit
+    assert STORED_NAMES[name](space.once("k", "f")) == first
+    assert space.stats().commit == commit

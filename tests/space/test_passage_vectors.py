@@ -9,7 +9,7 @@ import pytest
 
 from commonplace import Space
 from commonplace.embedding import create_embedder
-from commonplace.engine.passage_vectors import LONGEST, SUFFIX, SentenceReader
+from commonplace.engine.embedders import LONGEST, SUFFIX, SentenceReader
 from doubles import OpenBook, WordEmbedder
 
 TOPIC = "Could you recommend a recipe for a soup with lentils and carrots and a little cumin for the weekend please? "

@@ -12,8 +12,7 @@ import commonplace
 from commonplace import Space
 from commonplace.entry import Draft
 from commonplace.errors import Forbidden, InvalidInput, TooLarge
-from commonplace.space.quota import Meter
-from commonplace.space.rules import Action, Rules
+from commonplace.space.rules import Action, Meter, Rules
 
 NOTE = {"type": "note", "content": {"text": "tea"}, "source": "s", "confidence": 0.9}
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 import commonplace
 from commonplace import InvalidInput, Space, TooLarge, Unavailable
+from commonplace.checks import moment
 from commonplace.cli import main
 from commonplace.embedding import create_embedder
-from commonplace.space.times import moment
 from doubles import Clock, WordEmbedder
 
 

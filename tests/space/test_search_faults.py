@@ -14,9 +14,9 @@ import pytest
 
 import commonplace
 from commonplace import Unavailable
-from commonplace.engine import indexing
+from commonplace.checks import moment
+from commonplace.engine import indexer
 from commonplace.language.passages import Passage, passages
-from commonplace.space.times import moment
 from doubles import OpenBook, WordEmbedder
 
 SEARCH_SECONDS = 5.0
@@ -139,11 +139,11 @@ def test_a_query_whose_vector_is_nonsense_is_answered_by_keywords(
 def test_embedding_behind_the_writes_goes_on_after_any_failure(
     open_book: OpenBook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(indexing, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(indexer, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(indexer, "IDLE_SECONDS", 0.01)
     embedder = Odd(lambda rows: rows[:-1])
     book = open_book(embedder=embedder, background=True, clock=None)
-    monkeypatch.setattr(indexing, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(indexer, "LEASE_SECONDS", 0.0)
     book.space("user", "u1").files.write("/a", "apples")
     assert embedder.is_called.wait(30)
     claim, failed = book.store.claim, threading.Event()
@@ -199,12 +199,12 @@ def test_a_reindex_comes_past_refused_passages_and_tells_of_them(open_book: Open
     space = book.space("user", "u1")
     for number in range(30):
         space.files.write(f"/{number}", f"apple {number}")
-    for number in range(3 * indexing.BATCH):
+    for number in range(3 * indexer.BATCH):
         space.files.write(f"/bitter/{number}", f"bitter {number}")
     for _ in range(2):
         with pytest.raises(Unavailable, match=r"picky@1 refuses 24 passages.*others are embedded") as told:
             book.reindex()
-        assert len(told.value.__notes__) == indexing.REFUSED_TOLD
+        assert len(told.value.__notes__) == indexer.REFUSED_TOLD
         assert "user/u1: 'bitter 23': the embedder picky@1 failed: ValueError: 400" in told.value.__notes__[0]
         assert (book.stats().vectors, book.stats().pending) == (30, 24)
 

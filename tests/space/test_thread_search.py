@@ -142,7 +142,7 @@ def test_what_a_question_is_about_outweighs_the_words_that_frame_it(space: Space
 
 
 def test_a_search_of_the_past_counts_yesterday_from_then(space: Space, clock: Any) -> None:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     talk(space, "day", "kayak trip", at=moment(clock.now).isoformat())
     clock.advance(86_400)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from commonplace import Conflict, Forbidden, InvalidInput, Limits, TooLarge
 from commonplace.errors import Outdated
-from commonplace.space.working import EMPTIED, WorkingMemory, holds_data, merged
+from commonplace.space.working_memory import EMPTIED, WorkingMemory, holds_data, merged
 
 TEMPLATE = "# User\n- **Name**: [name]\n- **City**: [city]\n"
 

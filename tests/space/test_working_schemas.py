@@ -10,9 +10,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from commonplace import Conflict, InvalidInput, TooLarge
-from commonplace.space import schemas
-from commonplace.space.schemas import Schema
-from commonplace.space.working import EMPTIED
+from commonplace.space import working_memory
+from commonplace.space.working_memory import EMPTIED, Schema
 
 PROJECTS = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -294,7 +293,7 @@ def test_no_schema_makes_us_fetch_anything(working, schema, monkeypatch):
 
 @pytest.mark.promise("conversations-schema-is-harmless")
 def test_a_reference_that_was_let_in_is_not_followed_out_either(working, monkeypatch):
-    monkeypatch.setattr(schemas, "_check_references", lambda schema: None)
+    monkeypatch.setattr(working_memory, "_check_references", lambda schema: None)
     monkeypatch.setattr(socket.socket, "connect", lambda *address: pytest.fail(f"connected to {address}"))
     with pytest.raises(InvalidInput, match="leads nowhere"):
         working.write({"a": 1}, schema={"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}})

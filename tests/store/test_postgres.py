@@ -13,7 +13,7 @@ from conformance import StoreConformance
 
 import commonplace
 from commonplace.backends.postgres import PostgresStore
-from commonplace.engine.indexing import BATCH
+from commonplace.engine.indexer import BATCH
 from commonplace.store import Indexing, Store
 from doubles import OpenBook, WordEmbedder
 from postgres_server import empty, shared_book, shared_server

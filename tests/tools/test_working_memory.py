@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from commonplace.space.tokens import estimate_tokens
+from commonplace.space.context import estimate_tokens
 from commonplace.tools.working_memory import WorkingMemoryOptions, WorkingMemoryTool, tool_spec
 
 

@@ -26,14 +26,13 @@ from commonplace.errors import (
 )
 from commonplace.exchange import Imported
 from commonplace.space.context import Context
-from commonplace.space.conversation import Thread
+from commonplace.space.conversation import NumberedPage, Thread
 from commonplace.space.files import FileInfo, FilePage, Moved, Removed
 from commonplace.space.messages import Message, MessagePage
-from commonplace.space.numbered import NumberedPage
 from commonplace.space.recall import Recall
 from commonplace.space.records import Record, RecordPage
 from commonplace.space.threads import ThreadPage
-from commonplace.space.working import WorkingMemory
+from commonplace.space.working_memory import WorkingMemory
 from commonplace.store import NamespaceStats, StoreStats
 from commonplace.wire.forms import dumps, form_of, thing_of
 from commonplace.wire.problems import BY_CODE, KINDS, error_of, kind_of, problem_of

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unauthorized, install_command
-from commonplace.space.keys import RECORD
+from commonplace.space.names import RECORD
 from commonplace.tools import facts
 from commonplace.tools.namespace_template import NamespaceTemplate
 from commonplace.tools.records_answer import wire_text

@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, NotFound, install_command
+from commonplace.space.conversation import MAX_PAGE
 from commonplace.space.messages import Message
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads
-from commonplace.space.timeline import MAX_PAGE
 
 try:
     from agents.memory import SessionABC, SessionSettings
@@ -76,7 +76,7 @@ class CommonplaceSession(SessionABC):
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Save items, all or none, after those that are there."""
         if items:
-            await _finished(lambda: self._add(cast(list[dict[str, Any]], items)))
+            await _finished(lambda: self._add(cast("list[dict[str, Any]]", items)))
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the newest item away; None where there is none."""

@@ -19,12 +19,11 @@ from commonplace.agents.config import MemoryConfig
 from commonplace.agents.folders import AgentFolders, check_agent_id, new_agent, not_found
 from commonplace.agents.memory import AgentMemory
 from commonplace.book import Book, open_book
-from commonplace.checks import local_path
+from commonplace.checks import Limits, local_path
 from commonplace.embedding import Embedder, create_embedder
-from commonplace.engine.indexing import CLOSE_SECONDS
-from commonplace.engine.models import Models
+from commonplace.engine.embedders import Models
+from commonplace.engine.indexer import CLOSE_SECONDS
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.limits import Limits
 from commonplace.space.space import Space
 
 if TYPE_CHECKING:

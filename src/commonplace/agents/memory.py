@@ -17,15 +17,14 @@ from commonplace.agents.background import Background
 from commonplace.agents.config import MemoryConfig, TitleModel
 from commonplace.checks import JSON
 from commonplace.errors import InvalidInput
-from commonplace.space.context import Budget, Context
-from commonplace.space.conversation import Thread
+from commonplace.space.context import Budget, CountTokens, estimate_tokens
+from commonplace.space.conversation import Context, Thread
 from commonplace.space.messages import Message, MessagePage
 from commonplace.space.recall import Recall, RecallScope
 from commonplace.space.space import Space
 from commonplace.space.threads import ThreadPage, Threads
 from commonplace.space.titles import clean_title, first_user_text, has_own_title, local_title
-from commonplace.space.tokens import CountTokens, estimate_tokens
-from commonplace.space.working import WorkingMemory
+from commonplace.space.working_memory import WorkingMemory
 from commonplace.tools.working_memory import WorkingMemoryTool
 
 """Among so many from the beginning of a thread, the first user message is looked for."""

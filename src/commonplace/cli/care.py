@@ -60,7 +60,7 @@ def register(commands: Commands) -> None:
 
 
 def print_stats(context: Context) -> int:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     with context.book() as book:
         try:
@@ -105,14 +105,13 @@ def _kinds(entries: Mapping[str, int]) -> str:
 
 
 def _fields(stats: NamespaceStats) -> dict[str, Any]:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     return {**asdict(stats), "namespace": "/".join(stats.namespace), "updated_at": moment(stats.updated_at)}
 
 
 def print_namespaces(context: Context) -> int:
-    from commonplace.checks import parse_namespace
-    from commonplace.space.times import moment
+    from commonplace.checks import moment, parse_namespace
 
     prefix = parse_namespace(context.arguments.prefix) if context.arguments.prefix else ()
     with context.book() as book:

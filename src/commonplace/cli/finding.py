@@ -97,7 +97,7 @@ def _show(context: Context, found: SearchResult) -> None:
 
 
 def _fields(hit: Hit) -> dict[str, Any]:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     return {
         "namespace": "/".join(hit.entry.namespace),

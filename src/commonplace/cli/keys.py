@@ -138,8 +138,8 @@ def _namespace(context: Context) -> tuple[str, ...]:
 
 
 def _list(context: Context) -> int:
+    from commonplace.checks import moment
     from commonplace.server.http.access.keys import Keys
-    from commonplace.space.times import moment
 
     with context.book() as book:
         found = Keys(book.store).list()
@@ -179,8 +179,8 @@ def _opens(key: Key) -> str:
 
 
 def _state(key: Key) -> str:
+    from commonplace.checks import moment
     from commonplace.server.http.access.keys import system_time
-    from commonplace.space.times import moment
 
     if key.revoked_at is not None:
         return f"revoked {shown_time(moment(key.revoked_at))}"
@@ -191,7 +191,7 @@ def _state(key: Key) -> str:
 
 
 def _document(key: Key, used: int | None) -> dict[str, Any]:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     def shown(time: int | None) -> Any:
         return None if time is None else moment(time)

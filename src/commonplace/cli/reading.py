@@ -112,7 +112,7 @@ def _record(context: Context, space: Space) -> Record | None:
 
 
 def _print_thread(context: Context, book: Book, space: Space) -> None:
-    from commonplace.space.times import microseconds, moment
+    from commonplace.checks import microseconds, moment
 
     key = context.arguments.key
     as_of = microseconds("--as-of", context.arguments.as_of)
@@ -179,7 +179,7 @@ def _former_messages(store: Store, thread: Entry, as_of: int) -> Iterator[Entry]
 
 
 def _message_fields(message: Entry) -> dict[str, Any]:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     return {
         "id": message.identity,
@@ -193,7 +193,7 @@ def _message_fields(message: Entry) -> dict[str, Any]:
 
 
 def print_history(context: Context) -> int:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     kind, key = kind_and_key(context.arguments.names)
     with context.space() as space:
@@ -225,7 +225,7 @@ def print_history(context: Context) -> int:
 
 
 def print_changes(context: Context) -> int:
-    from commonplace.space.times import moment
+    from commonplace.checks import moment
 
     header = f"{'commit':>7}  {'when':<19}  {'action':<10}  {'kind':<9}  key"
     if not context.out.is_json:

@@ -106,7 +106,7 @@ def guess(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Re
 
 def kind_and_key(names: list[str]) -> tuple[str | None, str]:
     """`KEY` or `KIND KEY`."""
-    from commonplace.space.keys import KINDS
+    from commonplace.space.names import KINDS
 
     if len(names) == 1:
         return None, names[0]

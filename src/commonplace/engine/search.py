@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from commonplace.checks import Namespace, check_text
 from commonplace.embedding import Embedder, calibrate
-from commonplace.engine.indexing import Indexer
-from commonplace.engine.models import Models, embed
+from commonplace.engine.embedders import Models, embed
+from commonplace.engine.indexer import Indexer
 from commonplace.entry import Entry, Hit
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import Filter

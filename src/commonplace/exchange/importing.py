@@ -16,11 +16,9 @@ from commonplace.engine.undo import draft_of
 from commonplace.entry import Entry
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.exchange.lines import Line, check_header, read_head, read_state
-from commonplace.space.belonging import belongs
-from commonplace.space.keys import DIRECTORY, FILE, THREAD
-from commonplace.space.paths import key_of, parents, path_of
-from commonplace.space.quota import Meter, Note
-from commonplace.space.rules import Rules
+from commonplace.space.names import DIRECTORY, FILE, THREAD, key_of, parents, path_of
+from commonplace.space.rules import Meter, Note, Rules
+from commonplace.space.threads import belongs
 from commonplace.store import NOTHING, NamespaceHead, Progress, State, Store, Transaction, Usage
 
 LINES_A_STEP = 200

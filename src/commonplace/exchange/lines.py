@@ -12,20 +12,31 @@ from typing import Any, get_args
 from commonplace.checks import (
     JSON,
     MAX_KEY_BYTES,
+    Limits,
     Namespace,
     check_json,
     check_key,
     check_line,
     check_namespace,
     check_text,
+    moment,
 )
 from commonplace.entry import Action, Entry
 from commonplace.errors import InvalidInput
 from commonplace.exchange.edits import apply_edit, edit_between
-from commonplace.limits import Limits
-from commonplace.space.keys import DIRECTORY, FILE, KINDS, MESSAGE, RECORD, THREAD, WORKING
-from commonplace.space.paths import ROOT, key_of, normalise, path_of
-from commonplace.space.times import moment
+from commonplace.space.names import (
+    DIRECTORY,
+    FILE,
+    KINDS,
+    MESSAGE,
+    RECORD,
+    ROOT,
+    THREAD,
+    WORKING,
+    key_of,
+    normalise,
+    path_of,
+)
 from commonplace.store import Ending, NamespaceHead, State
 
 VERSION = 1

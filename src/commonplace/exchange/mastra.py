@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from commonplace.backends.sqlite.foreign import ForeignTables, open_foreign
-from commonplace.checks import JSON, Namespace
+from commonplace.checks import JSON, Limits, Namespace, microseconds
 from commonplace.entry import SEPARATOR, Draft
 from commonplace.errors import InvalidInput
 from commonplace.filters import equal
-from commonplace.limits import Limits
 from commonplace.space.conversation import check_id, check_object, check_title, thread_draft
-from commonplace.space.keys import MESSAGE, THREAD, WORKING
 from commonplace.space.messages import Incoming, Numbering, incoming, thread_of_key
+from commonplace.space.names import MESSAGE, THREAD, WORKING
 from commonplace.space.rules import Screen
-from commonplace.space.times import microseconds
-from commonplace.space.working import thread_key
+from commonplace.space.working_memory import thread_key
 from commonplace.store import Progress, Store, Transaction
 
 T = TypeVar("T")
@@ -267,7 +265,7 @@ class _Import:
             reasons.clear()  # a write may have to be repeated
             numbering: dict[str, Numbering] = {}
             for message in messages:
-                thread_id = cast(str, message.draft.attributes["threadId"])
+                thread_id = cast("str", message.draft.attributes["threadId"])
                 known = transaction.find(MESSAGE, message.id)
                 if known is not None:
                     counts["kept"] += 1
@@ -277,9 +275,9 @@ class _Import:
                 if thread is None:
                     reasons.append(f"{MESSAGES} {message.id}: its thread {thread_id} is not there")
                     continue
-                at = cast(int, message.created_at)
+                at = cast("int", message.created_at)
                 key = numbering.setdefault(thread_id, Numbering(transaction, thread_id)).key(at)
-                transaction.put(message.placed(key, at, cast(str, thread.attributes["resourceId"])))
+                transaction.put(message.placed(key, at, cast("str", thread.attributes["resourceId"])))
                 counts["messages"] += 1
             return counts
 
@@ -368,7 +366,7 @@ def _moment(written: object) -> datetime:
         except (ValueError, OverflowError, OSError) as error:
             raise InvalidInput(f"{written!r} is no time") from error
     try:
-        found = datetime.fromisoformat(cast(str, written))
+        found = datetime.fromisoformat(cast("str", written))
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{written!r} is no time") from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 from commonplace.errors import InvalidInput, IsADirectory, NotADirectory, NotFound
 from commonplace.graph.memory import MemoryNode
 from commonplace.space.files import FileInfo, Files
-from commonplace.space.paths import ROOT
+from commonplace.space.names import ROOT
 from commonplace.space.space import Space
 
 Message: TypeAlias = dict[str, Any]
@@ -50,8 +50,8 @@ class MemoryConnector:
         if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 1 <= max_chars <= MAX_CHARS:
             raise InvalidInput(f"maxChars must be a whole number from 1 to {MAX_CHARS}, not {max_chars!r}")
         self.memory = memory
-        self.placement = cast(Placement, placement)
-        self.content = cast(Content, content)
+        self.placement = cast("Placement", placement)
+        self.content = cast("Content", content)
         self.max_chars = max_chars
 
     def render(self, thread_id: str | None = None) -> str | None:

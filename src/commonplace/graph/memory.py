@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from commonplace.book import Book
-from commonplace.checks import Namespace, check_namespace
+from commonplace.checks import Limits, Namespace, check_namespace
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.limits import Limits
 from commonplace.space.files import FileInfo, Files
-from commonplace.space.paths import ROOT, normalise
+from commonplace.space.names import ROOT, normalise
 from commonplace.space.space import Space
 
 Scope = Literal["global", "perThread"]

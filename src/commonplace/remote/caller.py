@@ -12,13 +12,10 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from commonplace.checks import Namespace
+from commonplace.checks import Limits, Namespace, microseconds
 from commonplace.errors import InvalidInput
-from commonplace.limits import Limits
 from commonplace.remote.connection import Answer, Connections, Request
-from commonplace.space.expected import Expected
-from commonplace.space.once import Once
-from commonplace.space.times import microseconds
+from commonplace.space.handle import Expected, Once
 
 _HEADER_TEXT = re.compile(r"[!-~]{1,255}")
 CLIENT = "commonplace-python"

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from commonplace.checks import check_number, check_text
+from commonplace.checks import check_number, check_text, expiry
 from commonplace.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Outdated
 from commonplace.remote.caller import Caller, tail, time_argument
 from commonplace.space.files import FileInfo, FilePage, Files, Moved, Removed
-from commonplace.space.paths import ROOT, normalise
-from commonplace.space.times import expiry
+from commonplace.space.names import ROOT, normalise
 from commonplace.wire.forms import thing_of
 
 MAX_EDITS = 100

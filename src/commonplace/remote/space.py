@@ -8,20 +8,17 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from commonplace.checks import MAX_KEY_BYTES, Namespace, check_json, check_number, check_text
+from commonplace.checks import MAX_KEY_BYTES, Limits, Namespace, check_json, check_number, check_text
 from commonplace.engine.search import SearchResult
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import InvalidInput
-from commonplace.limits import Limits
 from commonplace.remote.caller import MOST_AT_ONCE, Caller, tail, time_argument
 from commonplace.remote.files import RemoteFiles
 from commonplace.remote.records import RemoteRecords
 from commonplace.remote.threads import RemoteThreads
 from commonplace.remote.working import all_revisions
-from commonplace.space.expected import Expected, Seen
-from commonplace.space.keys import DIRECTORY, FILE, KINDS
-from commonplace.space.once import Once
-from commonplace.space.paths import normalise
+from commonplace.space.handle import Expected, Once, Seen
+from commonplace.space.names import DIRECTORY, FILE, KINDS, normalise
 from commonplace.space.space import Space
 from commonplace.store import NamespaceStats
 from commonplace.wire.forms import thing_of

@@ -14,17 +14,22 @@ from commonplace.entry import Entry
 from commonplace.errors import InvalidInput
 from commonplace.remote.caller import Caller, tail, time_argument
 from commonplace.remote.working import RemoteWorkingMemories
-from commonplace.space.context import Budget, Context, build_context, system_text
-from commonplace.space.conversation import Thread, check_count, check_id
+from commonplace.space.context import Budget, CountTokens, build_context, estimate_tokens, system_text
+from commonplace.space.conversation import (
+    MAX_PAGE,
+    Context,
+    Direction,
+    NumberedPage,
+    OrderBy,
+    PageRequest,
+    Thread,
+    check_count,
+    check_id,
+)
 from commonplace.space.handle import Handle
-from commonplace.space.messages import Message, MessagePage
-from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest
-from commonplace.space.recall import Recall, RecallRequest, RecallScope
-from commonplace.space.thread_messages import UNSET
-from commonplace.space.thread_search import ThreadSearchResult
+from commonplace.space.messages import UNSET, Message, MessagePage
+from commonplace.space.recall import Recall, RecallRequest, RecallScope, ThreadSearchResult
 from commonplace.space.threads import ThreadPage, Threads
-from commonplace.space.timeline import MAX_PAGE
-from commonplace.space.tokens import CountTokens, estimate_tokens
 from commonplace.store import Page, Scan
 from commonplace.wire.forms import thing_of
 
@@ -311,7 +316,7 @@ class RemoteThreads(Threads):
         thread = self.get(thread_id, resource=resource)
         memories = (self.working.read(resource=thread.resource_id), self.working.read(thread=thread_id))
         recalled = self.recall(thread_id, **options)
-        beside = cast(Handle, _Beside(self, recalled))
+        beside = cast("Handle", _Beside(self, recalled))
         return build_context(beside, thread_id, recalled, last, budget, system_text(memories if working else ()))
 
     def search(
@@ -353,7 +358,7 @@ class _Beside:
 
     def _note(self, messages: Sequence[Message]) -> tuple[Entry, ...]:
         entries = tuple(message.entry for message in messages if message.entry is not None)
-        self._ids |= {entry.key: cast(str, entry.identity) for entry in entries}
+        self._ids |= {entry.key: cast("str", entry.identity) for entry in entries}
         return entries
 
 

@@ -13,8 +13,7 @@ from commonplace.entry import Revision
 from commonplace.errors import Conflict, InvalidInput, Outdated
 from commonplace.remote.caller import Caller
 from commonplace.space.conversation import check_id, check_object
-from commonplace.space.schemas import Schema, SchemaSource, schema_of
-from commonplace.space.working import WorkingMemories, WorkingMemory, merged
+from commonplace.space.working_memory import Schema, SchemaSource, WorkingMemories, WorkingMemory, merged, schema_of
 from commonplace.wire.forms import thing_of
 
 MAX_WRITES = 100

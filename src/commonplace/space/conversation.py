@@ -1,4 +1,4 @@
-"""What the parts of a conversation share: a thread as it is stored, whose it is, and how ids and counts are checked."""
+"""What the parts of conversations share: threads, their owners, checks of ids and counts, and numbered pages."""
 
 from __future__ import annotations
 
@@ -6,20 +6,36 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
-from commonplace.checks import JSON, check_json, check_line, check_text
+from commonplace.checks import JSON, check_json, check_line, check_text, moment
 from commonplace.entry import Draft, Entry
 from commonplace.errors import Forbidden, InvalidInput, NotFound, TooLarge
-from commonplace.space.keys import THREAD
-from commonplace.space.times import moment
+from commonplace.filters import Filter
+from commonplace.space.handle import Handle
+from commonplace.space.names import THREAD
+from commonplace.store import Order, Scan
 
-if TYPE_CHECKING:
-    from commonplace.space.context import Context
-
+T = TypeVar("T")
+OrderBy = Literal["createdAt", "updatedAt"]
+Direction = Literal["ASC", "DESC"]
+MAX_PAGE_NUMBER = 10_000_000
+MAX_PAGE = 1_000
 MAX_ID_BYTES = 200
 MAX_TITLE_BYTES = 2_000
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What fits: `messages` as they came, in time order, and `system`, the working memory as a text for the prompt."""
+
+    messages: tuple[Mapping[str, JSON], ...]
+    system: str | None
+    tokens: int
+    omitted: int
+    """How many of the messages that were recalled found no room, or lack the other half of a tool's use."""
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +63,7 @@ class Thread:
 
 
 def thread_of(entry: Entry) -> Thread:
-    attributes = cast(Mapping[str, Any], entry.attributes)
+    attributes = cast("Mapping[str, Any]", entry.attributes)
     return Thread(
         id=entry.key,
         resource_id=attributes["resourceId"],
@@ -70,7 +86,7 @@ def find_thread(get: Callable[[str, str], Entry | None], id: str, resource: str 
     if entry is None:
         raise NotFound(f"No thread found with id {id}")
     if resource is not None:
-        check_owner(id, cast(str, entry.attributes["resourceId"]), resource)
+        check_owner(id, cast("str", entry.attributes["resourceId"]), resource)
     return entry
 
 
@@ -111,7 +127,7 @@ def check_object(name: str, value: object, max_bytes: int) -> dict[str, JSON]:
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{name} must be an object, not {type(value).__name__}")
     check_json(name, value)
-    plain = cast(dict[str, JSON], _plain(cast(Mapping[str, JSON], value)))
+    plain = cast("dict[str, JSON]", _plain(cast("Mapping[str, JSON]", value)))
     check_size(name, plain, max_bytes)
     return plain
 
@@ -131,3 +147,63 @@ def _plain(value: JSON) -> JSON:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
+
+
+def check_cursor(cursor: str | None) -> str | None:
+    return None if cursor is None else check_text("cursor", cursor, max_bytes=10_000)
+
+
+# Numbered pages
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedPage(Generic[T]):
+    """One page of a listing; `page` counts from 0, `total` is how many there are on all pages."""
+
+    items: tuple[T, ...]
+    total: int
+    page: int
+    per_page: int
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a later page has any; after pages of none there is none to go on to."""
+        return self.per_page > 0 and (self.page + 1) * self.per_page < self.total
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    page: int
+    per_page: int
+    order_by: OrderBy
+    direction: Direction
+
+    def __post_init__(self) -> None:
+        check_count("page", self.page, 0, MAX_PAGE_NUMBER)
+        check_count("per_page", self.per_page, 0, MAX_PAGE)
+        if self.order_by not in ("createdAt", "updatedAt"):
+            raise InvalidInput(f'order_by must be "createdAt" or "updatedAt", not {self.order_by!r}')
+        if self.direction not in ("ASC", "DESC"):
+            raise InvalidInput(f'direction must be "ASC" or "DESC", not {self.direction!r}')
+
+
+def numbered_page(
+    handle: Handle, filter: Filter, request: PageRequest, read: Callable[[Entry], T], *, created: Order = "created"
+) -> NumberedPage[T]:
+    """The page with a number, and the total. `created` is the store's order that equals the order by createdAt.
+
+    This reads every entry of the listing, a thousand at a time: 1 to 2 s for 100,000 entries. A page by cursor takes
+    the same time wherever it is.
+    """
+    first = request.page * request.per_page
+    order: Order = created if request.order_by == "createdAt" else "updated"
+    scan = Scan(filter, order=order, descending=request.direction == "DESC", limit=MAX_PAGE)
+    kept: list[Entry] = []
+    total = 0
+    while True:
+        found = handle.store.scan(handle.namespace, scan)
+        kept += found.entries[max(0, first - total) : max(0, first + request.per_page - total)]
+        total += len(found.entries)
+        if found.cursor is None:
+            return NumberedPage(tuple(map(read, kept)), total, request.page, request.per_page)
+        scan = replace(scan, after=found.cursor)

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Literal, cast
 
-from commonplace.checks import check_number, check_text, invisible_in
+from commonplace.checks import Limits, check_number, check_text, expiry, invisible_in, microseconds, moment
 from commonplace.entry import Draft, Entry
 from commonplace.errors import (
     AlreadyExists,
@@ -21,12 +21,21 @@ from commonplace.errors import (
     TooLarge,
 )
 from commonplace.filters import Filter
-from commonplace.limits import Limits
 from commonplace.space.handle import Handle
-from commonplace.space.keys import DIRECTORY, FILE
-from commonplace.space.measures import file_measures, line_count, with_line
-from commonplace.space.paths import ROOT, check_new_name, key_of, name_of, normalise, parents, path_of
-from commonplace.space.times import expiry, microseconds, moment
+from commonplace.space.names import (
+    DIRECTORY,
+    FILE,
+    ROOT,
+    check_new_name,
+    file_measures,
+    key_of,
+    line_count,
+    name_of,
+    normalise,
+    parents,
+    path_of,
+    with_line,
+)
 from commonplace.store import Child, Scan, Transaction
 
 _WALK_PAGE = 500
@@ -96,7 +105,7 @@ class Files:
         at = microseconds("as_of", as_of)
         entry = self._handle.get(FILE, key_of(path), as_of=at)
         if entry is not None:
-            return cast(str, entry.value)
+            return cast("str", entry.value)
         if path == ROOT or self._handle.get(DIRECTORY, key_of(path), as_of=at) is not None:
             raise IsADirectory(f"{path} is a directory; list it, or read a file in it")
         raise NotFound(f"{path} does not exist; list its directory to see what does")
@@ -183,7 +192,7 @@ class Files:
                 return self._put(transaction, path, draft)
             return self._put(transaction, path, self._draft(path, text, expiry(transaction.time, ttl_seconds)))
 
-        return _info(self._handle.write(work)[0])
+        return _info(self._handle.write("Files.write", work)[0])
 
     def write_all(self, texts: Mapping[str, str | None], *, overwrite: bool = False) -> dict[str, str]:
         """Put many files, and directories (None), as one change; what was left out, each with why.
@@ -209,7 +218,7 @@ class Files:
                     refused[path] = str(error)
             return refused
 
-        return self._handle.write(work)[0]
+        return self._handle.write("Files.write_all", work)[0]
 
     def append(self, path: str, text: str) -> FileInfo:
         """Add to the end of a file, on a new line; makes the file where there is none."""
@@ -219,13 +228,13 @@ class Files:
 
         def work(transaction: Transaction) -> Entry:
             entry = transaction.get(FILE, key_of(path))
-            old = "" if entry is None else cast(str, entry.value)
+            old = "" if entry is None else cast("str", entry.value)
             gap = "" if not old or old.endswith("\n") or text.startswith("\n") else "\n"
             self._check_bytes(path, len(old.encode()) + len(gap) + added)
             draft = self._draft(path, old + gap + text, entry.expires_at if entry else None)
             return self._put(transaction, path, draft)
 
-        return _info(self._handle.write(work)[0])
+        return _info(self._handle.write("Files.append", work)[0])
 
     def edit(self, path: str, change: Callable[[str], str]) -> FileInfo:
         """Put what `change` makes of a file's text in its place; nobody writes in between. It may be called twice."""
@@ -233,13 +242,13 @@ class Files:
 
         def work(transaction: Transaction) -> Entry:
             entry = self._existing_file(transaction, path)
-            new = change(cast(str, entry.value))
+            new = change(cast("str", entry.value))
             self._check_size(path, new)
             if new == entry.value:
                 return entry
             return self._put(transaction, path, self._draft(path, new, entry.expires_at))
 
-        return _info(self._handle.write(work)[0])
+        return _info(self._handle.write("Files.edit", work)[0])
 
     def replace(self, path: str, old: str, new: str, *, unique: bool = False) -> int:
         """Replace every occurrence of a text; how many there were. `unique` refuses more than one."""
@@ -294,7 +303,7 @@ class Files:
             assert entry is not None
             return entry
 
-        return _info(self._handle.write(work)[0])
+        return _info(self._handle.write("Files.make_directory", work)[0])
 
     def delete(self, path: str) -> Removed:
         """Delete a file, or a directory with everything in it; the root clears all. One change, to be undone whole."""
@@ -308,7 +317,7 @@ class Files:
                     counts[kind] += 1
             return counts[FILE], counts[DIRECTORY]
 
-        (files, directories), commit = self._handle.write(work, "delete")
+        (files, directories), commit = self._handle.write("Files.delete", work, "delete")
         return Removed(files, directories, commit)
 
     def move(self, old: str, new: str) -> Moved:
@@ -335,7 +344,7 @@ class Files:
                 moved += transaction.move_range(kind, _below(old), _below(new), heading_of)
             return moved
 
-        return Moved(*self._handle.write(work))
+        return Moved(*self._handle.write("Files.move", work))
 
     # Rules
 
@@ -385,7 +394,7 @@ class Files:
             expires_at=expires_at,
         )
         draft = self._handle.rules.screened(draft)  # a mask may be longer than what it hides
-        self._check_size(path, cast(str, draft.value))
+        self._check_size(path, cast("str", draft.value))
         return draft
 
     def _put(self, transaction: Transaction, path: str, draft: Draft) -> Entry:
@@ -457,9 +466,9 @@ def _lines_of(text: str, wanted: str) -> tuple[int, ...]:
 def _info(entry: Entry) -> FileInfo:
     return FileInfo(
         path=path_of(entry.key),
-        kind=cast(Literal["file", "directory"], entry.kind),
-        size=cast(int, entry.attributes.get("size", 0)),
-        lines=cast(int, entry.attributes.get("lines", 0)),
+        kind=cast("Literal['file', 'directory']", entry.kind),
+        size=cast("int", entry.attributes.get("size", 0)),
+        lines=cast("int", entry.attributes.get("lines", 0)),
         revision=entry.revision,
         created_at=moment(entry.created_at),
         updated_at=moment(entry.updated_at),
@@ -469,9 +478,9 @@ def _info(entry: Entry) -> FileInfo:
 def _child_info(directory: str, kind: str, child: Child) -> FileInfo:
     return FileInfo(
         path=f"{directory.rstrip('/')}/{child.name}",
-        kind=cast(Literal["file", "directory"], kind),
-        size=cast(int, child.attributes.get("size", 0)),
-        lines=cast(int, child.attributes.get("lines", 0)),
+        kind=cast("Literal['file', 'directory']", kind),
+        size=cast("int", child.attributes.get("size", 0)),
+        lines=cast("int", child.attributes.get("lines", 0)),
         revision=child.revision,
         created_at=moment(child.created_at),
         updated_at=moment(child.updated_at),

@@ -1,27 +1,44 @@
-"""What an agent is reminded of before it answers: the last messages, and those that the query brings to mind."""
+"""What a query finds in conversations: messages to remind an agent of, and threads that are about a subject.
+
+A thread scores as its best message, and higher if several are nearly as good. Its title counts like a message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, overload
 
 from commonplace.checks import check_text
-from commonplace.engine.search import Searcher, SearchRequest, SearchResult
+from commonplace.engine.search import MAX_LIMIT, Searcher, SearchRequest, SearchResult
 from commonplace.entry import Entry, Hit
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter
-from commonplace.space import timeline
-from commonplace.space.conversation import check_count
+from commonplace.language import evidence
+from commonplace.space.conversation import MAX_PAGE, Thread, check_count, check_id
 from commonplace.space.handle import Handle
-from commonplace.space.keys import MESSAGE, name_of_entry, thread_of_entry
-from commonplace.space.messages import Message, in_time_order, message_of
+from commonplace.space.messages import (
+    Message,
+    in_time_order,
+    last_messages,
+    message_of,
+    messages_around,
+    messages_filter,
+)
+from commonplace.space.names import MESSAGE, THREAD, name_of_entry, thread_of_entry
 
 RecallScope = Literal["thread", "resource"]
 MAX_TOP = 100
 MAX_NEIGHBOURS = 100
 MAX_QUERY_CHARACTERS = 8_000
 """A turn may be a pasted log; its beginning is enough to be reminded by, and longer queries are refused by search."""
+
+MAX_THREADS = 100
+HITS_A_THREAD = 3
+"""So many hits are looked at for each thread that is wanted; more where they are of too few threads."""
+
+
+# Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +52,7 @@ class RecallRequest:
     def __post_init__(self) -> None:
         if self.query is not None:
             check_text("query", self.query)
-        check_count("last", self.last, 0, timeline.MAX_PAGE)
+        check_count("last", self.last, 0, MAX_PAGE)
         check_count("top", self.top, 0, MAX_TOP)
         check_count("neighbours", self.neighbours, 0, MAX_NEIGHBOURS)
         if self.scope not in ("thread", "resource"):
@@ -67,9 +84,9 @@ class Recall(Sequence[Message]):
 def recall(handle: Handle, searcher: Searcher, thread: Entry, request: RecallRequest) -> Recall:
     """The last messages of a thread, and what its query finds there or in all threads of its resource."""
     found = _search(handle, searcher, thread, request)
-    chosen = {entry.key: entry for entry in timeline.last(handle, timeline.messages_filter(thread.key), request.last)}
+    chosen = {entry.key: entry for entry in last_messages(handle, messages_filter(thread.key), request.last)}
     for hit in found:
-        for entry in timeline.around(handle, hit.entry, request.neighbours, request.neighbours):
+        for entry in messages_around(handle, hit.entry, request.neighbours, request.neighbours):
             chosen[entry.key] = entry
     messages = tuple(map(message_of, sorted(chosen.values(), key=in_time_order)))
     named = tuple(replace(hit, key=name_of_entry(hit.entry)) for hit in found)
@@ -81,8 +98,92 @@ def _search(handle: Handle, searcher: Searcher, thread: Entry, request: RecallRe
     if not query or not request.top:
         return SearchResult(())
     if request.scope == "thread":
-        narrowed = timeline.messages_filter(thread.key)
+        narrowed = messages_filter(thread.key)
     else:
-        narrowed = Filter(kinds=(MESSAGE,), resource=cast(str, thread.attributes["resourceId"]))
+        narrowed = Filter(kinds=(MESSAGE,), resource=cast("str", thread.attributes["resourceId"]))
     asked = SearchRequest(query, narrowed, request.top, conversation=thread_of_entry)
     return searcher.search([handle.namespace], asked)
+
+
+# Threads
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSearchRequest:
+    query: str
+    limit: int
+    resource: str | None
+    now: int | None
+
+    def __post_init__(self) -> None:
+        check_count("limit", self.limit, 1, MAX_THREADS)
+        if self.resource is not None:
+            check_id("resource", self.resource)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadHit:
+    """A conversation that a search found; `hits` are what was found in it, best first."""
+
+    thread: Thread
+    score: float
+    hits: tuple[Hit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSearchResult(Sequence[ThreadHit]):
+    """The threads, best first. `notices` say where vectors could not take part."""
+
+    threads: tuple[ThreadHit, ...]
+    notices: tuple[str, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int) -> ThreadHit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ThreadHit]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self.threads[index]
+
+    def __len__(self) -> int:
+        return len(self.threads)
+
+    def __iter__(self) -> Iterator[ThreadHit]:
+        return iter(self.threads)
+
+
+def search_threads(
+    handle: Handle, searcher: Searcher, request: ThreadSearchRequest, thread_of: Callable[[Entry], Thread]
+) -> ThreadSearchResult:
+    """Find messages and titles, put them together by thread, and rank the threads by them."""
+    count = HITS_A_THREAD * request.limit
+    while True:
+        found = _hits(handle, searcher, request, count)
+        if len(found) < count or count >= MAX_LIMIT or len(_threads(found)) >= request.limit:
+            break
+        count = min(MAX_LIMIT, 4 * count)
+    hits = _threads(found)
+    scores = {id: evidence.conversation([hit.score for hit in some]) for id, some in hits.items()}
+    # Hits come best first, so among equals the thread with the better hit stays first.
+    best = sorted(scores, key=lambda id: -scores[id])
+    live = _live(handle, best, request.limit)
+    return ThreadSearchResult(
+        tuple(ThreadHit(thread_of(entry), scores[entry.key], tuple(hits[entry.key])) for entry in live), found.notices
+    )
+
+
+def _threads(found: Iterable[Hit]) -> dict[str, list[Hit]]:
+    hits: dict[str, list[Hit]] = {}
+    for hit in found:
+        hits.setdefault(thread_of_entry(hit.entry) or "", []).append(hit)
+    return hits
+
+
+def _hits(handle: Handle, searcher: Searcher, request: ThreadSearchRequest, count: int) -> SearchResult:
+    narrowed = Filter(kinds=(MESSAGE, THREAD), resource=request.resource)
+    asked = SearchRequest(request.query, narrowed, count, name=name_of_entry, now=request.now)
+    return searcher.search([handle.namespace], asked)
+
+
+def _live(handle: Handle, ids: Sequence[str], limit: int) -> list[Entry]:
+    """The first so many of these threads that there are; one that was deleted meanwhile makes room for the next."""
+    return [entry for entry in handle.store.get(handle.namespace, THREAD, ids) if entry is not None][:limit]

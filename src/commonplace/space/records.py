@@ -12,14 +12,24 @@ from hashlib import sha256
 from json.encoder import encode_basestring
 from typing import Any, Literal, cast
 
-from commonplace.checks import JSON, check_json, check_line, check_number, check_text, check_visible
+from commonplace.checks import (
+    JSON,
+    Limits,
+    check_json,
+    check_line,
+    check_number,
+    check_text,
+    check_visible,
+    expiry,
+    microseconds,
+    moment,
+    optional_moment,
+)
 from commonplace.entry import Draft, Entry
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, parse_conditions
-from commonplace.limits import Limits
 from commonplace.space.handle import Handle
-from commonplace.space.keys import RECORD
-from commonplace.space.times import expiry, microseconds, moment, optional_moment
+from commonplace.space.names import RECORD
 from commonplace.store import Scan, Transaction
 
 _TAG = re.compile(r"[a-z0-9:_-]{1,100}")
@@ -90,7 +100,7 @@ class Records:
                 return transaction.put(_with_expiry(draft, ends), is_fresh=id is None)
             return transaction.put(self._merged(known, clean_tags, float(confidence), ends))
 
-        return record_of(self._handle.write(work)[0])
+        return record_of(self._handle.write("Records.create", work)[0])
 
     def get(self, id: str, *, as_of: datetime | str | None = None) -> Record:
         entry = self._handle.get(RECORD, _check_id(id), as_of=microseconds("as_of", as_of))
@@ -139,7 +149,7 @@ class Records:
                 key_kept = key
             return transaction.put(_with_expiry(self._draft(key_kept, fields, new_tags), ends))
 
-        return record_of(self._handle.write(work)[0])
+        return record_of(self._handle.write("Records.update", work)[0])
 
     def delete(self, id: str) -> int:
         """Delete a record; the commit, which `Space.undo` takes back."""
@@ -148,7 +158,7 @@ class Records:
             if transaction.delete(RECORD, _check_id(id)) is None:
                 raise NotFound(f"Memory {id} not found")
 
-        _, commit = self._handle.write(work, "delete")
+        _, commit = self._handle.write("Records.delete", work, "delete")
         assert commit is not None
         return commit
 
@@ -212,7 +222,7 @@ class Records:
         written = canonical(content)
         if len(written) > limit:
             raise TooLarge(f"content is too large (max {limit} characters)")
-        type, source = cast(str, type), cast(str, source)
+        type, source = cast("str", type), cast("str", source)
         return _Fields(type, content, source, float(confidence), _hash(type, source, written))
 
     def _screened(self, fields: _Fields) -> _Fields:
@@ -313,7 +323,7 @@ def _check_id(id: object) -> str:
 
 
 def record_of(entry: Entry) -> Record:
-    attributes = cast(Mapping[str, Any], entry.attributes)
+    attributes = cast("Mapping[str, Any]", entry.attributes)
     return Record(
         id=entry.key,
         type=attributes["type"],

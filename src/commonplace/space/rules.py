@@ -1,26 +1,42 @@
-"""What a handle may do in its namespace: which actions, how much it may hold, and what no text may contain.
+"""What a caller may do in a namespace: which actions, how much it may store, and what no text may contain.
 
-They hold below every face, so that no route or tool can forget them.
+The rules apply below every interface, so that no route or tool can forget them.
+
+A limit on several namespaces (`Rules.root`) does not add them all up for each write. `Meter` reads the sum, adds the
+writes of this process, and uses the result for a second, or longer if reading took long, but only until this process
+has used a tenth of the room that was left. It reads the sum again before a write is refused. So up to ten servers
+exceed a limit by no more than what they write at the same moment.
 """
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Literal, TypeVar, cast, get_args
 
 from commonplace.checks import Namespace
 from commonplace.entry import Draft
 from commonplace.errors import Forbidden, TooLarge
-from commonplace.space.keys import FILE
-from commonplace.space.measures import file_measures
-from commonplace.store import Transaction, Usage
+from commonplace.space.names import FILE, file_measures
+from commonplace.store import NOTHING, Store, Transaction, Usage
 
 T = TypeVar("T")
 Action = Literal["read", "write", "delete", "admin"]
 Screen = Callable[[Draft], Draft]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 _SCREENED_BY = "screened_by"
+
+Note = Callable[[Usage], None]
+
+GOOD_FOR_SECONDS = 1.0
+GOOD_FOR_TIMES = 50
+"""A sum is used at least so many times as long as it took: reading costs a fiftieth at most."""
+
+SHARE_OF_ROOM = 10
+MAX_KNOWN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +70,7 @@ class Rules:
             return draft
         new = self.screen(draft)
         if new is not draft and new.kind == FILE:
-            new = replace(new, attributes={**new.attributes, **file_measures(cast(str, new.value))})
+            new = replace(new, attributes={**new.attributes, **file_measures(cast("str", new.value))})
         vars(new)[_SCREENED_BY] = self.screen
         return new
 
@@ -107,3 +123,74 @@ class Rules:
         if self.root is None:
             return "the namespace"
         return f"{'/'.join(self.root)} with what is below it" if self.root else "the book"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read, that with the writes of this process since, and until when it is good."""
+
+    read: Usage
+    usage: Usage
+    until: float
+
+    def has_room_left(self, rules: Rules) -> bool:
+        """Whether this process has taken less than its share of the room that was there."""
+        pairs = (
+            (rules.max_entries, self.read.entries, self.usage.entries),
+            (rules.max_bytes, self.read.all_bytes, self.usage.all_bytes),
+        )
+        return all(most is None or (now - had) * SHARE_OF_ROOM <= most - had for most, had, now in pairs)
+
+
+class Meter:
+    """What the roots of limits hold, for one store."""
+
+    def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._lock = Lock()
+        self._known: OrderedDict[Namespace, _Known] = OrderedDict()
+
+    def run(self, rules: Rules, work: Callable[[Usage | None, Note], T]) -> T:
+        """Run a change that is given what is held (None: look in the namespace itself) and tells what it adds."""
+        added = NOTHING
+
+        def note(more: Usage) -> None:
+            nonlocal added
+            added = more
+
+        root = rules.root
+        if root is None or not rules.is_limited:
+            return work(None, note)
+        known = self._recent(root, rules)
+        try:
+            result = work(known or self._read(root), note)
+        except TooLarge:
+            if known is None:
+                raise
+            result = work(self._read(root), note)  # something may have been erased meanwhile
+        self._add(root, added)
+        return result
+
+    def _recent(self, root: Namespace, rules: Rules) -> Usage | None:
+        with self._lock:
+            known = self._known.get(root)
+        is_good = known is not None and self._monotonic() < known.until and known.has_room_left(rules)
+        return known.usage if known is not None and is_good else None
+
+    def _read(self, root: Namespace) -> Usage:
+        start = self._monotonic()
+        usage = self._store.usage(root)
+        end = self._monotonic()
+        with self._lock:
+            self._known[root] = _Known(usage, usage, end + max(GOOD_FOR_SECONDS, GOOD_FOR_TIMES * (end - start)))
+            self._known.move_to_end(root)
+            if len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        return usage
+
+    def _add(self, root: Namespace, more: Usage) -> None:
+        with self._lock:
+            known = self._known.get(root)
+            if known is not None:
+                self._known[root] = replace(known, usage=known.usage + more)

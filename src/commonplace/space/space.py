@@ -8,17 +8,15 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from commonplace.checks import MAX_KEY_BYTES, Namespace, check_number, check_text
+from commonplace.checks import MAX_KEY_BYTES, Limits, Namespace, check_number, check_text, microseconds
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
 from commonplace.engine.undo import draft_of, undo
 from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
-from commonplace.limits import Limits
-from commonplace.space.expected import Expected, Seen
 from commonplace.space.files import Files
-from commonplace.space.handle import Handle
-from commonplace.space.keys import (
+from commonplace.space.handle import Expected, Handle, Once, Seen
+from commonplace.space.names import (
     DIRECTORY,
     FILE,
     KINDS,
@@ -26,15 +24,15 @@ from commonplace.space.keys import (
     SEARCHED_KINDS,
     THREAD,
     WORKING,
+    key_of,
     key_of_name,
     name_of_entry,
     name_of_key,
+    normalise,
+    path_of,
     thread_of_entry,
 )
-from commonplace.space.once import Once
-from commonplace.space.paths import key_of, normalise, path_of
 from commonplace.space.records import Records
-from commonplace.space.times import microseconds
 from commonplace.store import NamespaceStats, Part, Transaction
 
 if TYPE_CHECKING:
@@ -172,7 +170,7 @@ class Space:
             transaction.put(draft, is_restored=True)
             self._check_whole(transaction, [] if present is None else [present], [state])
 
-        _, commit = self._handle.write(work)
+        _, commit = self._handle.write("Space.restore", work)
         assert commit is not None
         return commit
 
@@ -189,7 +187,7 @@ class Space:
 
             self._check_whole(transaction, *undo(transaction, commit, is_needed))
 
-        _, undone = self._handle.write(work, "write", "delete")
+        _, undone = self._handle.write("Space.undo", work, "write", "delete")
         if undone is None:
             raise Conflict(f"commit {commit} cannot be undone: all that it made is needed by now")
         return undone
@@ -204,7 +202,7 @@ class Space:
             if is_gone and self.files.has_below(transaction, path_of(state.key)):
                 raise Conflict(f"nothing was changed: {path_of(state.key)} has something else in it since")
         if any(state.kind in (THREAD, MESSAGE, WORKING) for state in (*replaced, *brought_back)):
-            from commonplace.space.belonging import check_belonging
+            from commonplace.space.threads import check_belonging
 
             check_belonging(transaction, replaced, brought_back)
 

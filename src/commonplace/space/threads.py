@@ -7,43 +7,66 @@ thread of another one; a call that names none takes the thread by its id alone.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import cast
 
-from commonplace.checks import JSON, check_visible
+from commonplace.checks import JSON, Limits, check_visible, microseconds, moment
 from commonplace.engine.search import Searcher
-from commonplace.entry import Entry
-from commonplace.errors import AlreadyExists, Conflict, InvalidInput
+from commonplace.engine.undo import draft_of
+from commonplace.entry import SEPARATOR, Draft, Entry
+from commonplace.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, equal, parse_conditions
-from commonplace.limits import Limits
-from commonplace.space import timeline
-from commonplace.space.cloning import Cut, NewThread, clone_thread, transfer_thread
-from commonplace.space.context import Budget, Context, build_context, system_text
+from commonplace.space.context import Budget, CountTokens, build_context, estimate_tokens, system_text
 from commonplace.space.conversation import (
+    MAX_PAGE,
+    MAX_TITLE_BYTES,
+    Context,
+    Direction,
+    NumberedPage,
+    OrderBy,
+    PageRequest,
     Thread,
     changed_fields,
     check_count,
+    check_cursor,
     check_id,
     check_size,
     check_title,
     find_thread,
+    numbered_page,
     thread_draft,
     thread_of,
 )
 from commonplace.space.handle import Handle
-from commonplace.space.keys import MESSAGE, THREAD, WORKING
-from commonplace.space.messages import MAX_MESSAGES, Message, check_ids, message_of, thread_of_key, thread_prefix
-from commonplace.space.numbered import Direction, NumberedPage, OrderBy, PageRequest, numbered_page
-from commonplace.space.recall import Recall, RecallRequest, RecallScope, recall
-from commonplace.space.thread_messages import UNSET, ThreadMessages, saved
-from commonplace.space.thread_search import ThreadSearchRequest, ThreadSearchResult, search_threads
-from commonplace.space.times import microseconds
+from commonplace.space.messages import (
+    MAX_MESSAGES,
+    UNSET,
+    Message,
+    Numbering,
+    ThreadMessages,
+    all_messages,
+    check_ids,
+    message_of,
+    saved,
+    thread_of_key,
+    thread_prefix,
+)
+from commonplace.space.names import MESSAGE, THREAD, WORKING
+from commonplace.space.recall import (
+    Recall,
+    RecallRequest,
+    RecallScope,
+    ThreadSearchRequest,
+    ThreadSearchResult,
+    recall,
+    search_threads,
+)
 from commonplace.space.titles import has_own_title
-from commonplace.space.tokens import CountTokens, estimate_tokens
-from commonplace.space.working import WorkingMemories, thread_key
+from commonplace.space.working_memory import WorkingMemories, thread_key
 from commonplace.store import Scan, Transaction
 
 
@@ -89,7 +112,7 @@ class Threads(ThreadMessages):
                 raise AlreadyExists(f"a thread with id {new_id} exists already; choose another id")
             return transaction.put(draft)
 
-        return self._thread(self._handle.write(work)[0])
+        return self._thread(self._handle.write("Threads.create", work)[0])
 
     def begin(
         self, messages: Sequence[Mapping[str, object]], title: str | None = None, *, resource: str | None = None
@@ -119,7 +142,7 @@ class Threads(ThreadMessages):
                 )
             return saved(transaction, places[0], owner, arrived)
 
-        return tuple(map(message_of, self._handle.write(work)[0]))
+        return tuple(map(message_of, self._handle.write("Threads.begin", work)[0]))
 
     def get(self, id: str, *, resource: str | None = None) -> Thread:
         return self._thread(find_thread(self._handle.get, id, resource))
@@ -131,8 +154,8 @@ class Threads(ThreadMessages):
             Filter(kinds=(THREAD,), resource=owner),
             order="updated",
             descending=True,
-            limit=check_count("limit", limit, 1, timeline.MAX_PAGE),
-            after=timeline.check_cursor(cursor),
+            limit=check_count("limit", limit, 1, MAX_PAGE),
+            after=check_cursor(cursor),
         )
         page = self._handle.store.scan(self._handle.namespace, scan)
         return ThreadPage(tuple(map(self._thread, page.entries)), page.cursor)
@@ -176,7 +199,7 @@ class Threads(ThreadMessages):
             draft = thread_draft(id, old.resource_id, old.title if new_title is UNSET else new_title, both)
             return entry if equal(draft.attributes, entry.attributes) else transaction.put(draft)
 
-        return self._thread(self._handle.write(work)[0])
+        return self._thread(self._handle.write("Threads.update", work)[0])
 
     def suggest_title(self, id: str, title: str, *, resource: str | None = None) -> Thread:
         """Give a thread a title while it has none of its own; one that somebody chose meanwhile stays."""
@@ -189,7 +212,7 @@ class Threads(ThreadMessages):
                 return entry
             return transaction.put(thread_draft(id, old.resource_id, checked, old.metadata))
 
-        return self._thread(self._handle.write(work)[0])
+        return self._thread(self._handle.write("Threads.suggest_title", work)[0])
 
     def delete(self, id: str, *, resource: str | None = None) -> int:
         """Delete a thread with its messages and its working memory; the one commit that `Space.undo` takes back."""
@@ -200,7 +223,7 @@ class Threads(ThreadMessages):
             transaction.delete(WORKING, thread_key(id))
             transaction.delete(THREAD, id)
 
-        _, commit = self._handle.write(work, "delete")
+        _, commit = self._handle.write("Threads.delete", work, "delete")
         assert commit is not None
         return commit
 
@@ -245,7 +268,7 @@ class Threads(ThreadMessages):
                 raise AlreadyExists(f"a thread with id {new.id} exists already; choose another id")
             return clone_thread(transaction, source, new, cut)
 
-        return self._thread(self._handle.write(work)[0])
+        return self._thread(self._handle.write("Threads.clone", work)[0])
 
     def transfer(self, id: str, to: str, *, resource: str | None = None) -> Thread:
         """Give a thread with its messages and its own working memory to another resource; one change, to be undone."""
@@ -257,7 +280,7 @@ class Threads(ThreadMessages):
                 return source
             return transfer_thread(transaction, source, owner)
 
-        return self._thread(self._handle.write(work)[0])
+        return self._thread(self._handle.write("Threads.transfer", work)[0])
 
     # What is remembered of them
 
@@ -301,7 +324,7 @@ class Threads(ThreadMessages):
         """
         request, budget = RecallRequest(query, last, top, neighbours, scope), Budget(max_tokens, count_tokens)
         thread = find_thread(self._handle.get, thread_id, resource)
-        owner = cast(str, thread.attributes["resourceId"])
+        owner = cast("str", thread.attributes["resourceId"])
         memories = (self.working.read(resource=owner), self.working.read(thread=thread_id)) if working else ()
         recalled = recall(self._handle, self._searcher, thread, request)
         return build_context(self._handle, thread_id, recalled, last, budget, system_text(memories))
@@ -320,3 +343,186 @@ class Threads(ThreadMessages):
 
     def _thread(self, entry: Entry) -> Thread:
         return thread_of(entry).bound_to(self.context)
+
+
+# Copies and transfers, each inside one transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which messages a copy takes: up to a message or a time (inclusive), from a time on, these, the last so many."""
+
+    message: str | None = None
+    time: int | None = None
+    after: int | None = None
+    only: frozenset[str] | None = None
+    last: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self == Cut()
+
+
+@dataclass(frozen=True, slots=True)
+class NewThread:
+    """What a copy is to be; without a title, a resource or metadata it has those of the thread that is copied."""
+
+    id: str
+    title: str | None
+    resource: str | None = None
+    metadata: Mapping[str, JSON] | None = None
+
+
+def clone_thread(transaction: Transaction, thread: Entry, new: NewThread, cut: Cut) -> Entry:
+    """Copy a thread and its messages, which get ids of their own and keep their times."""
+    source = thread_of(thread)
+    owner = source.resource_id if new.resource is None else new.resource
+    copied: Entry | None = None
+    numbering = Numbering(transaction, new.id)
+    for message in _chosen(transaction, source.id, cut):
+        copied = message
+        key = numbering.key(message.created_at)
+        transaction.put(_copied_message(message, key, new.id, owner), is_fresh=True)
+    if cut.is_whole:
+        _copy_working(transaction, source.id, new.id, owner)
+    origin: dict[str, JSON] = {"sourceThreadId": source.id, "clonedAt": moment(transaction.time).isoformat()}
+    if copied is not None:
+        origin["lastMessageId"] = copied.identity
+    named = new.title or (_title_of_copy(source.title) if source.title else None)
+    metadata = source.metadata if new.metadata is None else new.metadata
+    return transaction.put(thread_draft(new.id, owner, named, {**metadata, "clone": origin}))
+
+
+def _title_of_copy(title: str) -> str:
+    return f"Clone of {title}".encode()[:MAX_TITLE_BYTES].decode(errors="ignore")
+
+
+def transfer_thread(transaction: Transaction, thread: Entry, resource: str) -> Entry:
+    """Give a thread, its messages and its working memory to another resource; ids and times stay."""
+    source = thread_of(thread)
+    for message in all_messages(transaction, source.id):
+        transaction.put(_given_to(message, resource))
+    working = transaction.get(WORKING, thread_key(source.id))
+    if working is not None:
+        transaction.put(_given_to(working, resource))
+    return transaction.put(thread_draft(source.id, resource, source.title, source.metadata))
+
+
+def _chosen(transaction: Transaction, thread_id: str, cut: Cut) -> Iterable[Entry]:
+    chosen = _between(transaction, thread_id, cut)
+    return chosen if cut.last is None else deque(chosen, cut.last)
+
+
+def _between(transaction: Transaction, thread_id: str, cut: Cut) -> Iterator[Entry]:
+    stop = None if cut.message is None else _message_key(transaction, thread_id, cut.message)
+    for message in all_messages(transaction, thread_id):
+        if (stop is not None and message.key > stop) or (cut.time is not None and message.created_at > cut.time):
+            return
+        is_early = cut.after is not None and message.created_at < cut.after
+        if not is_early and (cut.only is None or message.identity in cut.only):
+            yield message
+
+
+def _message_key(transaction: Transaction, thread_id: str, id: str) -> str:
+    entry = transaction.find(MESSAGE, id)
+    if entry is None or thread_of_key(entry.key) != thread_id:
+        raise NotFound(f"No message found with id {id} in thread {thread_id}")
+    return entry.key
+
+
+def _copied_message(message: Entry, key: str, thread_id: str, resource: str) -> Draft:
+    return Draft(
+        MESSAGE,
+        key,
+        message.value,
+        text=message.text,
+        attributes={**message.attributes, "threadId": thread_id, "resourceId": resource},
+        identity=str(uuid.uuid4()),
+        created_at=message.created_at,
+    )
+
+
+def _given_to(entry: Entry, resource: str) -> Draft:
+    return replace(
+        draft_of(entry), attributes={**entry.attributes, "resourceId": resource}, updated_at=entry.updated_at
+    )
+
+
+def _copy_working(transaction: Transaction, thread_id: str, new_id: str, resource: str) -> None:
+    entry = transaction.get(WORKING, thread_key(thread_id))
+    if entry is not None:
+        attributes = {**entry.attributes, "threadId": new_id, "resourceId": resource}
+        transaction.put(Draft(WORKING, thread_key(new_id), entry.value, text="", attributes=attributes))
+
+
+# Every message, and the working memory of every thread, has a live thread with the same resource. Calls that write
+# conversations keep it so. Restored states and imported entries are checked here.
+
+
+def belongs(transaction: Transaction, state: Entry) -> bool:
+    """Whether this state may be written: it is of no thread, or of one that is there and of the same resource."""
+    thread_id = _thread_of(state)
+    return thread_id is None or _tear(thread_id, _owner(transaction, thread_id), state) is None
+
+
+def check_belonging(transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]) -> None:
+    """Raise Conflict where these states, gone and come back in this transaction, have torn a conversation."""
+    owners: dict[str, JSON] = {}
+    for state in brought_back:
+        thread_id = _thread_of(state)
+        if thread_id is None:
+            continue
+        if thread_id not in owners:
+            owners[thread_id] = _owner(transaction, thread_id)
+        _check_owner(thread_id, owners[thread_id], state)
+    former_owners = {state.key: state.attributes["resourceId"] for state in replaced if state.kind == THREAD}
+    for thread_id, former_owner in former_owners.items():
+        owner = _owner(transaction, thread_id)
+        if owner is None:
+            _check_nothing_left(transaction, thread_id)
+        elif owner != former_owner:
+            for state in (*all_messages(transaction, thread_id), *_working(transaction, thread_id)):
+                _check_owner(thread_id, owner, state)
+
+
+def _thread_of(state: Entry) -> str | None:
+    """The thread that a message or a working memory is of."""
+    if state.kind == WORKING:
+        scope, _, id = state.key.partition(SEPARATOR)
+        return id if scope == "thread" else None
+    return thread_of_key(state.key) if state.kind == MESSAGE else None
+
+
+def _owner(transaction: Transaction, thread_id: str) -> JSON:
+    thread = transaction.get(THREAD, thread_id)
+    return None if thread is None else thread.attributes["resourceId"]
+
+
+def _working(transaction: Transaction, thread_id: str) -> Sequence[Entry]:
+    found = transaction.get(WORKING, thread_key(thread_id))
+    return () if found is None else (found,)
+
+
+def _check_owner(thread_id: str, owner: JSON, state: Entry) -> None:
+    tear = _tear(thread_id, owner, state)
+    if tear is not None:
+        raise Conflict(f"nothing was changed: {tear}")
+
+
+def _tear(thread_id: str, owner: JSON, state: Entry) -> str | None:
+    """What is wrong with a state in a thread of this owner, in words."""
+    if owner is None:
+        return f"the thread {thread_id} is no longer there; bring it back first"
+    resource = state.attributes.get("resourceId")
+    if resource != owner:
+        return (
+            f"the thread {thread_id} would hold messages of two resources; "
+            f"it belongs to {owner!r}, a {state.kind} of it to {resource!r}"
+        )
+    return None
+
+
+def _check_nothing_left(transaction: Transaction, thread_id: str) -> None:
+    some = transaction.scan(Scan(Filter(kinds=(MESSAGE,), key_prefix=thread_prefix(thread_id)), limit=1)).entries
+    if some or _working(transaction, thread_id):
+        raise Conflict(f"nothing was changed: the thread {thread_id} is used since; delete it instead")

@@ -6,7 +6,7 @@ from itertools import islice
 
 from commonplace.errors import InvalidInput, NotADirectory, NotFound
 from commonplace.space.files import Files
-from commonplace.space.paths import ROOT
+from commonplace.space.names import ROOT
 
 
 def complete_path(files: Files, typed: str, *, limit: int = 100) -> list[str]:

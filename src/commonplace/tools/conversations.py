@@ -10,15 +10,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from commonplace.checks import JSON
+from commonplace.checks import JSON, moment
 from commonplace.entry import Hit
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.space.conversation import Thread
-from commonplace.space.keys import MESSAGE
 from commonplace.space.message_text import searchable_text
 from commonplace.space.messages import Message
+from commonplace.space.names import MESSAGE
 from commonplace.space.space import Space
-from commonplace.space.times import moment
 from commonplace.space.titles import first_user_text, has_own_title, local_title
 from commonplace.tools.conversations_specs import (
     CONVERSATION_SEARCH,
@@ -172,7 +171,7 @@ def _cut(item: dict[str, Any], most: int, length: int) -> dict[str, Any]:
 
 
 def _hit_item(hit: Hit) -> dict[str, Any]:
-    attributes = cast(Mapping[str, str], hit.entry.attributes)
+    attributes = cast("Mapping[str, str]", hit.entry.attributes)
     created = iso(moment(hit.entry.created_at))
     item = _item(hit.key, attributes["threadId"], attributes["role"], hit.snippet, created)
     return {**item, "similarity": round(min(max(hit.score, 0.0), 1.0), 4)}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from commonplace.checks import JSON
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.space.keys import RECORD
+from commonplace.space.names import RECORD
 from commonplace.tools.facts_schema import SEARCH_ARGUMENTS, content_schema, plain_content
 from commonplace.tools.facts_search import Fact, FactSearch, FoundFacts
 from commonplace.tools.namespace_template import NamespaceTemplate

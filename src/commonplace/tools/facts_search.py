@@ -8,11 +8,10 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from commonplace.checks import JSON, Namespace
+from commonplace.checks import JSON, Namespace, moment
 from commonplace.entry import Entry, Hit
 from commonplace.filters import Condition, hold, parse_conditions
-from commonplace.space.keys import MESSAGE
-from commonplace.space.times import moment
+from commonplace.space.names import MESSAGE
 
 if TYPE_CHECKING:
     from commonplace.space.space import Space

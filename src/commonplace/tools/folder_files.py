@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from operator import itemgetter
 from uuid import uuid4
 
+from commonplace.checks import Limits
 from commonplace.errors import InvalidInput, InvalidPath, TooLarge
-from commonplace.limits import Limits
-from commonplace.space.paths import check_new_name, normalise
+from commonplace.space.names import check_new_name, normalise
 from commonplace.tools.memory_error import MemoryException
 
 # While a text is written it has such a name, which no memory can have.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from commonplace.checks import check_text
 from commonplace.errors import InvalidInput, TooLarge
-from commonplace.space.measures import with_line
+from commonplace.space.names import with_line
 from commonplace.tools.memory_error import MemoryException
 
 MAX_FILE_BYTES = 10_000_000

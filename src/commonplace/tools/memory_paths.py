@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
-from commonplace.checks import check_text
+from commonplace.checks import Limits, check_text
 from commonplace.errors import ConfigurationError, InvalidInput, InvalidPath
-from commonplace.limits import Limits
-from commonplace.space.paths import ROOT, normalise
+from commonplace.space.names import ROOT, normalise
 from commonplace.tools.memory_error import MemoryException
 
 DEFAULT_ROOT = "/memories"

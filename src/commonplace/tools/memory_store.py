@@ -9,6 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
+from commonplace.checks import Limits
 from commonplace.errors import (
     AlreadyExists,
     InvalidInput,
@@ -17,10 +18,8 @@ from commonplace.errors import (
     NotADirectory,
     NotFound,
 )
-from commonplace.limits import Limits
 from commonplace.space.files import FileInfo
-from commonplace.space.keys import FILE
-from commonplace.space.paths import ROOT
+from commonplace.space.names import FILE, ROOT
 from commonplace.space.space import Space
 from commonplace.tools.memory_edits import (
     MAX_FILE_BYTES,
@@ -139,7 +138,7 @@ class SpaceMemoryStore(EditsByReading):
     def _edit_and_read(self, path: str, change: Callable[[str], str]) -> str:
         edited = self._edit(path, change)
         with _refusals():
-            return cast(str, self._space.state(FILE, edited.path, edited.revision).value)
+            return cast("str", self._space.state(FILE, edited.path, edited.revision).value)
 
     def _edit(self, path: str, change: Callable[[str], str]) -> FileInfo:
         inner = self._below_root(path, "is_directory")

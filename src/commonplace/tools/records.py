@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from commonplace.entry import Hit
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
-from commonplace.space.keys import FILE, MESSAGE, RECORD
+from commonplace.space.names import FILE, MESSAGE, RECORD
 from commonplace.space.records import RecordPage
 from commonplace.space.space import Space
 from commonplace.tools.records_answer import (

@@ -10,15 +10,14 @@ from datetime import datetime
 from typing import Any, cast
 from urllib.parse import quote
 
-from commonplace.checks import JSON
+from commonplace.checks import JSON, moment
 from commonplace.entry import Hit
 from commonplace.errors import InvalidInput
 from commonplace.language.snippets import snippet
 from commonplace.space.files import FileInfo
-from commonplace.space.keys import FILE, MESSAGE, RECORD
 from commonplace.space.messages import Message
+from commonplace.space.names import FILE, MESSAGE, RECORD
 from commonplace.space.records import Record, canonical
-from commonplace.space.times import moment
 
 ITEM_URI = "mem://item/"
 FILE_URI = "mem://file/"
@@ -75,7 +74,7 @@ def wire_text(reason: str) -> str:
 
 def hit_item(hit: Hit) -> dict[str, Any]:
     """A find, without its content."""
-    attributes = cast(Mapping[str, Any], hit.entry.attributes)
+    attributes = cast("Mapping[str, Any]", hit.entry.attributes)
     is_record = hit.kind == RECORD
     return {
         "id": hit.key,
@@ -215,7 +214,7 @@ def _line(item: Mapping[str, Any]) -> str:
 
 def link(item: Mapping[str, Any]) -> Link:
     """The link to what an item stands for."""
-    uri = cast(str, item.get("uri") or uri_of(RECORD, item["id"]))
+    uri = cast("str", item.get("uri") or uri_of(RECORD, item["id"]))
     is_file = uri.startswith(FILE_URI)
     return Link(
         uri=uri,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from commonplace.errors import InvalidInput
-from commonplace.space.keys import SEARCHED_KINDS
+from commonplace.space.names import SEARCHED_KINDS
 
 MAX_QUERY_CHARACTERS = 1_000
 _NUMBER = re.compile(r"\s*[+-]?(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?\d{1,3})?\s*", re.ASCII)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from commonplace.space.keys import SEARCHED_KINDS
+from commonplace.space.names import SEARCHED_KINDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from commonplace.checks import MAX_TEXT_BYTES, check_text
+from commonplace.checks import MAX_TEXT_BYTES, Limits, check_text
 from commonplace.errors import (
     CommonplaceError,
     Forbidden,
@@ -24,9 +24,8 @@ from commonplace.errors import (
     TooLarge,
     Unavailable,
 )
-from commonplace.limits import Limits
 from commonplace.space.files import Files
-from commonplace.space.paths import ROOT, normalise
+from commonplace.space.names import ROOT, normalise
 from commonplace.space.space import Space
 from commonplace.tools.records_arguments import check_offset
 

@@ -14,9 +14,16 @@ from typing import Any, cast
 
 from commonplace.checks import JSON, check_text
 from commonplace.errors import CommonplaceError, ConfigurationError, Conflict, Forbidden, InvalidInput, Outdated
-from commonplace.space.schemas import Schema, SchemaSource, references, schema_of
 from commonplace.space.space import Space
-from commonplace.space.working import Scope, WorkingMemory, state_text
+from commonplace.space.working_memory import (
+    Schema,
+    SchemaSource,
+    Scope,
+    WorkingMemory,
+    references,
+    schema_of,
+    state_text,
+)
 from commonplace.tools.records_answer import Answer, refusal
 from commonplace.tools.records_arguments import Arguments
 from commonplace.tools.records_specs import ToolSpec
@@ -200,7 +207,7 @@ def _parsed(text: str) -> Mapping[str, JSON]:
         raise InvalidInput("memory is nested too deeply; flatten it") from error
     if not isinstance(data, dict):
         raise InvalidInput("memory must be an object with the fields to change")
-    return cast(Mapping[str, JSON], data)
+    return cast("Mapping[str, JSON]", data)
 
 
 # What a model is told

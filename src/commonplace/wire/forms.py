@@ -13,10 +13,9 @@ from dataclasses import Field, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-from commonplace.checks import JSON
+from commonplace.checks import JSON, microseconds, moment
 from commonplace.entry import STAYS
 from commonplace.errors import Unavailable
-from commonplace.space.times import microseconds, moment
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from commonplace.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from commonplace.limits import Limits
+    from commonplace.checks import Limits
     from commonplace.space.files import Files
     from commonplace.space.space import Space
     from commonplace.tools.claude_wording import WordingName

@@ -27,8 +27,7 @@ from commonplace.entry import Change
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, Unavailable
 from commonplace.server.mcp.memory import Memory
 from commonplace.server.mcp.resources import parse_uri
-from commonplace.space.keys import FILE, RECORD
-from commonplace.space.paths import normalise
+from commonplace.space.names import FILE, RECORD, normalise
 
 POLL_SECONDS = 0.5
 SEND_SECONDS = 5.0

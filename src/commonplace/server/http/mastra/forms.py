@@ -9,11 +9,10 @@ from typing import Any, cast
 
 from commonplace.agents import MemoryConfig
 from commonplace.checks import JSON
-from commonplace.space.conversation import Thread
+from commonplace.space.conversation import NumberedPage, Thread
 from commonplace.space.message_text import searchable_text
 from commonplace.space.messages import SIGNAL, Message, is_signal_of_user
-from commonplace.space.numbered import NumberedPage
-from commonplace.space.working import WorkingMemory
+from commonplace.space.working_memory import WorkingMemory
 
 Form = dict[str, Any]
 CONFIG = MemoryConfig()
@@ -68,10 +67,10 @@ def content_form(content: JSON, parts: JSON = None) -> JSON:
 def _part_form(part: JSON) -> JSON:
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    kind = cast(Mapping[str, Any], part).get("type") if isinstance(part, Mapping) else None
+    kind = cast("Mapping[str, Any]", part).get("type") if isinstance(part, Mapping) else None
     if kind not in ("tool-call", "tool-result"):
         return part
-    told = {name: value for name, value in cast(Mapping[str, Any], part).items() if name != "type"}
+    told = {name: value for name, value in cast("Mapping[str, Any]", part).items() if name != "type"}
     return {
         "type": "tool-invocation",
         "toolInvocation": {"state": "call" if kind == "tool-call" else "result", **told},

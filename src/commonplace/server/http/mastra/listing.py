@@ -15,10 +15,9 @@ from commonplace.errors import InvalidInput, NotFound
 from commonplace.filters import equal
 from commonplace.server.http.mastra.forms import role_form
 from commonplace.server.http.mastra.requests import MILLISECOND, later, metadata_of, time_of
+from commonplace.space.conversation import MAX_PAGE, Direction, NumberedPage
 from commonplace.space.messages import Message, in_time_order
-from commonplace.space.numbered import Direction, NumberedPage
 from commonplace.space.threads import Threads
-from commonplace.space.timeline import MAX_PAGE
 
 MAX_INCLUDED = 100
 
@@ -154,5 +153,7 @@ def with_included(
             for message in threads.around(one["id"], before=before, after=after, resource=asked.resource):
                 both[message.id] = message
     return tuple(
-        sorted(both.values(), key=lambda one: in_time_order(cast(Entry, one.entry)), reverse=asked.direction == "DESC")
+        sorted(
+            both.values(), key=lambda one: in_time_order(cast("Entry", one.entry)), reverse=asked.direction == "DESC"
+        )
     )

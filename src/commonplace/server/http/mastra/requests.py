@@ -13,12 +13,11 @@ from typing import Annotated, Any, Literal, cast
 from fastapi import Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from commonplace.checks import check_json
+from commonplace.checks import check_json, microseconds, moment
 from commonplace.errors import InvalidInput
 from commonplace.server.http.service import client_of, principal_of, service_of
-from commonplace.space.numbered import Direction, OrderBy
+from commonplace.space.conversation import Direction, OrderBy
 from commonplace.space.space import Space
-from commonplace.space.times import microseconds, moment
 
 FACE = "mastra"
 _NOTHING = ("", "undefined", "null")
@@ -91,7 +90,7 @@ def _json_of(name: str, written: str | None) -> Any:
     if given(written) is None:
         return None
     try:
-        return check_json(name, json.loads(cast(str, written)))
+        return check_json(name, json.loads(cast("str", written)))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{name} must be JSON: {error!s:.200}") from error
 

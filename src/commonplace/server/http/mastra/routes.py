@@ -40,10 +40,9 @@ from commonplace.server.http.mastra.requests import (
     working_template,
 )
 from commonplace.server.http.service import service_of
-from commonplace.space.conversation import Thread, thread_draft
+from commonplace.space.conversation import MAX_PAGE, Thread, thread_draft
 from commonplace.space.messages import Message
 from commonplace.space.space import Space
-from commonplace.space.timeline import MAX_PAGE
 from commonplace.wire.forms import dumps
 
 PREFIX = "/api/memory"

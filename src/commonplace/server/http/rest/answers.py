@@ -16,13 +16,12 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from commonplace.checks import JSON
+from commonplace.checks import JSON, microseconds
 from commonplace.errors import InvalidInput
 from commonplace.server.http.operation.threads import ThreadedRoute
 from commonplace.server.http.service import SpaceOf
-from commonplace.space.expected import Seen
+from commonplace.space.handle import Seen
 from commonplace.space.space import Space
-from commonplace.space.times import microseconds
 from commonplace.wire.forms import dumps
 from commonplace.wire.problems import KINDS, MEDIA_TYPE
 

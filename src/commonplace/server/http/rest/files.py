@@ -30,7 +30,7 @@ from commonplace.server.http.rest.bodies import FileEdit, Move
 from commonplace.server.http.rest.models import EditedFile, FileModel, FilesPage, MovedModel, RemovedModel
 from commonplace.server.http.service import SpaceOf
 from commonplace.space.files import FileInfo
-from commonplace.space.keys import DIRECTORY, FILE
+from commonplace.space.names import DIRECTORY, FILE
 from commonplace.space.space import Space
 from commonplace.wire.forms import form_of
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from fastapi import Query, Request
 from fastapi.responses import Response
 
-from commonplace.checks import JSON
+from commonplace.checks import JSON, moment
 from commonplace.server.http.rest.answers import (
     NOT_MODIFIED,
     WRITING,
@@ -46,10 +46,9 @@ from commonplace.server.http.rest.models import (
 )
 from commonplace.server.http.rest.threads import UNDO, Limit, Resource, ThreadId
 from commonplace.server.http.service import SpaceOf
-from commonplace.space.keys import MESSAGE
 from commonplace.space.messages import Message
+from commonplace.space.names import MESSAGE
 from commonplace.space.recall import Recall
-from commonplace.space.times import moment
 from commonplace.wire.forms import form_of
 
 router = part("messages")

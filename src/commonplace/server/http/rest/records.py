@@ -30,7 +30,7 @@ from commonplace.server.http.rest.bodies import NewRecord, RecordChange
 from commonplace.server.http.rest.files import Cursor, Limit
 from commonplace.server.http.rest.models import CommitModel, RecordModel, RecordsPage
 from commonplace.server.http.service import SpaceOf
-from commonplace.space.keys import RECORD
+from commonplace.space.names import RECORD
 from commonplace.space.records import Record
 from commonplace.wire.forms import form_of
 

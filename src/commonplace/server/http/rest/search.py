@@ -27,7 +27,7 @@ from commonplace.server.http.rest.models import (
 from commonplace.server.http.rest.records import filter_of
 from commonplace.server.http.rest.threads import UNDO, Limit, Resource, revisions_answer
 from commonplace.server.http.service import SpaceOf, principal_of
-from commonplace.space.keys import DIRECTORY, FILE
+from commonplace.space.names import DIRECTORY, FILE
 from commonplace.tools.as_data import hits_as_data
 from commonplace.wire.forms import form_of
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from fastapi import Query, Request
 from fastapi.responses import Response
 
+from commonplace.checks import moment
 from commonplace.server.http.rest.answers import (
     NOT_MODIFIED,
     WRITING,
@@ -47,9 +48,8 @@ from commonplace.server.http.rest.models import (
 from commonplace.server.http.rest.records import filter_of
 from commonplace.server.http.service import SpaceOf
 from commonplace.space.conversation import Thread
-from commonplace.space.keys import THREAD, WORKING
+from commonplace.space.names import THREAD, WORKING
 from commonplace.space.space import Space
-from commonplace.space.times import moment
 from commonplace.wire.forms import form_of
 
 router = part("threads")

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import commonplace
-from commonplace.engine import indexing
+from commonplace.engine import indexer
 from doubles import WordEmbedder
 
 
@@ -34,8 +34,8 @@ class Watched(WordEmbedder):
 def test_a_burst_of_writes_is_embedded_after_it_or_by_the_search_that_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(indexing, "BURST_SECONDS", 600.0)
+    monkeypatch.setattr(indexer, "PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(indexer, "BURST_SECONDS", 600.0)
     embedder = Watched()
     with commonplace.open(tmp_path / "memory.db", embedder=embedder) as book:
         space = book.space("user", "u1")
@@ -50,8 +50,8 @@ def test_a_burst_of_writes_is_embedded_after_it_or_by_the_search_that_needs_it(
 def test_writes_without_end_do_not_keep_embedding_from_its_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(indexing, "BURST_SECONDS", 0.0)
+    monkeypatch.setattr(indexer, "PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(indexer, "BURST_SECONDS", 0.0)
     embedder = Watched()
     with commonplace.open(tmp_path / "memory.db", embedder=embedder) as book:
         book.space("user", "u1").files.write("/notes/1", "tea")
@@ -77,7 +77,7 @@ def test_a_program_that_writes_a_little_and_ends_loads_no_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 programs that appended a line each loaded a model each, and some could not write for more than 10 s."""
-    monkeypatch.setattr(indexing, "LOAD_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(indexer, "LOAD_PAUSE_SECONDS", 600.0)
     embedder = Unloaded()
     with commonplace.open(tmp_path / "memory.db", embedder=embedder) as book:
         book.space("user", "u1").files.write("/notes/1", "tea")
@@ -88,7 +88,7 @@ def test_a_program_that_writes_a_little_and_ends_loads_no_model(
 def test_whoever_waits_for_vectors_or_searches_has_the_model_loaded_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "LOAD_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr(indexer, "LOAD_PAUSE_SECONDS", 600.0)
     for ask in (lambda book: book.indexer.settle(60), lambda book: book.space("user", "u1").search("tea")):
         embedder = Unloaded()
         with commonplace.open(":memory:", embedder=embedder) as book:
@@ -101,7 +101,7 @@ def test_whoever_waits_for_vectors_or_searches_has_the_model_loaded_at_once(
 def test_a_program_that_stays_has_its_writes_embedded_after_a_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "LOAD_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(indexer, "LOAD_PAUSE_SECONDS", 0.01)
     embedder = Unloaded()
     with commonplace.open(tmp_path / "memory.db", embedder=embedder) as book:
         book.space("user", "u1").files.write("/notes/1", "tea")

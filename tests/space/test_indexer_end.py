@@ -13,7 +13,7 @@ import os, sys, threading, time
 import numpy as np
 import commonplace
 from commonplace.agents import AgentMemories, BookOptions
-from commonplace.engine import indexing
+from commonplace.engine import indexer
 
 class Slow:
     identity, dimensions, calibration = "slow@1", 2, (0.0, 1.0)
@@ -27,7 +27,7 @@ class Slow:
 
 model = Slow()
 # The batch in hand is done when the end of the program has begun to wait for it.
-wait_for_the_end = threading.Thread(target=lambda: indexing._ending.wait() and model.may_end.set(), daemon=True)
+wait_for_the_end = threading.Thread(target=lambda: indexer._ending.wait() and model.may_end.set(), daemon=True)
 """
 A_BOOK = """
 book = commonplace.open(sys.argv[1] + "/book.db", embedder=model)
@@ -59,7 +59,7 @@ def test_what_is_left_open_finishes_its_batch_and_begins_no_other(tmp_path: Path
 
 @left_open
 def test_a_model_that_hangs_holds_up_the_end_for_a_bounded_time(tmp_path: Path, opened: str) -> None:
-    code = f"{PREAMBLE}{opened}\nassert model.has_begun.wait(30)\nindexing.CLOSE_SECONDS = 0.1\n"
+    code = f"{PREAMBLE}{opened}\nassert model.has_begun.wait(30)\nindexer.CLOSE_SECONDS = 0.1\n"
     assert run(code, tmp_path) == (0, "", "")
 
 
@@ -67,10 +67,10 @@ def test_a_model_that_hangs_holds_up_the_end_for_a_bounded_time(tmp_path: Path, 
 def test_a_child_process_of_a_fork_does_not_wait_for_the_threads_of_its_parent(tmp_path: Path, opened: str) -> None:
     code = f"""{PREAMBLE}{opened}
 assert model.has_begun.wait(30)
-assert indexing._busy
+assert indexer._busy
 child = os.fork()
 if not child:
-    print("waits for", len(indexing._busy), flush=True)
+    print("waits for", len(indexer._busy), flush=True)
     sys.exit()
 assert os.waitpid(child, 0)[1] == 0
 wait_for_the_end.start()
@@ -87,8 +87,8 @@ def test_a_program_that_ends_inside_the_real_model_ends_well_however_slow_the_ma
     until = '"onnxruntime" in sys.modules' if moment == "the model loads" else "book.indexer.target().is_loaded"
     code = f"""
 import sys, time, commonplace
-from commonplace.engine import indexing
-indexing.CLOSE_SECONDS = indexing.LOAD_PAUSE_SECONDS = 0.0
+from commonplace.engine import indexer
+indexer.CLOSE_SECONDS = indexer.LOAD_PAUSE_SECONDS = 0.0
 book = commonplace.open(":memory:")
 for number in range(40):
     book.space("user", "u").files.write(f"/{{number}}", "green tea and cake " * 50)

@@ -1,7 +1,8 @@
-"""The one rule for paths, for every dialect: what a path may be, and the key that it is stored under.
+"""What entries are called: their kinds, the paths and ids that callers use, and the keys that these are stored under.
 
-`..` and `.` are refused as segments in any encoding, and so are control characters; any other name is legal.
-A stored key has U+0001 for each `/`, so that a directory sorts together.
+There is one rule for paths, whatever the interface. `.` and `..` are refused as segments in any encoding, and so are
+control characters; any other name is allowed. A stored key has U+0001 in place of each `/`, so that the entries of a
+directory sort together.
 """
 
 from __future__ import annotations
@@ -10,14 +11,25 @@ import re
 import unicodedata
 from urllib.parse import unquote
 
-from commonplace.checks import check_line, check_text, invisible_in
-from commonplace.entry import SEPARATOR
+from commonplace.checks import JSON, Limits, check_line, check_text, invisible_in
+from commonplace.entry import SEPARATOR, Entry
 from commonplace.errors import InvalidInput, InvalidPath, TooLarge
-from commonplace.limits import Limits
+
+FILE = "file"
+DIRECTORY = "directory"
+RECORD = "record"
+THREAD = "thread"
+MESSAGE = "message"
+WORKING = "working"
+KINDS = (FILE, DIRECTORY, RECORD, THREAD, MESSAGE, WORKING)
+SEARCHED_KINDS = (FILE, RECORD, MESSAGE)
 
 ROOT = "/"
 MAX_SEGMENT_BYTES = 255
 _MAX_DECODINGS = 10
+
+
+# Paths
 
 
 def normalise(path: object, limits: Limits) -> str:
@@ -102,3 +114,56 @@ def parents(path: str) -> list[str]:
 
 def name_of(path: str) -> str:
     return path.rpartition("/")[2]
+
+
+# Names and keys
+
+
+def name_of_key(kind: str, key: str) -> str:
+    """A file's path; any other key's parts joined by `/`."""
+    return path_of(key) if kind in (FILE, DIRECTORY) else key.replace(SEPARATOR, "/")
+
+
+def key_of_name(kind: str, name: str) -> str:
+    """The key whose name this is; an id inside it may have a `/` of its own."""
+    if kind == WORKING:
+        return name.replace("/", SEPARATOR, 1)  # the scope, and whose it is
+    if kind == MESSAGE:
+        return SEPARATOR.join(name.rsplit("/", 2))  # the thread, its time, its number
+    return name
+
+
+def name_of_entry(entry: Entry) -> str:
+    """A file's path, a record's or a thread's id, a message's own id."""
+    if entry.kind == MESSAGE and entry.identity is not None:
+        return entry.identity
+    return name_of_key(entry.kind, entry.key)
+
+
+def thread_of_entry(entry: Entry) -> str | None:
+    """The thread that a message belongs to, or that this is."""
+    if entry.kind == MESSAGE:
+        return entry.key.partition(SEPARATOR)[0]
+    return entry.key if entry.kind == THREAD else None
+
+
+# Measures of a text
+
+
+def file_measures(text: str) -> dict[str, JSON]:
+    """What a file's entry says of its text, so that listing a directory need not read it."""
+    return {"size": len(text.encode()), "lines": line_count(text)}
+
+
+def line_count(text: str) -> int:
+    return text.count("\n") + (0 if text.endswith("\n") or not text else 1)
+
+
+def with_line(text: str, line: int, new: str) -> str:
+    """A text with another line after one of its lines, 0 being the top; without taking all of them apart."""
+    place = 0
+    for _ in range(line):
+        place = text.find("\n", place) + 1
+        if not place:
+            return f"{text}\n{new}"
+    return f"{text[:place]}{new}\n{text[place:]}"

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 
 from commonplace.checks import Namespace
 from commonplace.embedding import Embedder
-from commonplace.engine.models import Models, embed, is_loaded
-from commonplace.engine.passage_vectors import as_it_reads
+from commonplace.engine.embedders import Models, as_it_reads, embed, is_loaded
 from commonplace.errors import CommonplaceError, Unavailable
 from commonplace.store import Candidate, Indexing, Pending, Progress, Store
 
