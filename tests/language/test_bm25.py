@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.bm25 import K1, RARITY, B, ceiling, contribution, idf
+from commonplace.language.fusion import K1, RARITY, B, ceiling, gain, idf, norm
 
 counts = st.integers(0, 10**9)
 lengths = st.floats(0, 1e6)
+
+
+def contribution(idf: float, frequency: float, length: float, average_length: float) -> float:
+    return float(gain(idf, frequency, norm(length, average_length)))
 
 
 @given(counts, counts)
@@ -27,7 +31,7 @@ def test_a_rarer_word_weighs_more() -> None:
 
 @given(st.floats(0.01, 20), st.integers(1, 10**6), lengths, st.just(0.0) | st.floats(1, 1e6))
 def test_no_text_passes_the_ceiling(weight: float, frequency: int, length: float, average: float) -> None:
-    assert 0 < contribution(weight, frequency, length, average) <= ceiling([(1.0, weight)])
+    assert 0 < contribution(weight, frequency, length, average) <= ceiling([weight])
 
 
 def test_repeating_a_word_counts_less_each_time() -> None:
@@ -45,8 +49,8 @@ def test_a_word_once_in_an_average_text_has_a_known_value() -> None:
     assert contribution(2.0, 1, 20, 10) == pytest.approx(2.0 / (1 + K1 * (1 + B)))
 
 
-def test_the_ceiling_weighs_each_term() -> None:
-    assert ceiling([(1.0, 3.0), (0.5, 4.0)]) == 5.0
+def test_the_ceiling_is_the_sum_of_the_idfs() -> None:
+    assert ceiling([3.0, 0.5 * 4.0]) == 5.0
     assert ceiling([]) == 0.0
 
 

@@ -14,8 +14,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from store_calls import unit
 
 from commonplace.backends.postgres import PostgresStore
-from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.scoring import numbers_of
+from commonplace.backends.postgres.connection import Session, numbers_of
 from commonplace.entry import Draft
 from commonplace.errors import ConfigurationError
 from commonplace.filters import Filter, parse_conditions

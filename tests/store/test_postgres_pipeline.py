@@ -13,11 +13,10 @@ import psycopg
 import pytest
 
 from commonplace.backends.postgres import PostgresStore, pipeline, store_base
-from commonplace.backends.postgres.connection import Halves, Session
+from commonplace.backends.postgres.connection import Halves, Session, floats_of, numbers_of
 from commonplace.backends.postgres.parts import part_of
 from commonplace.backends.postgres.running import READ, WRITE
-from commonplace.backends.postgres.scoring import LEVELS, Ranking, by_words, floats_of, numbers_of
-from commonplace.backends.ranking import Counts, Postings, chunk_of, posting, score
+from commonplace.backends.ranking import LEVELS, Counts, Postings, Ranking, chunk_of, posting, score, score_arrays
 from commonplace.entry import Draft
 from commonplace.errors import CommonplaceError
 from commonplace.filters import Filter
@@ -136,7 +135,7 @@ def test_scores_as_arrays_are_those_of_the_lists(seed: int) -> None:
         Postings(weight, [(LEVEL_FREQUENCY[level], [row for row, at in held if at == level]) for level in (1, 2, 3)])
         for weight, held in terms
     ]
-    words = by_words(
+    words = score_arrays(
         counts, [(weight, np.array([r * LEVELS + at for r, at in held], dtype=int)) for weight, held in terms]
     )
     known = chance.sample(rows, min(size, 20))
@@ -150,8 +149,8 @@ def test_scores_as_arrays_are_those_of_the_lists(seed: int) -> None:
 
 
 def test_nothing_found_is_an_empty_ranking() -> None:
-    words = by_words(Counts(1, 10, 100), [(1.0, numbers_of(None))])
-    assert (words.rank(10), words.shares([1]), by_words(Counts(1, 0, 0), []).rank(10)) == ([], {}, [])
+    words = score_arrays(Counts(1, 10, 100), [(1.0, numbers_of(None))])
+    assert (words.rank(10), words.shares([1]), score_arrays(Counts(1, 0, 0), []).rank(10)) == ([], {}, [])
     meaning = Ranking(numbers_of(None), floats_of(None))
     assert (meaning.rank(5), meaning.shares([1])) == ([], {})
 

@@ -12,7 +12,7 @@ import pytest
 import commonplace
 from commonplace.backends.postgres import PostgresStore, listing
 from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.scoring import Ranking
+from commonplace.backends.ranking import Ranking
 from commonplace.entry import Draft, Entry
 from commonplace.filters import Filter, parse_conditions
 from commonplace.language.tokens import query_terms

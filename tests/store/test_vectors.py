@@ -225,3 +225,17 @@ def test_every_finite_half_becomes_the_same_number_in_single_precision() -> None
     finite = numbers[np.isfinite(numbers)]
     read = unpack([finite.tobytes()], len(finite))[0]
     assert read.tobytes() == finite.astype(np.float32).tobytes()
+
+
+def test_a_matrix_that_was_evicted_while_it_caught_up_is_not_counted() -> None:
+    cache = VectorCache(10_000_000)
+
+    class Evicting(FakeRows):
+        def added(self, after: int, limit: int) -> Batch:
+            cache.evict(self.place)
+            return super().added(after, limit)
+
+    rows = Evicting(1)
+    rows.add(list(range(24)))
+    assert cache.nearest(rows, near(3))(1, None) == rows.by_brute_force(near(3), 1)
+    assert cache.held_bytes == 0

@@ -1,6 +1,9 @@
 """Passages to entries, on every backend: BM25 over posting lists, and the best that pass a filter.
 
-A posting is `passage id * LENGTH_STEPS + length step`, so that a score needs no look at any row.
+A posting is `passage id * LENGTH_STEPS + length step`, so a score needs no look at any row. Posting lists are scored as
+Python lists, which stops early at common words, or as arrays, which scores all passages at once. Both add the same
+gains in the same order, and a test compares them. SQLite sends lists as JSON and PostgreSQL as arrays. For 2,500
+postings that came as an array, the array takes 0.07 ms and a list 0.2.
 """
 
 from __future__ import annotations
@@ -8,28 +11,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import repeat
+from typing import TYPE_CHECKING, TypeVar
 
 from commonplace.filters import Filter
-from commonplace.language import bm25
-from commonplace.language.passages import LENGTH_STEPS, STEP_LENGTH, length_step
+from commonplace.language import fusion
+from commonplace.language.passages import LENGTH_STEPS, LEVEL_FREQUENCY, STEP_LENGTH, length_step
 from commonplace.store import Candidate
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+T = TypeVar("T")
 Ranked = Sequence[tuple[int, float]]
 Rank = Callable[[int | None, Sequence[int] | None], Ranked]
-"""Ranks chunks: at least the best so many (None: all), and where given only among these."""
+"""Ranks chunks: at least the best so many (None: all), and if given only among these."""
 
 Select = Callable[[Sequence[int]], Mapping[int, tuple[int, int, int]]]
 """Of some chunks, those whose entry is live and passes the filter: entry id, start and stop."""
 
-WIDEST = 16
-"""Where fewer than 1 in so many of the wanted entries were found, those that pass the filter are read instead."""
+LEVELS = 4
+"""A posting with its frequency level is `posting * LEVELS + level`."""
 
+WIDEST = 16
+"""If fewer than 1 in so many of the wanted entries were found, those that pass the filter are read instead."""
 
 SORTED_WHOLE = 8
 SPARE = 30
 """So many passages more than twice the entries are ranked first: some belong to the same entry, some do not pass.
 
-Ranking anew costs as much as the first time, and half of what is ranked may be of another kind."""
+To rank again costs as much as the first time, and half of what is ranked may be of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +54,10 @@ class Counts:
     namespace_id: int
     passages: int
     total_length: int
+
+    @property
+    def average_length(self) -> float:
+        return self.total_length / max(1, self.passages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +86,27 @@ def chunk_of(number: int) -> int:
     return number // LENGTH_STEPS
 
 
+# BM25
+
+
+def _weighed(counts: Counts, terms: Iterable[tuple[float, int, T]]) -> tuple[list[tuple[int, float, T]], float]:
+    """The terms that any passage holds, with their idfs, rarest first; and the ceiling of all of them.
+
+    A term is given by its weight, by how many passages contain it, and by its lists.
+    """
+    known = [
+        (containing, weight * fusion.idf(counts.passages, containing), found) for weight, containing, found in terms
+    ]
+    ceiling = fusion.ceiling(idf for _, idf, _ in known)
+    return sorted((term for term in known if term[0]), key=lambda term: term[0]), ceiling
+
+
+def _norms(counts: Counts) -> list[float]:
+    """By length step."""
+    average = counts.average_length
+    return [fusion.norm(length, average) for length in STEP_LENGTH]
+
+
 def score(
     counts: Counts, postings: Iterable[Postings], keep: int | None, known: Sequence[int] = ()
 ) -> tuple[list[tuple[int, float]], dict[int, float]]:
@@ -75,49 +115,116 @@ def score(
     Rare terms come first. Once the terms that remain cannot lift a new passage among the best `keep`, their lists only
     add to the passages already found; so a common word costs little. The postings in `known` are scored in any case.
     """
-    average = counts.total_length / max(1, counts.passages)
-    tables = []
-    for term in postings:
-        containing = sum(len(rows) for _, rows in term.levels)
-        tables.append((containing, term.weight * bm25.idf(counts.passages, containing), term.levels))
-    ceiling = bm25.ceiling((1.0, idf) for _, idf, _ in tables)
+    tables, ceiling = _weighed(
+        counts, ((term.weight, sum(len(rows) for _, rows in term.levels), term.levels) for term in postings)
+    )
     if ceiling <= 0:
         return [], {}
-    # bm25.contribution, with what depends on the length alone worked out once.
-    normals = [bm25.K1 * (1.0 - bm25.B + bm25.B * (length / average if average > 0 else 1.0)) for length in STEP_LENGTH]
-    scores = dict.fromkeys(known, 0.0)
-    known_score = scores.get
+    norms = _norms(counts)
+    found = dict.fromkeys(known, 0.0)
+    found_score = found.get
     bound = ceiling
     is_open = True
-    for containing, idf, levels in sorted(tables, key=lambda table: table[0]):
-        if not containing:
-            continue
+    for _, idf, levels in tables:
         # No score is above what the terms so far can give: only when that is more than the rest, it needs a look.
-        if is_open and keep is not None and len(scores) >= keep and ceiling - bound > bound:
-            is_open = _least_of_best(keep, scores) < bound
+        if is_open and keep is not None and len(found) >= keep and ceiling - bound > bound:
+            is_open = _least_of_best(keep, found) < bound
         bound -= idf
         for frequency, rows in levels:
-            most = idf * frequency
-            gains = [most / (frequency + normal) for normal in normals]  # a common word is on thousands of rows
-            for row in rows if is_open else scores.keys() & rows:
-                scores[row] = known_score(row, 0.0) + gains[row % LENGTH_STEPS]
-    floor = _least_of_best(keep, scores) if keep is not None and len(scores) > keep else 0.0
-    ranked = sorted([(score, row) for row, score in scores.items() if score and score >= floor], reverse=True)[:keep]
+            gains = list(
+                map(fusion.gain, repeat(idf), repeat(frequency), norms)
+            )  # a common word is on thousands of rows
+            for row in rows if is_open else found.keys() & rows:
+                found[row] = found_score(row, 0.0) + gains[row % LENGTH_STEPS]
+    floor = _least_of_best(keep, found) if keep is not None and len(found) > keep else 0.0
+    ranked = sorted([(score, row) for row, score in found.items() if score and score >= floor], reverse=True)[:keep]
     shares = [(chunk_of(row), min(1.0, score / ceiling)) for score, row in ranked]
-    return shares, {chunk_of(row): min(1.0, scores[row] / ceiling) for row in known if scores[row]}
+    return shares, {chunk_of(row): min(1.0, found[row] / ceiling) for row in known if found[row]}
 
 
-def _least_of_best(keep: int, scores: Mapping[int, float]) -> float:
+def _least_of_best(keep: int, found: Mapping[int, float]) -> float:
     """The score at place `keep`. Of few, sorting all is several times as quick as a heap."""
-    if len(scores) < SORTED_WHOLE * keep:
-        return sorted(scores.values(), reverse=True)[keep - 1]
-    return nlargest(keep, scores.values())[-1]
+    if len(found) < SORTED_WHOLE * keep:
+        return sorted(found.values(), reverse=True)[keep - 1]
+    return nlargest(keep, found.values())[-1]
+
+
+def score_arrays(counts: Counts, terms: Iterable[tuple[float, Integers]]) -> Ranking:
+    """The same for all passages that hold any of the terms, given by weight and postings with their levels."""
+    import numpy as np
+
+    tables, ceiling = _weighed(counts, ((weight, len(found), found) for weight, found in terms))
+    if ceiling <= 0 or not tables:
+        return Ranking(np.empty(0, dtype=np.int64), np.empty(0))
+    marked = np.concatenate([found for _, _, found in tables])
+    rows, levels = marked // LEVELS, marked % LEVELS
+    frequency = np.array([LEVEL_FREQUENCY.get(level, 0.0) for level in range(LEVELS)])[levels]
+    idfs = np.repeat([idf for _, idf, _ in tables], [count for count, _, _ in tables])
+    gains = fusion.gain(idfs, frequency, np.array(_norms(counts))[rows % LENGTH_STEPS])
+    # As np.unique does it, but stable: lists come nearly in order, and sorting them takes a tenth of the time then.
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    is_first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+    places = np.empty_like(order)
+    places[order] = np.cumsum(is_first) - 1
+    shares = np.minimum(1.0, np.bincount(places, weights=gains) / ceiling)
+    return Ranking(ordered[is_first] // LENGTH_STEPS, shares)
+
+
+class Ranking:
+    """Passages of a namespace with their shares, as arrays."""
+
+    def __init__(self, chunks: Integers, shares: Floats) -> None:
+        if (chunks[1:] < chunks[:-1]).any():
+            order = chunks.argsort(kind="stable")
+            chunks, shares = chunks[order], shares[order]
+        self._chunks = chunks
+        self._shares = shares
+        self._kept = 0
+        self._best: Ranked = ()
+
+    def rank(self, keep: int | None, allowed: Sequence[int] | None = None) -> Ranked:
+        """The best `keep` of them, or all, and if given only of those allowed; of equal ones the newest first."""
+        if keep is None or allowed is not None:
+            return self._rank(keep, allowed)
+        if keep > self._kept:  # who has looked at some most likely looks at some more
+            self._kept = 3 * keep
+            self._best = self._rank(self._kept, None)
+        return self._best[:keep]
+
+    def _rank(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+        import numpy as np
+
+        chunks, shares = self._chunks, self._shares
+        if allowed is not None:
+            chosen = np.isin(chunks, np.asarray(allowed, dtype=np.int64))
+            chunks, shares = chunks[chosen], shares[chosen]
+        if keep is not None and len(chunks) > 2 * keep:
+            least = np.partition(shares, len(shares) - keep)[len(shares) - keep]
+            chosen = shares >= least
+            chunks, shares = chunks[chosen], shares[chosen]
+        order = np.lexsort((chunks, shares))[::-1][:keep]
+        return list(zip(chunks[order].tolist(), shares[order].tolist(), strict=True))
+
+    def shares(self, chunks: Sequence[int]) -> dict[int, float]:
+        """The shares of those among these passages that have any."""
+        import numpy as np
+
+        if not len(self._chunks):
+            return {}
+        wanted = np.asarray(chunks, dtype=np.int64)
+        places = np.minimum(self._chunks.searchsorted(wanted), len(self._chunks) - 1)
+        are_there = self._chunks[places] == wanted
+        return dict(zip(wanted[are_there].tolist(), self._shares[places[are_there]].tolist(), strict=True))
+
+
+# Entries
 
 
 def best(
     rank: Rank, select: Select, allowed: Callable[[], Sequence[int]], limit: int, *, step: int | None = None
 ) -> list[Candidate]:
-    """Try the best-ranked first; where too few pass, find out which may and rank only those.
+    """Try the best-ranked first; if too few pass, find out which may and rank only those.
 
     `step` is how many chunks are selected at once; left out, as many as entries are wanted.
     """

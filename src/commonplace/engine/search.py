@@ -21,7 +21,7 @@ from commonplace.engine.indexer import Indexer
 from commonplace.entry import Entry, Hit
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import Filter
-from commonplace.language import bm25, evidence
+from commonplace.language import evidence, fusion
 from commonplace.language.chunks import Span
 from commonplace.language.dates import stretches
 from commonplace.language.framing import question_terms
@@ -386,20 +386,15 @@ def _spans(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> di
 
 def _score_passages(state: Entry, terms: Mapping[str, float], counts: TermCounts) -> list[Candidate]:
     idfs = {
-        term: weight * bm25.idf(max(1, counts.passages), counts.containing.get(term, 0))
+        term: weight * fusion.idf(max(1, counts.passages), counts.containing.get(term, 0))
         for term, weight in terms.items()
     }
-    ceiling = bm25.ceiling((1.0, idf) for idf in idfs.values())
+    ceiling = fusion.ceiling(idfs.values())
     found = []
     for part in _indexed(state):
-        length = STEP_LENGTH[length_step(part.length)]
+        norm = fusion.norm(STEP_LENGTH[length_step(part.length)], counts.average_length)
         score = sum(
-            bm25.contribution(
-                idf,
-                LEVEL_FREQUENCY[frequency_level(part.terms[term])],
-                length,
-                counts.average_length or length,
-            )
+            fusion.gain(idf, LEVEL_FREQUENCY[frequency_level(part.terms[term])], norm)
             for term, idf in idfs.items()
             if term in part.terms
         )

@@ -1,22 +1,57 @@
-"""One score from two kinds of evidence: the words that a text shares with the query, and nearness in meaning.
+"""The score of a hit: BM25 for the words that it shares with the query, and one score from words and meaning.
 
-Each kind is first put on an absolute scale of 0..1, then the two are joined like independent witnesses:
+BM25 tells how much a text is about the words of a query, by the counts of its own namespace:
+
+    score(text) = Σ over the query's terms of gain(weight · idf, frequency, norm(length))
+
+A length is the sum of a text's term frequencies. A gain is below its idf, however often the term occurs, so the ceiling
+of a query is known without looking at any text, and score / ceiling is comparable between namespaces. This formula is
+the only one: both backends and searches in the past use it.
+
+Fusion first puts words and meaning on an absolute scale of 0..1, then joins them like independent witnesses:
 
     score = 1 - (1 - TRUST · keyword) · (1 - TRUST · meaning)
 
-A hit's score depends on its own evidence only, not on the other hits. So hits of several namespaces may be
-merged, more evidence never lowers a score, and a score means the same today and tomorrow. A text that repeats
-the query is near 1, an unrelated one near 0. Decision 004 has the figures that chose this over ranks.
+A hit's score depends on its own evidence only, not on the other hits. So hits of several namespaces can be merged, more
+evidence never lowers a score, and a score means the same today and tomorrow. A text that repeats the query is near 1,
+an unrelated one near 0. Decision 004 has the figures that chose this over ranks.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+K1 = 0.9  # how slowly repeating a word stops to count
+B = 0.4  # how much a text's length counts against it
+RARITY = 1.5  # how much more a rare word says than a common one; 1 is the textbook's
 
 TRUST = 0.9  # how sure the strongest evidence of one kind alone can make us
-PRESUMED = 2.0  # the meaning of a text by its words' share: words that stand in it once are about half of the ceiling
+PRESUMED = 2.0  # the meaning of a text by its words' share; words that it has once give about half of the ceiling
+
+
+def idf(documents: int, containing: int) -> float:
+    """The weight of a term that `containing` of `documents` texts have: above 0, largest if none has it."""
+    containing = min(containing, documents)
+    return math.pow(math.log1p((documents - containing + 0.5) / (containing + 0.5)), RARITY)
+
+
+def norm(length: float, average_length: float) -> float:
+    """How much a text's length counts against it."""
+    relative_length = length / average_length if average_length > 0 else 1.0
+    return K1 * (1.0 - B + B * relative_length)
+
+
+def gain(idf: Any, frequency: Any, norm: Any) -> Any:
+    """What a term that occurs `frequency` times adds to a text's score; from 0 to below idf. Arrays work as well."""
+    return idf * frequency / (frequency + norm)
+
+
+def ceiling(idfs: Iterable[float]) -> float:
+    """What no text's score exceeds, from the weighted idf of each of the query's terms."""
+    return math.fsum(idfs)
 
 
 class Fused(NamedTuple):
@@ -34,8 +69,8 @@ def fuse(
     """The candidates of both searches, best first; equal ones as they came, by their words before by their meaning.
 
     `keyword` holds ids with their share of the query's BM25 ceiling, `meaning` ids with their calibrated cosine. An id
-    may come several times (a text in passages); its best counts. With `presume`, a text whose meaning is not known yet
-    is presumed to mean what its words say: else any text with a vector, however far, would stand above it.
+    may come several times (a text in passages); its best counts. With `presume`, a text whose vector is pending is
+    presumed to mean what its words say. Otherwise any text with a vector, however far, would rank above it.
     """
     keywords, meanings = _best(keyword), _best(meaning)
     scored = []

@@ -34,6 +34,8 @@ _CHECK = "SELECT check_program(%s)"
 Pool = ConnectionPool[Link]
 Durability = Literal["full", "normal"]
 CONNECT_SECONDS = 5
+_ARRAY_HEAD = 20
+"""The bytes before the members of an array of one dimension, as PostgreSQL sends it; before each is its length."""
 RECONNECT_SECONDS = 0.5
 """How long the pool tries by itself; then the next call for a connection begins anew, without its long pauses."""
 
@@ -81,6 +83,28 @@ def texts_of(texts: Iterable[str]) -> str:
     """The same for texts."""
     quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
     return "{" + ",".join(f'"{text}"' for text in quoted) + "}"
+
+
+def numbers_of(sent: bytes | None) -> NDArray[np.int64]:
+    """An array of numbers as `array_send` gives it."""
+    import numpy as np
+
+    return _members(sent, ">i8").astype(np.int64)
+
+
+def floats_of(sent: bytes | None) -> NDArray[np.float64]:
+    import numpy as np
+
+    return _members(sent, ">f8").astype(np.float64)
+
+
+def _members(sent: bytes | None, kind: str) -> NDArray[Any]:
+    import numpy as np
+
+    if sent is None:
+        return np.empty(0, dtype=kind)
+    found: NDArray[Any] = np.frombuffer(sent, dtype=[("length", ">i4"), ("member", kind)], offset=_ARRAY_HEAD)
+    return found["member"]
 
 
 def floats(stored: Sequence[bytes]) -> Floats:

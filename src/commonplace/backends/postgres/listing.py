@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from commonplace.backends.postgres.connection import Halves, Session, texts_of
+from commonplace.backends.postgres.connection import Halves, Session, floats_of, numbers_of, texts_of
 from commonplace.backends.postgres.reading import Spot
-from commonplace.backends.postgres.scoring import Ranking, by_words, floats_of, numbers_of
 from commonplace.backends.postgres.vectors import Model
-from commonplace.backends.ranking import Counts
+from commonplace.backends.ranking import Counts, Ranking, score_arrays
 from commonplace.store import TermCounts
 
 if TYPE_CHECKING:
@@ -34,10 +33,10 @@ class Listed:
     """None where it was not asked for, or the namespace is too large for a look at every vector."""
 
     def words(self, terms: Mapping[str, float]) -> Ranking:
-        return by_words(self.counts, zip(terms.values(), self.postings, strict=True))
+        return score_arrays(self.counts, zip(terms.values(), self.postings, strict=True))
 
 
-def ask(
+def ask_lists(
     session: Session,
     spot: Spot,
     terms: Mapping[str, float],
@@ -90,11 +89,11 @@ _NEAR = (
 
 def term_counts(session: Session, spot: Spot, terms: Iterable[str]) -> TermCounts:
     weights = dict.fromkeys(terms, 1.0)
-    listed = ask(session, spot, weights)()
+    listed = ask_lists(session, spot, weights)()
     if listed is None:
         return TermCounts(0, 0.0, {})
     return TermCounts(
         listed.counts.passages,
-        listed.counts.total_length / max(1, listed.counts.passages),
+        listed.counts.average_length,
         {term: len(found) for term, found in zip(weights, listed.postings, strict=True)},
     )

@@ -10,10 +10,9 @@ from commonplace.backends.postgres import listing
 from commonplace.backends.postgres.connection import Halfvec, Session, Vector
 from commonplace.backends.postgres.pipeline import Answer
 from commonplace.backends.postgres.reading import NOW, Spot
-from commonplace.backends.postgres.scoring import Ranking
 from commonplace.backends.postgres.vectors import Model
 from commonplace.backends.postgres.where import Where, add_filter
-from commonplace.backends.ranking import Ranked, Select, best, chunk_of
+from commonplace.backends.ranking import Ranked, Ranking, Select, best, chunk_of
 from commonplace.filters import Filter
 from commonplace.store import Candidate
 
@@ -44,7 +43,7 @@ Known = Sequence[tuple[int, int, int, int]]
 def search_text(session: Session, spot: Spot, terms: Mapping[str, float], page: Page) -> list[Candidate]:
     """Counts, lists and the passages of `also` in one round trip, the entries of the best in another."""
     of_also = ask_passages(session, spot, page.also) if page.also else None
-    listed = listing.ask(session, spot, terms)()
+    listed = listing.ask_lists(session, spot, terms)()
     if listed is None:
         return []
     known = [] if of_also is None else of_also.fetchall()

@@ -16,10 +16,9 @@ from commonplace.backends.postgres import listing, reading, searching
 from commonplace.backends.postgres.connection import Session, Vector, array_of
 from commonplace.backends.postgres.pipeline import Answer as Told
 from commonplace.backends.postgres.reading import NOW, Spot
-from commonplace.backends.postgres.scoring import Ranking
 from commonplace.backends.postgres.searching import Page
 from commonplace.backends.postgres.vectors import Model
-from commonplace.backends.ranking import best, chunk_of
+from commonplace.backends.ranking import Ranking, best, chunk_of
 from commonplace.backends.states import columns, entry_of
 from commonplace.entry import Entry
 from commonplace.store import Answer, Asked, Candidate, Choose
@@ -38,7 +37,7 @@ def search(
     """
     assert asked.meaning is not None, "words alone are searched by `searching`"
     query = asked.meaning[1]
-    listed = listing.ask(session, spot, asked.terms, (model, query))()
+    listed = listing.ask_lists(session, spot, asked.terms, (model, query))()
     if listed is None:
         return Answer([], [], {})
     if unless_pending and listed.is_pending:

@@ -43,7 +43,7 @@ def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) ->
     postings = _postings(connection, counts, weights)
     return TermCounts(
         counts.passages,
-        counts.total_length / max(1, counts.passages),
+        counts.average_length,
         {term: sum(len(rows) for _, rows in found.levels) for term, found in zip(weights, postings, strict=True)},
     )
 
