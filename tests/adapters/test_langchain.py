@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from commonplace import Book
 from commonplace.adapters.langchain import create_manage_memory_tool, create_search_memory_tool
 from commonplace.errors import ConfigurationError, Corrupt, Unavailable
-from commonplace.tools import Fact, facts
+from commonplace.tools import Fact, fact_tools
 
 ANN: Any = {"configurable": {"user_id": "ann"}}
 BOB: Any = {"configurable": {"user_id": "bob"}}
@@ -172,7 +172,7 @@ def test_a_caller_may_ask_for_the_error_and_the_plain_tools_raise_it(book: Book)
     tool = create_manage_memory_tool(store=book)
     assert tool.invoke({"action": "delete"}, ANN).startswith("You must provide a MEMORY ID")
     tool.handle_tool_error = False
-    plain = facts.create_manage_memory_tool(store=book)
+    plain = fact_tools.create_manage_memory_tool(store=book)
     for call in (lambda: tool.invoke({"action": "delete"}, ANN), lambda: plain.call({"action": "delete"}, ANN)):
         with pytest.raises(ValueError, match="You must provide a MEMORY ID"):
             call()
@@ -218,7 +218,7 @@ class Profile(BaseModel):
 def test_models_are_told_what_the_plain_tools_say(book: Book) -> None:
     options: dict[str, Any] = {"schema": Profile, "actions_permitted": ("create", "update"), "name": "keep"}
     told = convert_to_openai_tool(create_manage_memory_tool(store=book, **options))["function"]
-    plain = facts.create_manage_memory_tool(store=book, **options)
+    plain = fact_tools.create_manage_memory_tool(store=book, **options)
     assert (told["name"], told["description"]) == ("keep", plain.description)
     assert told["parameters"]["properties"]["action"]["enum"] == ["create", "update"]
     assert set(told["parameters"]["properties"]["content"]["properties"]) == {"name", "age"}
@@ -228,7 +228,7 @@ def test_models_are_told_what_the_plain_tools_say(book: Book) -> None:
 def test_without_langchain_the_error_names_the_install_command() -> None:
     code = (
         "import sys; sys.modules['langchain_core'] = None\n"
-        "import commonplace.tools.facts, commonplace.tools\n"
+        "import commonplace.tools.fact_tools, commonplace.tools\n"
         "try:\n"
         "    import commonplace.adapters.langchain\n"
         "except commonplace.ConfigurationError as error:\n"

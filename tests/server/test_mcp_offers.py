@@ -15,7 +15,7 @@ from commonplace.server.mcp import completion, guidance, profiles, prompts, reso
 from commonplace.server.mcp.client_config import CLIENTS
 from commonplace.server.mcp.memory import Memory
 from commonplace.space.records import TAG_RULE
-from commonplace.tools.claude_wording import WordingName
+from commonplace.tools.claude import WordingName
 
 from .conftest import NOTE
 

@@ -9,8 +9,14 @@ import pytest
 
 import commonplace
 from commonplace import ConfigurationError
-from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, InMemoryMemoryStore, MemoryStore, SpaceMemoryStore
-from commonplace.tools.claude import ToolAnswer
+from commonplace.tools import (
+    ClaudeMemoryTool,
+    FolderMemoryStore,
+    InMemoryMemoryStore,
+    MemoryStore,
+    SpaceMemoryStore,
+    ToolAnswer,
+)
 
 Call = Callable[..., ToolAnswer]
 

@@ -15,8 +15,7 @@ from anthropic.tools import BetaLocalFilesystemMemoryTool, ToolError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, InMemoryMemoryStore
-from commonplace.tools.claude import ToolAnswer
+from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, InMemoryMemoryStore, ToolAnswer
 
 Arguments = dict[str, object]
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import commonplace
 from commonplace.errors import ConfigurationError
-from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, InMemoryMemoryStore, MemoryException
-from commonplace.tools.claude import ToolAnswer
+from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, InMemoryMemoryStore, MemoryException, ToolAnswer
 
 SECRET = "CANARY-7f3a"
 COMMANDS = ("view", "create", "str_replace", "insert", "delete", "rename")

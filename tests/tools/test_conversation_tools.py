@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from commonplace.space.rules import Rules
-from commonplace.tools.conversations import TOOLS, ConversationTools
+from commonplace.tools.conversation_tools import TOOLS, ConversationTools
 
 USER = {"role": "user", "content": "We could hike in the Dolomites in July."}
 ASSISTANT = {"role": "assistant", "content": "The huts fill early; reserve before March."}

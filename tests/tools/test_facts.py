@@ -507,14 +507,14 @@ def test_32_threads_creating_facts_make_32_facts(book: Book) -> None:
 
 @pytest.mark.promise("facts-own-book")
 def test_without_a_store_the_facts_are_in_the_users_own_book(tmp_path: Any, monkeypatch: Any) -> None:
-    from commonplace.tools import facts
+    from commonplace.tools import fact_tools
 
     opened = commonplace.open(tmp_path / "own.db", background=False, embedder=_Same())
     monkeypatch.setattr("commonplace.book.open_book", lambda: opened)
-    facts._own_book.cache_clear()
+    fact_tools._own_book.cache_clear()
     try:
         said = create_manage_memory_tool()("likes tea", config=ANN)
         assert said.removeprefix("created memory ") in str(create_search_memory_tool()("tea", config=ANN))
     finally:
-        facts._own_book.cache_clear()
+        fact_tools._own_book.cache_clear()
         opened.close()

@@ -265,7 +265,9 @@ def test_what_lies_too_deep_for_a_path_is_left_out_and_the_rest_is_taken(store, 
     taken = import_folder(folder, space)
 
     assert (taken.files, taken.directories) == (1, 20)
-    assert taken.skipped == tuple(f"/{deepest}/{name}: it is no text file with a usable name" for name in ("f", "too"))
+    assert taken.skipped == tuple(
+        f"/{deepest}/{name}: it is not a text file with a usable name" for name in ("f", "too")
+    )
     assert space.files.read("/z") == "z"
 
 
@@ -273,7 +275,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="is a file"):
         FolderMemoryStore(tmp_path / "file")
-    with pytest.raises(ConfigurationError, match="cannot be made"):
+    with pytest.raises(ConfigurationError, match="cannot be created"):
         FolderMemoryStore(tmp_path / "file" / "below")
 
 
@@ -296,7 +298,7 @@ def test_a_claude_memory_directory_is_taken_into_a_space_and_written_out_again(s
 
     assert (taken.files, taken.directories) == (3, 3)
     assert taken.skipped == (
-        "/link: it is no text file with a usable name",
+        "/link: it is not a text file with a usable name",
         "/binary: binary is not UTF-8 text",
     )
     os.unlink(tmp_path / "memories" / "binary")
@@ -331,7 +333,7 @@ def test_what_is_there_already_is_overwritten_only_when_asked(space, folder):
 
 
 def test_a_folder_that_is_not_there_is_not_imported(space, tmp_path):
-    with pytest.raises(NotFound, match="is no folder"):
+    with pytest.raises(NotFound, match="is not a folder"):
         import_folder(tmp_path / "gone", space)
     assert not (tmp_path / "gone").exists()
 

@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 
 import commonplace
 from commonplace import NotFound, Space
-from commonplace.tools.records import TOOLS, Answer, Link, RecordTools
+from commonplace.tools.record_tools import TOOLS, RecordTools
+from commonplace.tools.tool import Link, ToolAnswer
 
 NOTE: dict[str, Any] = {
     "type": "note",
@@ -36,7 +37,7 @@ def save(tools: RecordTools, **changed: Any) -> str:
     return str(answer.structured["items"][0]["id"])
 
 
-def ids(answer: Answer) -> list[str]:
+def ids(answer: ToolAnswer) -> list[str]:
     assert not answer.is_error, answer.text
     return [item["id"] for item in answer.structured["items"]]
 
@@ -49,7 +50,7 @@ def test_a_saved_memory_is_answered_with_text_a_link_and_its_item(tools: RecordT
     answer = tools.create(NOTE)
     id = answer.structured["items"][0]["id"]
     assert uuid.UUID(id).version == 4
-    assert answer == Answer(
+    assert answer == ToolAnswer(
         text=f"Memory upserted.\nID: {id}\nType: note\n"
         f'Tags: ["project:alpha","topic:observability","env:prod"]\nConfidence: 0.9\nCreated: {AT}',
         structured={"items": [{"id": id, "type": "note", "tags": NOTE["tags"], "confidence": 0.9, "createdAt": AT}]},
@@ -89,7 +90,7 @@ def test_32_threads_saving_the_same_record_leave_one_with_all_tags_and_the_large
 ) -> None:
     book = open_book()
     barrier = threading.Barrier(32)
-    answers: list[Answer] = []
+    answers: list[ToolAnswer] = []
 
     def run(number: int) -> None:
         tools = RecordTools(book.space("user", "u1"))
@@ -152,7 +153,7 @@ def test_an_edit_that_makes_two_memories_equal_joins_them_under_the_older_id(too
 @pytest.mark.promise("record-tools-edit-in-place")
 def test_an_edit_of_an_unknown_id_is_refused_and_saves_nothing(tools: RecordTools) -> None:
     unknown = str(uuid.uuid4())
-    assert tools.create({**NOTE, "id": unknown}) == Answer(f"Memory {unknown} not found", is_error=True)
+    assert tools.create({**NOTE, "id": unknown}) == ToolAnswer(f"Memory {unknown} not found", is_error=True)
     assert ids(tools.list({})) == []
 
 
@@ -190,7 +191,7 @@ def test_a_search_gives_ranked_items_with_links_and_never_the_content(tools: Rec
 
 @pytest.mark.promise("record-tools-none-found")
 def test_nothing_found_is_said_in_these_words_with_no_items(tools: RecordTools) -> None:
-    nothing = Answer("No memories found.", {"items": []})
+    nothing = ToolAnswer("No memories found.", structured={"items": []})
     assert tools.search({"query": "anything"}) == nothing
     assert tools.list({"type": "todo"}) == nothing
 
@@ -370,7 +371,7 @@ def test_several_memories_are_read_in_one_call_by_any_name_that_they_were_shown_
         (["a", "b"], "none of these memories was found: a, b"),
         (7, "id is required and must be a non-empty string"),
     ):
-        assert tools.get({"id": wrong}) == Answer(message, is_error=True)
+        assert tools.get({"id": wrong}) == ToolAnswer(message, is_error=True)
 
 
 @pytest.mark.promise("record-tools-get")
@@ -476,8 +477,10 @@ def test_a_missing_item_is_an_error_and_not_null(tools: RecordTools) -> None:
 def test_a_deleted_memory_is_gone_everywhere_and_cannot_be_deleted_twice(tools: RecordTools) -> None:
     id = save(tools)
     undo = "To take this back, call memory_delete with this id and undo: true."
-    assert tools.delete({"id": id}) == Answer(f"Memory deleted.\nID: {id}\n{undo}", {"items": [{"id": id}]})
-    refused = Answer(f"Memory {id} not found", is_error=True)
+    assert tools.delete({"id": id}) == ToolAnswer(
+        f"Memory deleted.\nID: {id}\n{undo}", structured={"items": [{"id": id}]}
+    )
+    refused = ToolAnswer(f"Memory {id} not found", is_error=True)
     assert tools.delete({"id": id}) == tools.get({"id": id}) == refused
     assert ids(tools.search({"query": "readiness"})) == ids(tools.list({})) == []
 
@@ -488,8 +491,8 @@ def test_a_deletion_can_be_taken_back_with_the_tool_that_did_it(tools: RecordToo
     id = save(tools)
     before = tools.item(id)
     tools.delete({"id": id})
-    assert tools.delete({"id": f"memory:{id}", "undo": True}) == Answer(
-        f"Memory restored.\nID: {id}", {"items": [{"id": id}]}
+    assert tools.delete({"id": f"memory:{id}", "undo": True}) == ToolAnswer(
+        f"Memory restored.\nID: {id}", structured={"items": [{"id": id}]}
     )
     assert {**tools.item(id), "updatedAt": ""} == {**before, "updatedAt": ""}
     assert ids(tools.search({"query": "readiness"})) == [id]
@@ -499,7 +502,7 @@ def test_a_deletion_can_be_taken_back_with_the_tool_that_did_it(tools: RecordToo
         ({"id": id, "undo": "maybe"}, "undo must be true or false"),
         ({"id": id, "undo": 1}, "undo must be true or false"),
     ):
-        assert tools.delete(refused) == Answer(message, is_error=True)
+        assert tools.delete(refused) == ToolAnswer(message, is_error=True)
 
 
 # What a model is told

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import commonplace
 from commonplace import Limits, Space
-from commonplace.tools.records import TOOLS, RecordTools
+from commonplace.tools.record_tools import TOOLS, RecordTools
 
 GOOD: dict[str, Any] = {"type": "note", "content": {"text": "deploy"}, "source": "s", "confidence": 0.5}
 CONFIDENCE = "confidence is required and must be a number between 0 and 1"

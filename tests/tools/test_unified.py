@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 
 from commonplace import Corrupt, Forbidden, InvalidInput, Limits, Unavailable
+from commonplace.server.mcp.completion import complete_path
 from commonplace.tools import UnifiedMemoryTool, memory_protocol
-from commonplace.tools.completion import complete_path
-from commonplace.tools.unified import COMMANDS, Answer
+from commonplace.tools.unified import COMMANDS, Envelope
 
 
 @pytest.fixture
@@ -499,8 +499,8 @@ def test_a_memory_that_cannot_answer_is_said_in_the_envelope_and_damage_is_raise
 
 
 def test_an_answer_says_whether_it_is_an_error():
-    assert Answer("read", "/a", result={"content": ""}).ok
-    assert not Answer("read", "/a", error={"message": "m", "code": "EINVAL"}).ok
+    assert Envelope("read", "/a", result={"content": ""}).ok
+    assert not Envelope("read", "/a", error={"message": "m", "code": "EINVAL"}).ok
 
 
 # Beside the commands

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from commonplace.space.context import estimate_tokens
-from commonplace.tools.working_memory import WorkingMemoryOptions, WorkingMemoryTool, tool_spec
+from commonplace.tools.working_memory_tool import WorkingMemoryOptions, WorkingMemoryTool, tool_spec
 
 
 class Address(BaseModel):

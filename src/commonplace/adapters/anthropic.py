@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 from commonplace.errors import ConfigurationError, install_command
 from commonplace.space.space import Space
-from commonplace.tools.claude import ClaudeMemoryTool
-from commonplace.tools.claude_wording import WordingName
+from commonplace.tools.claude import ClaudeMemoryTool, WordingName
 from commonplace.tools.memory_store import InMemoryMemoryStore, MemoryStore
-from commonplace.tools.records_answer import ANSWER_CHARACTERS
+from commonplace.tools.tool import ANSWER_CHARACTERS
 
 try:
     from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
@@ -129,7 +128,7 @@ def _arguments(command: BaseModel) -> dict[str, object]:
 
 def _answer(tool: ClaudeMemoryTool, arguments: object) -> str:
     """The tool's text; the runner sends a ToolError's text back as a result with `is_error`."""
-    answer = tool.call(cast(Mapping[str, object], arguments))
+    answer = tool.call(cast("Mapping[str, object]", arguments))
     if answer.is_error:
         raise ToolError(answer.text)
     return answer.text

@@ -1,7 +1,7 @@
 """The facts tools as LangChain tools, for LangGraph agents: whose facts they are comes from the run's `configurable`.
 
 A call that is refused does not end the run: the tool answers with the reason, and the model can correct its call. The
-plain tools of `tools.facts` raise.
+plain tools of `tools.fact_tools` raise.
 
 Needs `pip install 'commonplace-memory[langchain]'`.
 """
@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unauthorized, install_command
 from commonplace.space.names import RECORD
-from commonplace.tools import facts
+from commonplace.tools import fact_tools
 from commonplace.tools.namespace_template import NamespaceTemplate
-from commonplace.tools.records_answer import wire_text
+from commonplace.tools.tool import wire_text
 
 try:
     # The annotations below are read at run time: LangChain passes the configuration where it finds RunnableConfig.
@@ -62,14 +62,14 @@ def create_manage_memory_tool(
     namespace: tuple[str, ...] | str | NamespaceTemplate | None = None,
     *,
     schema: Any = str,
-    actions_permitted: Sequence[facts.Action] = facts.ACTIONS,
-    instructions: str = facts.DEFAULT_INSTRUCTIONS,
+    actions_permitted: Sequence[fact_tools.Action] = fact_tools.ACTIONS,
+    instructions: str = fact_tools.DEFAULT_INSTRUCTIONS,
     name: str = "manage_memory",
-    store: facts.Spaces | None = None,
+    store: fact_tools.Spaces | None = None,
 ) -> FactsTool:
-    """A LangChain tool that creates, updates and deletes facts; the arguments are those of `tools.facts`."""
+    """A LangChain tool that creates, updates and deletes facts; the arguments are those of `tools.fact_tools`."""
     return _wrap(
-        facts.create_manage_memory_tool(
+        fact_tools.create_manage_memory_tool(
             namespace,
             schema=schema,
             actions_permitted=actions_permitted,
@@ -86,13 +86,13 @@ def create_search_memory_tool(
     instructions: str = "",
     response_format: Literal["content", "content_and_artifact"] = "content",
     name: str = "search_memory",
-    store: facts.Spaces | None = None,
+    store: fact_tools.Spaces | None = None,
     kinds: Sequence[str] = (RECORD,),
     below: bool = False,
 ) -> FactsTool:
-    """A LangChain tool that finds facts; the arguments are those of `tools.facts`."""
+    """A LangChain tool that finds facts; the arguments are those of `tools.fact_tools`."""
     return _wrap(
-        facts.create_search_memory_tool(
+        fact_tools.create_search_memory_tool(
             namespace,
             instructions=instructions,
             response_format=response_format,
@@ -106,7 +106,7 @@ def create_search_memory_tool(
 
 
 def _wrap(
-    tool: facts.ManageMemoryTool | facts.SearchMemoryTool,
+    tool: fact_tools.ManageMemoryTool | fact_tools.SearchMemoryTool,
     response_format: Literal["content", "content_and_artifact"] = "content",
 ) -> FactsTool:
     return FactsTool(

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, install_command
 from commonplace.space.space import Space
-from commonplace.tools.claude import ClaudeMemoryTool, ToolAnswer
-from commonplace.tools.claude_wording import WordingName
+from commonplace.tools.claude import ClaudeMemoryTool, WordingName
 from commonplace.tools.memory_store import InMemoryMemoryStore, MemoryStore
-from commonplace.tools.protocol import memory_protocol
-from commonplace.tools.records_answer import ANSWER_CHARACTERS
+from commonplace.tools.tool import ANSWER_CHARACTERS, ToolAnswer, memory_protocol
 from commonplace.tools.unified import UnifiedMemoryTool
 
 if TYPE_CHECKING:
@@ -68,8 +66,7 @@ def enable_unified_memory(server: MCPServer | FastMCP[Any], tool: UnifiedMemoryT
         tool.max_characters = ANSWER_CHARACTERS
 
     def call(arguments: dict[str, Any], thread_id: str | None) -> ToolAnswer:
-        answer = tool.answer(arguments, thread_id=thread_id)
-        return ToolAnswer(answer.text, is_error=not answer.ok)
+        return tool.answer(arguments, thread_id=thread_id).as_answer()
 
     _serve(
         server,

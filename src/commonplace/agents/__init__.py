@@ -17,7 +17,7 @@ from commonplace.agents.config import MemoryConfig, SemanticRecall
 from commonplace.agents.memories import AgentMemories, BookOptions
 from commonplace.agents.memory import AgentMemory
 from commonplace.errors import ConfigurationError
-from commonplace.tools.working_memory import WorkingMemoryOptions
+from commonplace.tools.working_memory_tool import WorkingMemoryOptions
 
 __all__ = [
     "AgentMemories",

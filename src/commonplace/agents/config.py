@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from commonplace.errors import InvalidInput
 from commonplace.space.recall import RecallRequest, RecallScope
-from commonplace.tools.working_memory import WorkingMemoryOptions
+from commonplace.tools.working_memory_tool import WorkingMemoryOptions
 
 TitleModel: TypeAlias = Callable[[str], "str | Awaitable[str]"]
 """Given the first user message, a title; called behind the turns, in a thread of its own."""

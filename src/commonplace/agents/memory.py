@@ -25,7 +25,7 @@ from commonplace.space.space import Space
 from commonplace.space.threads import ThreadPage, Threads
 from commonplace.space.titles import clean_title, first_user_text, has_own_title, local_title
 from commonplace.space.working_memory import WorkingMemory
-from commonplace.tools.working_memory import WorkingMemoryTool
+from commonplace.tools.working_memory_tool import WorkingMemoryTool
 
 """Among so many from the beginning of a thread, the first user message is looked for."""
 

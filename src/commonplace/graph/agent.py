@@ -10,7 +10,7 @@ from typing import Any
 from commonplace.errors import InvalidInput
 from commonplace.graph.call_model import CallModel, ChatModel, Tool
 from commonplace.graph.connector import MemoryConnector, Message
-from commonplace.tools.records_answer import wire_text
+from commonplace.tools.tool import wire_text
 
 DEFAULT_MAX_TURNS = 20
 

@@ -15,7 +15,7 @@ from commonplace.graph.agent import DEFAULT_MAX_TURNS, Agent
 from commonplace.graph.call_model import CallModel, ChatModel
 from commonplace.graph.connector import DEFAULT_MAX_CHARS, MemoryConnector
 from commonplace.graph.memory import MemoryNode
-from commonplace.tools.records_answer import ANSWER_CHARACTERS
+from commonplace.tools.tool import ANSWER_CHARACTERS
 from commonplace.tools.unified import COMMANDS, DEFAULT_DESCRIPTION, DEFAULT_NAME, UnifiedMemoryTool
 
 

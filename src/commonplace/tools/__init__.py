@@ -1,29 +1,27 @@
-"""Tools that a model calls: each one dialect's words over one space."""
+"""Tools that a model calls. Each is one dialect over one space."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from commonplace.tools.claude import ClaudeMemoryTool, ToolAnswer
-    from commonplace.tools.conversations import ConversationTools
-    from commonplace.tools.facts import (
+    from commonplace.tools.claude import ClaudeMemoryTool
+    from commonplace.tools.conversation_tools import ConversationTools
+    from commonplace.tools.fact_tools import (
         Fact,
         ManageMemoryTool,
         SearchMemoryTool,
         create_manage_memory_tool,
         create_search_memory_tool,
     )
-    from commonplace.tools.folder_exchange import export_folder, import_folder
-    from commonplace.tools.folder_store import FolderMemoryStore
-    from commonplace.tools.memory_edits import MemoryEdit
-    from commonplace.tools.memory_error import MemoryException
+    from commonplace.tools.memory_edits import MemoryEdit, MemoryException
+    from commonplace.tools.memory_folder import FolderMemoryStore, export_folder, import_folder
     from commonplace.tools.memory_store import InMemoryMemoryStore, MemoryEntry, MemoryStore, SpaceMemoryStore
     from commonplace.tools.namespace_template import NamespaceTemplate
-    from commonplace.tools.protocol import memory_protocol
-    from commonplace.tools.records import RecordTools
+    from commonplace.tools.record_tools import RecordTools
+    from commonplace.tools.tool import ToolAnswer, memory_protocol
     from commonplace.tools.unified import UnifiedMemoryTool
-    from commonplace.tools.working_memory import WorkingMemoryOptions, WorkingMemoryTool
+    from commonplace.tools.working_memory_tool import WorkingMemoryOptions, WorkingMemoryTool
 
 __all__ = [
     "ClaudeMemoryTool",
@@ -51,39 +49,41 @@ __all__ = [
     "memory_protocol",
 ]
 
-# Imported on first use: one tool does not pay for another's dependencies.
+# Imported on first use, so that one tool does not load the dependencies of another.
 _LAZY = {
     "ClaudeMemoryTool": "commonplace.tools.claude",
-    "ConversationTools": "commonplace.tools.conversations",
-    "Fact": "commonplace.tools.facts",
-    "FolderMemoryStore": "commonplace.tools.folder_store",
+    "ConversationTools": "commonplace.tools.conversation_tools",
+    "Fact": "commonplace.tools.fact_tools",
+    "FolderMemoryStore": "commonplace.tools.memory_folder",
     "InMemoryMemoryStore": "commonplace.tools.memory_store",
-    "ManageMemoryTool": "commonplace.tools.facts",
+    "ManageMemoryTool": "commonplace.tools.fact_tools",
     "MemoryEdit": "commonplace.tools.memory_edits",
     "MemoryEntry": "commonplace.tools.memory_store",
-    "MemoryException": "commonplace.tools.memory_error",
+    "MemoryException": "commonplace.tools.memory_edits",
     "MemoryStore": "commonplace.tools.memory_store",
     "NamespaceTemplate": "commonplace.tools.namespace_template",
-    "RecordTools": "commonplace.tools.records",
-    "SearchMemoryTool": "commonplace.tools.facts",
+    "RecordTools": "commonplace.tools.record_tools",
+    "SearchMemoryTool": "commonplace.tools.fact_tools",
     "SpaceMemoryStore": "commonplace.tools.memory_store",
-    "ToolAnswer": "commonplace.tools.claude",
+    "ToolAnswer": "commonplace.tools.tool",
     "UnifiedMemoryTool": "commonplace.tools.unified",
-    "WorkingMemoryOptions": "commonplace.tools.working_memory",
-    "WorkingMemoryTool": "commonplace.tools.working_memory",
-    "create_manage_memory_tool": "commonplace.tools.facts",
-    "create_search_memory_tool": "commonplace.tools.facts",
-    "export_folder": "commonplace.tools.folder_exchange",
-    "import_folder": "commonplace.tools.folder_exchange",
-    "memory_protocol": "commonplace.tools.protocol",
+    "WorkingMemoryOptions": "commonplace.tools.working_memory_tool",
+    "WorkingMemoryTool": "commonplace.tools.working_memory_tool",
+    "create_manage_memory_tool": "commonplace.tools.fact_tools",
+    "create_search_memory_tool": "commonplace.tools.fact_tools",
+    "export_folder": "commonplace.tools.memory_folder",
+    "import_folder": "commonplace.tools.memory_folder",
+    "memory_protocol": "commonplace.tools.tool",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'commonplace.tools' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "records":  # the former name of the module, which the documentation used
+        return import_module("commonplace.tools.record_tools")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'commonplace.tools' has no attribute {name!r}")
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""Stored texts for a model, marked as data: what a memory holds may have been written by anybody."""
+"""Stored texts for a model, marked as data, because anybody may have written them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTE = (
 
 
 def as_data(text: str, *, draw: Callable[[], str] = lambda: secrets.token_hex(12)) -> str:
-    """The text between two marks that nothing in it can close: both hold a word that is drawn for this answer."""
+    """The text between two marks with a random word, so that nothing in the text can close them."""
     word = draw()
     while word in text:
         word = draw()
@@ -22,5 +22,5 @@ def as_data(text: str, *, draw: Callable[[], str] = lambda: secrets.token_hex(12
 
 
 def hits_as_data(hits: Iterable[Hit]) -> str:
-    """What a search found, for a prompt: where each hit is, and the passage that matched."""
+    """Search hits for a prompt: the kind and key of each, and the passage that matched."""
     return as_data("\n\n".join(f"{hit.kind} {hit.key}\n{hit.snippet}" for hit in hits) or "(nothing was found)")

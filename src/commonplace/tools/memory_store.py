@@ -1,4 +1,4 @@
-"""The memory store of seed 001: what Claude's memory tool needs of a backend, and two backends on our spaces."""
+"""Memory stores: the protocol that Claude's memory tool needs of a backend, and the backends on our spaces."""
 
 from __future__ import annotations
 
@@ -10,26 +10,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from commonplace.checks import Limits
-from commonplace.errors import (
-    AlreadyExists,
-    InvalidInput,
-    InvalidPath,
-    IsADirectory,
-    NotADirectory,
-    NotFound,
-)
+from commonplace.errors import AlreadyExists, InvalidInput, InvalidPath, IsADirectory, NotADirectory, NotFound
 from commonplace.space.files import FileInfo
 from commonplace.space.names import FILE, ROOT
 from commonplace.space.space import Space
 from commonplace.tools.memory_edits import (
+    DEFAULT_ROOT,
     MAX_FILE_BYTES,
-    EditsByReading,
+    AtomicEdits,
     MemoryEdit,
+    MemoryException,
+    MemoryRoot,
+    Reason,
     check_size,
     select_lines,
 )
-from commonplace.tools.memory_error import MemoryException, Reason
-from commonplace.tools.memory_paths import DEFAULT_ROOT, MemoryRoot
 
 if TYPE_CHECKING:
     from typing import Self
@@ -47,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """A file or a directory of a memory, without its text; `path` begins with the root."""
+    """A file or a directory of a memory, without its text. `path` includes the root."""
 
     path: str
     is_directory: bool
@@ -60,35 +55,34 @@ class MemoryEntry:
 
 
 class MemoryStore(Protocol):
-    """What a backend of your own implements. Each method raises MemoryException where it refuses.
+    """What your own backend implements. A method that refuses raises MemoryException.
 
-    Paths begin with the root; those that the tool passes on are checked and in their one form. All methods may be
-    called from several threads at once.
+    Paths include the root. The tool passes only checked paths in normal form. Several threads may call at once.
     """
 
     def list(self, path: str) -> Sequence[MemoryEntry]:
-        """What lies directly in a directory."""
+        """The direct children of a directory."""
 
     def read(self, path: str, view_range: tuple[int, int] | None = None) -> str:
-        """A file's text, or the lines of a range of it; `select_lines` cuts them out."""
+        """A file's text, or a range of its lines; `select_lines` helps."""
 
     def create(self, path: str, content: str) -> None:
-        """Make a file, and the directories above it; an existing one is refused."""
+        """Create a file and its parent directories; raises if the file exists."""
 
     def replace(self, path: str, old_str: str, new_str: str) -> MemoryEdit:
-        """Replace a text that stands in exactly one place; `replace_once` does it. Gives the text that is kept."""
+        """Replace a text that occurs exactly once; `replace_once` helps. Returns the stored text."""
 
     def insert(self, path: str, line: int, text: str) -> None:
-        """Insert after a line, 0 being the top; `insert_lines` does it."""
+        """Insert after a line; 0 is the top. `insert_lines` helps."""
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a directory with everything in it."""
+        """Delete a file, or a directory and everything in it."""
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Move a file or a directory to a path where nothing is, and make the directories above it."""
+        """Move a file or a directory to an unused path, and create its parent directories."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or a directory."""
+        """Whether the path is a file or a directory."""
 
     def metadata(self, path: str) -> MemoryEntry:
         """The file or the directory at a path."""
@@ -99,14 +93,14 @@ class MemoryStore(Protocol):
 
 @runtime_checkable
 class EditableMemoryStore(Protocol):
-    """A memory store that can also read and write a file as one step, so that any edit can be made of it."""
+    """A memory store that can also read and write a file in one atomic step."""
 
     def edit(self, path: str, change: Callable[[str], str]) -> None:
-        """Put what `change` makes of a file's text in its place; nobody writes in between."""
+        """Replace a file's text by `change` of it. No other write comes in between."""
 
 
-class SpaceMemoryStore(EditsByReading):
-    """The files of a space as a memory: durable, searched, with history and undo. Closing the book is the caller's."""
+class SpaceMemoryStore(AtomicEdits):
+    """The files of a space as a memory: durable, searchable, with history and undo. The caller closes the book."""
 
     def __init__(self, space: Space, root: str = DEFAULT_ROOT) -> None:
         self._space = space
@@ -152,7 +146,7 @@ class SpaceMemoryStore(EditsByReading):
             return self._files.edit(inner, checked)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it; one that exists is fine."""
+        """Create a directory and its parents; it may exist already."""
         inner = self._root.inner(path)
         if inner != ROOT:
             with _refusals():
@@ -199,7 +193,7 @@ class SpaceMemoryStore(EditsByReading):
 
 
 class InMemoryMemoryStore(SpaceMemoryStore):
-    """A memory that ends with the program: for tests, and for other programs to embed. Any thread may use it."""
+    """A memory that is lost when the program ends, for tests and for embedding. Any thread may use it."""
 
     def __init__(self, root: str = DEFAULT_ROOT, max_file_size: int = MAX_FILE_BYTES) -> None:
         from commonplace.book import open_book
@@ -231,7 +225,7 @@ _REASONS: tuple[tuple[type[Exception], Reason], ...] = (
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Give the refusals of a space their place in a memory's own error; what else goes wrong passes as it is."""
+    """Turn what a space refuses into MemoryException. Other errors pass through."""
     try:
         yield
     except tuple(kind for kind, _ in _REASONS) as error:

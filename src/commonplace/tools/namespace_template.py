@@ -1,7 +1,7 @@
-"""Which namespace a call belongs to, from the caller's configuration: filled in at call time, label by label.
+"""Namespace templates, filled at call time from the caller's configuration.
 
-A placeholder is a whole label, and a value becomes a whole label: whatever a value holds, it cannot add a label, take
-one away or name another placeholder. What cannot be a label is refused.
+A placeholder is a whole label, and a value becomes a whole label. A value can therefore not add or remove labels or
+name another placeholder. A value that cannot be a label is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEFAULTS: dict[frozenset[str], tuple[str, ...]] = {
 
 
 class NamespaceTemplate:
-    """Labels such as `("{user_id}", "memories")`, or None: `user_id`, or `org_id` with `agent_id`, then say whose."""
+    """Labels such as `("{user_id}", "memories")`. None uses `user_id`, or `org_id` with `agent_id`."""
 
     def __init__(self, template: tuple[str, ...] | str | None = None) -> None:
         labels = (template,) if isinstance(template, str) else template
@@ -32,13 +32,13 @@ class NamespaceTemplate:
 
     @classmethod
     def fixed(cls, namespace: Namespace) -> NamespaceTemplate:
-        """The same namespace for every call, also where its labels have braces."""
+        """The same namespace for every call, even if its labels have braces."""
         made = cls(("fixed",))
         made._labels = tuple((label, False) for label in check_namespace(namespace))
         return made
 
     def resolve(self, config: Mapping[str, Any] | None = None) -> Namespace:
-        """The namespace for a configuration, flat or under `configurable`; ConfigurationError says what it lacks."""
+        """The namespace for a configuration, flat or under `configurable`; raises ConfigurationError."""
         values = _values(config)
         labels = _default_labels(values) if self._labels is None else self._labels
         filled = tuple(_value(values, label) if is_placeholder else label for label, is_placeholder in labels)
@@ -49,7 +49,7 @@ class NamespaceTemplate:
 
 
 _Labels = tuple[tuple[str, bool], ...]
-"""Each label with whether it is a placeholder; then it is the key to look up."""
+"""Each label, or the key to look up, and whether it is a placeholder."""
 
 
 def _check_template(labels: object) -> _Labels:
@@ -58,7 +58,7 @@ def _check_template(labels: object) -> _Labels:
     try:
         check_namespace(tuple(labels))
     except InvalidInput as error:
-        raise ConfigurationError(f"{tuple(labels)!r} is no namespace: {error}") from error
+        raise ConfigurationError(f"{tuple(labels)!r} is not a valid namespace: {error}") from error
     return tuple(map(_parse_label, labels))
 
 
@@ -66,7 +66,7 @@ def _parse_label(label: str) -> tuple[str, bool]:
     if found := _PLACEHOLDER.fullmatch(label):
         return found[1], True
     if "{" in label or "}" in label:
-        # Two placeholders in one label, or one beside text, would let different values give the same namespace.
+        # With two placeholders or text in one label, different values could give the same namespace.
         raise ConfigurationError(f"{label!r}: a placeholder is a whole label, such as {{user_id}}")
     return label, False
 
@@ -74,7 +74,7 @@ def _parse_label(label: str) -> tuple[str, bool]:
 def _values(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if config is None:
         return {}
-    # Where there is a configurable it alone counts: what stands beside it is the framework's.
+    # If there is a `configurable`, the rest belongs to the framework.
     values = config.get("configurable", config) if isinstance(config, Mapping) else None
     if not isinstance(values, Mapping):
         raise ConfigurationError('the configuration must be an object, such as {"user_id": "u-123"}')
@@ -101,5 +101,5 @@ def _value(values: Mapping[str, Any], key: str) -> str:
 
 
 def _names(values: Mapping[str, Any]) -> str:
-    """The keys that the caller gave; a framework's own begin with underscores."""
+    """The keys that the caller gave. Those of a framework begin with underscores."""
     return ", ".join(str(key) for key in values if not str(key).startswith("__")) or "no keys"

@@ -1,7 +1,7 @@
 """The unified `memory` tool: read, list, append, update and delete on one tree, each answer one JSON envelope.
 
-It words requests and answers; every rule of the tree lives in `space.files`. Checks run in the order shape, command,
-path, required fields, memory; a request that fails one changes nothing.
+It only words requests and answers; `space.files` has the rules. The checks run in the order shape, command, path,
+required fields, memory. A request that fails one of them changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from commonplace.errors import (
 from commonplace.space.files import Files
 from commonplace.space.names import ROOT, normalise
 from commonplace.space.space import Space
-from commonplace.tools.records_arguments import check_offset
+from commonplace.tools.tool import ToolAnswer, check_count
 
 COMMANDS = ("read", "list", "append", "update", "delete")
 _IN_PARTS = ("read", "list")
@@ -40,7 +40,7 @@ _OPTIONAL = ("content", "oldContent")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
-# What the tree says, in this dialect: the code, and the message where the contract fixes one.
+# The code of each error, and the message where the contract fixes one.
 _ERRORS: tuple[tuple[type[CommonplaceError], str, str | None], ...] = (
     (NotFound, "ENOENT", "ENOENT: file not found"),
     (IsADirectory, "EISDIR", "EISDIR: path is a directory"),
@@ -52,7 +52,7 @@ _ERRORS: tuple[tuple[type[CommonplaceError], str, str | None], ...] = (
 
 
 class Memory(Protocol):
-    """Where a tool finds its tree: one for all threads, or one for each."""
+    """Where a tool finds its tree: one for all threads, or one per thread."""
 
     @property
     def needs_thread(self) -> bool: ...
@@ -64,8 +64,8 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request came to. Exactly one of `result` and `error` is given."""
+class Envelope:
+    """The answer to a request, with either a `result` or an `error`."""
 
     command: str
     path: str
@@ -76,16 +76,19 @@ class Answer:
     def ok(self) -> bool:
         return self.error is None
 
-    def envelope(self) -> dict[str, Any]:
-        """The keys in the order that the wire has them."""
+    def as_dict(self) -> dict[str, Any]:
+        """The keys in the order of the wire format."""
         end = {"result": self.result} if self.error is None else {"error": self.error}
         return {"command": self.command, "path": self.path, "ok": self.ok, **end}
 
     @property
     def text(self) -> str:
-        """The envelope as compact JSON. Only a lone surrogate, which no UTF-8 can carry, is escaped."""
-        text = json.dumps(self.envelope(), ensure_ascii=False, separators=(",", ":"))
+        """Compact JSON. Only lone surrogates are escaped, because UTF-8 cannot encode them."""
+        text = json.dumps(self.as_dict(), ensure_ascii=False, separators=(",", ":"))
         return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+    def as_answer(self) -> ToolAnswer:
+        return ToolAnswer(self.text, is_error=not self.ok, structured=self.as_dict() if self.ok else {})
 
 
 class _Refused(Exception):
@@ -99,9 +102,9 @@ class _Refused(Exception):
 class UnifiedMemoryTool:
     """One tool on one memory: a space, a memory node, or nothing yet.
 
-    `commands` permits some of the five and refuses the rest. The thread id comes from the caller, never from the model.
-    With `max_characters`, a longer file or list is given in parts: the tool then takes an `offset`, and a `note` in the
-    result says which one shows the next part.
+    `commands` permits only some of the five. The thread id comes from the caller, never from the model. With
+    `max_characters`, a longer file or list is split: the tool then takes an `offset`, and a `note` in the result gives
+    the offset of the next part.
     """
 
     def __init__(
@@ -128,15 +131,15 @@ class UnifiedMemoryTool:
         return self._memory
 
     def connect(self, memory: Memory | Space | None) -> None:
-        """Wire the tool to a memory, or take it off with None."""
+        """Connect the tool to a memory, or disconnect it with None."""
         self._memory = memory
 
     def call(self, arguments: object, *, thread_id: str | None = None) -> str:
-        """Run one request and give the envelope as compact JSON."""
+        """Run one request; the envelope as compact JSON."""
         return self.answer(arguments, thread_id=thread_id).text
 
-    def answer(self, arguments: object, *, thread_id: str | None = None) -> Answer:
-        """Run one request; what the caller or the model did wrong is in the answer, never raised."""
+    def answer(self, arguments: object, *, thread_id: str | None = None) -> Envelope:
+        """Run one request. A wrong request does not raise; the envelope has the error."""
         given = arguments if isinstance(arguments, Mapping) else {}
         command, path = given.get("command"), given.get("path")
         command = command if isinstance(command, str) else "unknown"
@@ -146,9 +149,9 @@ class UnifiedMemoryTool:
         except _Refused:
             shown = path
         try:
-            return Answer(command, shown, result=self._run(arguments, thread_id))
+            return Envelope(command, shown, result=self._run(arguments, thread_id))
         except _Refused as refused:
-            return Answer(command, shown, error={"message": str(refused), "code": refused.code})
+            return Envelope(command, shown, error={"message": str(refused), "code": refused.code})
 
     def _run(self, arguments: object, thread_id: str | None) -> Mapping[str, Any]:
         arguments, offset = self._without_offset(arguments)
@@ -167,12 +170,12 @@ class UnifiedMemoryTool:
         return result if self.max_characters is None else _part(result, offset, self.max_characters)
 
     def _without_offset(self, arguments: object) -> tuple[object, int]:
-        """The arguments of the contract, and from where on a part is wanted."""
+        """The arguments of the contract, and the offset."""
         if self.max_characters is None or not isinstance(arguments, Mapping) or "offset" not in arguments:
             return arguments, 0
         rest = {name: value for name, value in arguments.items() if name != "offset"}
         try:
-            offset = check_offset(arguments["offset"])
+            offset = check_count("offset", arguments["offset"])
         except InvalidInput as error:
             raise _Refused(str(error)) from error
         if offset and rest.get("command") not in _IN_PARTS:
@@ -180,7 +183,7 @@ class UnifiedMemoryTool:
         return rest, offset
 
     def _normal_path(self, path: str, command: str) -> str:
-        """The path in its one form, or this dialect's words for why it has none."""
+        """The path in normal form; raises with this dialect's wording if it is invalid."""
         if not path and command != "list":
             raise _Refused("path is required")
         try:
@@ -208,7 +211,7 @@ class UnifiedMemoryTool:
             raise _Refused("threadId is required for perThread scope", "ENOTMEM")
         return self._memory.tree(thread_id)
 
-    # What model APIs are told
+    # What a model is told
 
     def parameters(self) -> dict[str, Any]:
         """The arguments as JSON Schema; only permitted commands are offered."""
@@ -285,7 +288,7 @@ def _check_contents(request: Mapping[str, str], limits: Limits) -> None:
 
 
 def _refusal(error: CommonplaceError) -> _Refused:
-    """The tree's error in this dialect. What neither the model nor its caller can mend is raised as it is."""
+    """An error in this dialect. Errors that neither the model nor its caller can fix are raised."""
     for kind, code, message in _ERRORS:
         if isinstance(error, kind):
             return _Refused(message or (str(error) if code == "EINVAL" else f"{code}: {error}"), code)
@@ -293,7 +296,7 @@ def _refusal(error: CommonplaceError) -> _Refused:
 
 
 def _part(result: Mapping[str, Any], offset: int, room: int) -> Mapping[str, Any]:
-    """As much of a text or a list, from the offset on, as there is room for; a note says how to get the rest."""
+    """As much of a text or a list, from the offset on, as fits. A note says how to get the rest."""
     name = next((name for name in ("content", "entries") if name in result), None)
     if name is None:
         return result

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from commonplace.book import Book
     from commonplace.settings import Settings
-    from commonplace.tools.claude_wording import WordingName
+    from commonplace.tools.claude import WordingName
 
 __all__ = ["http_app", "run_stdio"]
 

@@ -25,11 +25,11 @@ from commonplace.server.mcp.completion import complete
 from commonplace.server.mcp.eras import HANDSHAKE, has_links
 from commonplace.server.mcp.guidance import instructions
 from commonplace.server.mcp.memory import CLIENT, THREAD, Memory
-from commonplace.server.mcp.profiles import Answer, Profile, Toolbox
+from commonplace.server.mcp.profiles import Profile, ToolAnswer, Toolbox
 from commonplace.server.mcp.prompts import prompts_for, render
 from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, TEXT_TYPE, read
 from commonplace.server.mcp.subscriptions import Watcher
-from commonplace.tools.records_answer import wire_text
+from commonplace.tools.tool import wire_text
 
 FAILED = -32000
 NOT_INITIALIZED = -32002
@@ -238,7 +238,7 @@ def _thread_of(meta: Any) -> str | None:
     return thread if isinstance(thread, str) else None
 
 
-def _result(answer: Answer, version: str) -> types.CallToolResult:
+def _result(answer: ToolAnswer, version: str) -> types.CallToolResult:
     text, *notes = (types.TextContent(type="text", text=text) for text in answer.texts)
     links = [types.ResourceLink.model_validate(asdict(link)) for link in answer.links] if has_links(version) else []
     content: list[types.ContentBlock] = [text, *links, *notes]

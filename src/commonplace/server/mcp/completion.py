@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from commonplace.errors import InvalidInput, NotADirectory, NotFound
 from commonplace.server.mcp.memory import Memory
+from commonplace.space.files import Files
+from commonplace.space.names import ROOT
 from commonplace.space.records import Record
-from commonplace.tools.completion import complete_path
 
 RECORDS_LOOKED_AT = 1_000
 """The newest ones: enough to know the words in use, in a time that no one notices while typing."""
@@ -37,3 +40,14 @@ def _most_used(values: Iterable[str], typed: str) -> list[str]:
         if value.startswith(typed):
             counts[value] = counts.get(value, 0) + 1
     return sorted(counts, key=lambda value: (-counts[value], value))
+
+
+def complete_path(files: Files, typed: str, *, limit: int = 100) -> list[str]:
+    """The paths that begin with the text, one level deep. A directory ends with `/`."""
+    above, _, start = ("/" + typed.replace("\\", "/").lstrip("/")).rpartition("/")
+    try:
+        listed = files.list(above or ROOT)
+    except (InvalidInput, NotFound, NotADirectory):
+        return []  # nothing begins with this text
+    found = (item.path + ("/" if item.kind == "directory" else "") for item in listed if item.name.startswith(start))
+    return list(islice(found, limit))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commonplace.tools.protocol import memory_protocol
+from commonplace.tools.tool import memory_protocol
 
 SAVING = """\
 Save what will be useful again: decisions with their reasons, runbooks, interfaces, who owns what, preferences, fixes \

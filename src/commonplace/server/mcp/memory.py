@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from commonplace.checks import Limits
     from commonplace.space.files import Files
     from commonplace.space.space import Space
-    from commonplace.tools.claude_wording import WordingName
-    from commonplace.tools.records import RecordTools
+    from commonplace.tools.claude import WordingName
+    from commonplace.tools.record_tools import RecordTools
 
 ACTOR = "mcp"
 """Noted with every write of this face."""
@@ -62,7 +62,7 @@ class Memory:
         client = CLIENT.get() if self._is_per_client else None
         with self._lock:
             if client not in self._records:
-                from commonplace.tools.records import RecordTools
+                from commonplace.tools.record_tools import RecordTools
 
                 default_limit, max_limit = self._limits
                 self._records[client] = RecordTools(

@@ -12,10 +12,9 @@ from commonplace.server.mcp.memory import THREAD, Memory
 from commonplace.space.space import Space
 from commonplace.tools.as_data import as_data
 from commonplace.tools.claude import ClaudeMemoryTool
-from commonplace.tools.conversations import TOOLS as CONVERSATION_TOOLS
-from commonplace.tools.conversations import ConversationTools
-from commonplace.tools.conversations_specs import MESSAGE_ADD
-from commonplace.tools.facts import (
+from commonplace.tools.conversation_tools import MESSAGE_ADD, ConversationTools
+from commonplace.tools.conversation_tools import TOOLS as CONVERSATION_TOOLS
+from commonplace.tools.fact_tools import (
     Fact,
     ManageMemoryTool,
     SearchMemoryTool,
@@ -25,18 +24,17 @@ from commonplace.tools.facts import (
 )
 from commonplace.tools.memory_store import InMemoryMemoryStore
 from commonplace.tools.namespace_template import NamespaceTemplate
-from commonplace.tools.records_answer import ANSWER_CHARACTERS, Answer, refusal
-from commonplace.tools.records_specs import TOOLS as RECORD_TOOLS
-from commonplace.tools.records_specs import ToolSpec
+from commonplace.tools.record_tools import TOOLS as RECORD_TOOLS
+from commonplace.tools.tool import ANSWER_CHARACTERS, ToolAnswer, ToolSpec, refusal
 from commonplace.tools.unified import UnifiedMemoryTool
-from commonplace.tools.working_memory import TOOL_NAME as UPDATE_WORKING_MEMORY
+from commonplace.tools.working_memory_tool import TOOL_NAME as UPDATE_WORKING_MEMORY
 
-__all__ = ["PROFILES", "Answer", "Profile", "Toolbox", "check_profile"]
+__all__ = ["PROFILES", "Profile", "ToolAnswer", "Toolbox", "check_profile"]
 
 Profile = Literal["records", "files", "claude", "facts", "conversations", "all"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
-Call = Callable[[Memory, Mapping[str, Any]], Answer]
+Call = Callable[[Memory, Mapping[str, Any]], ToolAnswer]
 _WRITES_THAT_QUOTE = ("memory", "claude_memory", MESSAGE_ADD.name)
 """Tools that change something, and answer with what is stored."""
 
@@ -80,7 +78,7 @@ class Toolbox:
         named = arguments.get("action", arguments.get("command"))
         return self._tools[name][0].is_read_only or (isinstance(named, str) and named in _READING_ACTIONS)
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
         """Run a tool; what the store or the call refuses is an answer that a model can act on."""
         _, call = self._tools[name]
         try:
@@ -90,7 +88,7 @@ class Toolbox:
         quotes = name in (_REFUSALS_THAT_QUOTE if answer.is_error else self._wrapped)
         if not (quotes and self._memory.wraps_results):
             return answer
-        return Answer(as_data("\n".join(answer.texts)), is_error=answer.is_error)
+        return ToolAnswer(as_data("\n".join(answer.texts)), is_error=answer.is_error)
 
 
 def _tools_of(profile: Profile) -> list[tuple[ToolSpec, Call]]:
@@ -126,10 +124,10 @@ def _record_tools() -> list[tuple[ToolSpec, Call]]:
 def _unified(name: str) -> tuple[ToolSpec, Call]:
     tool = UnifiedMemoryTool(name=name, max_characters=ANSWER_CHARACTERS)
 
-    def call(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
+    def call(memory: Memory, arguments: Mapping[str, Any]) -> ToolAnswer:
         tool = UnifiedMemoryTool(memory, name=name, max_characters=ANSWER_CHARACTERS)
         answer = tool.answer(arguments, thread_id=THREAD.get())
-        return Answer(answer.text, answer.envelope() if answer.ok else {}, is_error=not answer.ok)
+        return answer.as_answer()
 
     members = {"command": {"type": "string"}, "path": {"type": "string"}, "ok": {"type": "boolean"}}
     output = {
@@ -143,10 +141,9 @@ def _unified(name: str) -> tuple[ToolSpec, Call]:
 def _claude(name: str) -> tuple[ToolSpec, Call]:
     tool = ClaudeMemoryTool(InMemoryMemoryStore())
 
-    def call(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
+    def call(memory: Memory, arguments: Mapping[str, Any]) -> ToolAnswer:
         space = memory.files_space(THREAD.get())
-        answer = ClaudeMemoryTool(space, memory.wording, max_characters=ANSWER_CHARACTERS).call(arguments)
-        return Answer(answer.text, is_error=answer.is_error)
+        return ClaudeMemoryTool(space, memory.wording, max_characters=ANSWER_CHARACTERS).call(arguments)
 
     return ToolSpec(name, "Memory directory", tool.description, tool.input_schema, {}, False, True, False), call
 
@@ -165,10 +162,10 @@ def _fact_tools() -> list[tuple[ToolSpec, Call]]:
     place = NamespaceTemplate(("mcp",))
     managing, searching = create_manage_memory_tool(place), create_search_memory_tool(place)
 
-    def manage(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
-        return Answer(create_manage_memory_tool(place, store=_OneSpace(memory)).call(arguments))
+    def manage(memory: Memory, arguments: Mapping[str, Any]) -> ToolAnswer:
+        return ToolAnswer(create_manage_memory_tool(place, store=_OneSpace(memory)).call(arguments))
 
-    def search(memory: Memory, arguments: Mapping[str, Any]) -> Answer:
+    def search(memory: Memory, arguments: Mapping[str, Any]) -> ToolAnswer:
         facts = create_search_memory_tool(place, store=_OneSpace(memory)).find_for(arguments)
         shown = _fitting(facts)
         written = written_facts(shown)
@@ -176,7 +173,7 @@ def _fact_tools() -> list[tuple[ToolSpec, Call]]:
         if len(shown) < len(facts):
             notices += (f"{len(shown)} of {len(facts)} facts fit into this answer; a larger offset shows the others",)
         more = {"notices": [*notices]} if notices else {}
-        return Answer(written, {"items": json.loads(written), **more}, notices=notices)
+        return ToolAnswer(written, structured={"items": json.loads(written), **more}, notices=notices)
 
     fact = {"key": {"type": "string"}, "value": {"type": "object"}, "score": {"type": ["number", "null"]}}
     found = {"type": "object", "properties": fact, "required": ["key", "value"]}

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.mcp.memory import Memory
-from commonplace.tools.records_answer import ANSWER_CHARACTERS, excerpt, how_to_go_on
-from commonplace.tools.records_arguments import check_offset
+from commonplace.tools.record_tools import excerpt, how_to_go_on
+from commonplace.tools.tool import ANSWER_CHARACTERS, check_count
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain"
@@ -100,7 +100,7 @@ def read(memory: Memory, uri: str) -> Contents:
         full = (
             records.message(rest) if kind == "message" else {"id": rest, "content": memory.space.files.read("/" + rest)}
         )
-        shown = excerpt(full, check_offset(query.get("offset")))
+        shown = excerpt(full, check_count("offset", query.get("offset")))
         contents = _json(shown) if kind == "message" else Contents(shown["content"], TEXT_TYPE)
         return _with_rest(contents, uri, how_to_go_on(shown), offset=shown.get("characters", {}).get("to"))
     narrowed: dict[str, Any] = {"tags": rest.split(","), "match": query.get("match")} if kind == "by-tags" else {}

@@ -16,7 +16,7 @@ from commonplace.server.mcp.memory import ACTOR, Memory
 from commonplace.server.mcp.profiles import check_profile
 from commonplace.server.mcp.stdio import claimed_pipes, serve
 from commonplace.settings import Settings, open_from_settings
-from commonplace.tools.claude_wording import WordingName, wording_named
+from commonplace.tools.claude import WordingName, wording_named
 
 if TYPE_CHECKING:
     from commonplace.book import Book

@@ -1,24 +1,27 @@
 """The facts tools: `manage_memory` creates, updates and deletes facts, `search_memory` finds them.
 
-They are plain callables. Whose facts they are is decided at each call, from the caller's configuration and never from
-the model's arguments. A fact is a record: what these tools write, the record tools find, and the other way round.
+They are plain callables. The namespace of a call comes from the caller's configuration, never from the model's
+arguments. A fact is a record, so the record tools find what these tools write, and the other way round.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from commonplace.checks import JSON
-from commonplace.errors import InvalidInput, NotFound
-from commonplace.space.names import RECORD
-from commonplace.tools.facts_schema import SEARCH_ARGUMENTS, content_schema, plain_content
-from commonplace.tools.facts_search import Fact, FactSearch, FoundFacts
+from commonplace.checks import JSON, Namespace, moment
+from commonplace.entry import Entry, Hit
+from commonplace.errors import ConfigurationError, InvalidInput, NotFound
+from commonplace.filters import Condition, hold, parse_conditions
+from commonplace.space.names import MESSAGE, RECORD
 from commonplace.tools.namespace_template import NamespaceTemplate
-from commonplace.tools.records_arguments import number
+from commonplace.tools.tool import Arguments, number
 
 if TYPE_CHECKING:
     from commonplace.book import Book
@@ -29,6 +32,8 @@ __all__ = ["Fact", "ManageMemoryTool", "SearchMemoryTool", "create_manage_memory
 Action = Literal["create", "update", "delete"]
 ACTIONS: tuple[Action, ...] = ("create", "update", "delete")
 FACT = "fact"
+_PAGE = 1_000
+_LAST_OFFSET = 10_000
 DEFAULT_INSTRUCTIONS = """Proactively call this tool when you:
 
 1. Identify a new USER preference.
@@ -41,13 +46,13 @@ Config = Mapping[str, Any] | None
 
 
 class Spaces(Protocol):
-    """Where tools find a namespace: a Book, or anything that gives its spaces."""
+    """A Book, or anything else that returns spaces."""
 
     def space(self, *labels: str) -> Space: ...
 
 
 class _Tool:
-    """What both tools have: a name, a description, the arguments as JSON Schema, and the space of a call."""
+    """What both tools share: a name, a description, the arguments as JSON Schema, and the space of a call."""
 
     def __init__(
         self,
@@ -69,19 +74,13 @@ class _Tool:
         labels = self._place.resolve(config)
         return (self._store or _own_book()).space(*labels)
 
-    def _check_arguments(self, arguments: object) -> Mapping[str, Any]:
-        """A model's arguments: those of the schema and no other, so that none passes for the configuration."""
-        known = self.args_schema["properties"]
-        if not isinstance(arguments, Mapping):
-            raise InvalidInput("arguments must be an object")
-        for name in arguments:
-            if name not in known:
-                raise InvalidInput(f'unknown argument "{name}"; {self.name} takes {", ".join(known)}')
-        return arguments
+    def _arguments(self, arguments: object) -> Mapping[str, Any]:
+        """A model's arguments. Only those of the schema are allowed, so that none is taken for the configuration."""
+        return Arguments(self.name, arguments, tuple(self.args_schema["properties"])).given
 
 
 class ManageMemoryTool(_Tool):
-    """Creates, updates and deletes facts, as far as it is permitted to."""
+    """Creates, updates and deletes facts, limited to the permitted actions."""
 
     def __init__(
         self,
@@ -102,7 +101,7 @@ class ManageMemoryTool(_Tool):
             "Omit when creating a new MEMORY - it will be created for you.\n"
             f"{instructions}"
         )
-        super().__init__(name, described, self._arguments(), place, store)
+        super().__init__(name, described, self._manage_schema(), place, store)
 
     def __call__(
         self,
@@ -112,7 +111,7 @@ class ManageMemoryTool(_Tool):
         id: str | uuid.UUID | None = None,
         config: Config = None,
     ) -> str:
-        """Do one action; what it came to, such as `created memory {id}`."""
+        """Run one action; returns a text such as `created memory {id}`."""
         action = self.default_action if action is None else action
         if action not in self.actions_permitted:
             raise InvalidInput(f"Invalid action {action}. Must be one of {self.actions_permitted}.")
@@ -127,7 +126,7 @@ class ManageMemoryTool(_Tool):
             if action == "delete":
                 space.records.delete(str(id))
                 return f"Deleted memory {id}"
-            plain = plain_content(self._schema, content)
+            plain = _plain_content(self._schema, content)
             if action == "update":
                 return f"updated memory {space.records.update(str(id), content=plain).id}"
             return f"created memory {_create_fact(space, plain)}"
@@ -135,11 +134,11 @@ class ManageMemoryTool(_Tool):
             raise InvalidInput(f"Memory {id} not found") from error
 
     def call(self, arguments: Mapping[str, Any], config: Config = None) -> str:
-        """The same with a model's arguments as they came."""
-        return self(**self._check_arguments(arguments), config=config)
+        """Run a model's call."""
+        return self(**self._arguments(arguments), config=config)
 
-    def _arguments(self) -> dict[str, Any]:
-        definitions, content = content_schema(self._schema)
+    def _manage_schema(self) -> dict[str, Any]:
+        definitions, content = _content_schema(self._schema)
         properties: dict[str, Any] = {}
         if self.actions_permitted != ("delete",):
             properties["content"] = {"description": "What to remember, for create and update.", **content}
@@ -155,7 +154,7 @@ class ManageMemoryTool(_Tool):
 
 
 class SearchMemoryTool(_Tool):
-    """Finds facts by words and by meaning."""
+    """Finds facts by keyword and by meaning."""
 
     def __init__(
         self,
@@ -176,7 +175,7 @@ class SearchMemoryTool(_Tool):
         described = (
             f"Search your long-term memories for information relevant to your current context. {instructions}".strip()
         )
-        super().__init__(name, described, SEARCH_ARGUMENTS, place, store)
+        super().__init__(name, described, _SEARCH_SCHEMA, place, store)
 
     def __call__(
         self,
@@ -187,21 +186,21 @@ class SearchMemoryTool(_Tool):
         filter: Mapping[str, Any] | None = None,
         config: Config = None,
     ) -> str | tuple[str, list[Fact]]:
-        """The found facts as a JSON list; with `content_and_artifact` also as objects."""
+        """The facts found as a JSON list; with `content_and_artifact`, also as objects."""
         facts = self.find(query, limit=limit, offset=offset, filter=filter, config=config)
         written = written_facts(facts)
         return written if self.response_format == "content" else (written, facts)
 
     def call(self, arguments: Mapping[str, Any], config: Config = None) -> str | tuple[str, list[Fact]]:
-        """The same with a model's arguments as they came; one that is null counts as not given."""
+        """Run a model's call. Null means "not given"."""
         return self(**self._given(arguments), config=config)
 
     def find_for(self, arguments: Mapping[str, Any], config: Config = None) -> FoundFacts:
-        """`find` with a model's arguments as they came."""
+        """`find` for a model's call."""
         return self.find(**self._given(arguments), config=config)
 
     def _given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        given = {name: value for name, value in self._check_arguments(arguments).items() if value is not None}
+        given = {name: value for name, value in self._arguments(arguments).items() if value is not None}
         return {"query": None, **given}
 
     def find(
@@ -213,10 +212,10 @@ class SearchMemoryTool(_Tool):
         filter: Mapping[str, Any] | None = None,
         config: Config = None,
     ) -> FoundFacts:
-        """The facts themselves, the best first, with the notices of the search."""
+        """The facts, best first, with the notices of the search."""
         if not isinstance(query, str) or not query.strip():
             raise InvalidInput("query is required and must be a non-empty string")
-        search = FactSearch(self._space(config), query, self._kinds, self._below, filter)
+        search = _FactSearch(self._space(config), query, self._kinds, self._below, filter)
         return search.page(_whole("limit", limit, 1), _whole("offset", offset, 0))
 
 
@@ -231,9 +230,9 @@ def create_manage_memory_tool(
 ) -> ManageMemoryTool:
     """A tool that creates, updates and deletes facts.
 
-    `namespace` is a template such as `("{user_id}", "memories")`, filled from the configuration at each call; left out,
-    `user_id`, or `org_id` with `agent_id`, says whose facts they are. `schema` is what a content looks like: `str`, a
-    pydantic model, or a JSON Schema. `store` is a book; left out, the user's own.
+    `namespace` is a template such as `("{user_id}", "memories")`, filled from the configuration at each call. Without
+    it, `user_id`, or `org_id` with `agent_id`, selects the namespace. `schema` describes the content: `str`, a pydantic
+    model, or a JSON Schema. `store` is a book, by default the user's own.
     """
     return ManageMemoryTool(
         _template(namespace),
@@ -255,9 +254,9 @@ def create_search_memory_tool(
     kinds: Sequence[str] = (RECORD,),
     below: bool = False,
 ) -> SearchMemoryTool:
-    """A tool that finds facts, in exactly the namespace of the call.
+    """A tool that finds facts in the namespace of the call.
 
-    `below` looks into the namespaces under it as well; `kinds` looks at files and messages too.
+    `below` searches the namespaces below it as well. `kinds` may add files and messages.
     """
     return SearchMemoryTool(
         _template(namespace),
@@ -270,11 +269,8 @@ def create_search_memory_tool(
     )
 
 
-# Parts
-
-
 def written_facts(facts: Sequence[Fact]) -> str:
-    """Facts as the JSON list that a model reads."""
+    """Facts as the JSON list for a model."""
     return json.dumps([fact.dict() for fact in facts], ensure_ascii=False, separators=(",", ":"), default=dict)
 
 
@@ -284,14 +280,14 @@ def _template(namespace: tuple[str, ...] | str | NamespaceTemplate | None) -> Na
 
 @cache
 def _own_book() -> Book:
-    """The user's own book, opened once for all tools that were given no store."""
+    """The user's own book, opened once for all tools without a store."""
     from commonplace.book import open_book
 
     return open_book()
 
 
 def _create_fact(space: Space, content: JSON) -> str:
-    """A record whose source names itself: equal facts never become one."""
+    """Create a record with a unique source, so that equal facts are not merged."""
     id = str(uuid.uuid4())
     return space.records.create(type=FACT, content=content, source=f"fact://{id}", confidence=1.0, id=id).id
 
@@ -311,8 +307,166 @@ def _verbs(actions: Sequence[str]) -> str:
 
 
 def _whole(name: str, value: object, least: int) -> int:
-    """A whole number, also one that came as a string."""
+    """A whole number, also from a string."""
     given = number(value)
     if given is None or given < least or given != int(given):
         raise InvalidInput(f"{name} must be a whole number of at least {least}, not {value!r}")
     return int(given)
+
+
+# Schemas, and a fact's content as plain JSON
+
+_PLAIN: dict[Any, str] = {
+    str: "string",
+    dict: "object",
+    list: "array",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+}
+
+_SEARCH_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "description": "What to look for, in words."},
+        "limit": {"type": "integer", "minimum": 1, "default": 10, "description": "How many at most."},
+        "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "How many to pass over."},
+        "filter": {
+            "type": "object",
+            "description": 'Fields that must hold, such as {"category": "preference", "age": {"$gte": 18}}.',
+        },
+    },
+    "required": ["query"],
+    "additionalProperties": False,
+}
+
+
+def _content_schema(schema: Any) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """The definitions and the JSON Schema of a plain type, a pydantic model or a JSON Schema."""
+    if isinstance(schema, type) and schema in _PLAIN:
+        return {}, {"type": _PLAIN[schema]}
+    if isinstance(schema, Mapping):
+        written = dict(schema)
+    elif hasattr(schema, "model_json_schema"):
+        written = schema.model_json_schema()
+    else:
+        written = _adapter(schema).json_schema()
+    # References start at the root, so the definitions must be there.
+    return written.pop("$defs", {}), written
+
+
+def _plain_content(schema: Any, content: Any) -> JSON:
+    """The content as JSON. A pydantic schema checks it; an instance is dumped."""
+    if hasattr(content, "model_dump"):
+        return content.model_dump(mode="json")  # type: ignore[no-any-return]
+    if content is None:
+        raise InvalidInput("content is required")
+    if hasattr(schema, "model_validate"):
+        try:
+            return schema.model_validate(content).model_dump(mode="json")  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise InvalidInput(f"content does not fit its schema: {error}") from error
+    return content  # type: ignore[no-any-return]
+
+
+def _adapter(schema: Any) -> Any:
+    try:
+        from pydantic import TypeAdapter
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the schema {schema!r} needs pydantic: pip install pydantic, or give a JSON Schema"
+        ) from error
+    return TypeAdapter(schema)
+
+
+# Searches
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A memory that was found. `value` is `{"content": …}` with the content as it was saved."""
+
+    namespace: Namespace
+    key: str
+    value: Mapping[str, JSON]
+    created_at: datetime
+    updated_at: datetime
+    score: float
+
+    def dict(self) -> dict[str, Any]:
+        return {
+            "namespace": list(self.namespace),
+            "key": self.key,
+            "value": self.value,
+            "created_at": self.created_at.isoformat(),
+            "updated_at": self.updated_at.isoformat(),
+            "score": self.score,
+        }
+
+
+class FoundFacts(list[Fact]):
+    """Facts, best first. `notices` say where vectors were missing."""
+
+    def __init__(self, facts: Iterable[Fact], notices: Sequence[str] = ()) -> None:
+        super().__init__(facts)
+        self.notices = tuple(notices)
+
+
+@dataclass(frozen=True, slots=True)
+class _FactSearch:
+    """One search. A filter looks up a field in an object content, then in the value, then in the attributes."""
+
+    space: Space
+    query: str
+    kinds: Sequence[str]
+    below: bool
+    filter: Mapping[str, Any] | None
+
+    def page(self, limit: int, offset: int) -> FoundFacts:
+        """The facts from `offset` on, best first."""
+        notices: dict[str, None] = {}
+        if not isinstance(self.filter, Mapping) or "content" not in self.filter:
+            return FoundFacts([*map(_fact, self._hits(self.filter, limit, offset, notices))], [*notices])
+        rest = {name: wanted for name, wanted in self.filter.items() if name != "content"}
+        conditions = parse_conditions({"content": self.filter["content"]})
+        # Only this dialect has a field `content` for the whole content, so the store cannot filter by it.
+        matching = (hit for hit in self._all_hits(rest, notices) if _has_content(hit.entry, conditions))
+        facts = [*map(_fact, islice(matching, offset, offset + limit))]
+        return FoundFacts(facts, [*notices])
+
+    def _hits(
+        self, filter: Mapping[str, Any] | None, limit: int, offset: int, notices: dict[str, None]
+    ) -> Sequence[Hit]:
+        found = self.space.search(
+            self.query, limit=limit, offset=offset, kinds=self.kinds, filter=filter, below=self.below
+        )
+        notices.update(dict.fromkeys(found.notices))
+        return found.hits
+
+    def _all_hits(self, filter: Mapping[str, Any], notices: dict[str, None]) -> Iterator[Hit]:
+        for offset in range(0, _LAST_OFFSET + 1, _PAGE):
+            hits = self._hits(filter, _PAGE, offset, notices)
+            yield from hits
+            if len(hits) < _PAGE:
+                return
+
+
+def _has_content(entry: Entry, conditions: Sequence[Condition]) -> bool:
+    if not isinstance(entry.value, Mapping) or "content" not in entry.value:
+        entry = replace(entry, value={"content": entry.value})
+    return hold(conditions, entry.value, entry.attributes)
+
+
+def _fact(hit: Hit) -> Fact:
+    entry = hit.entry
+    content = entry.value
+    if hit.kind == MESSAGE and isinstance(content, Mapping):
+        content = content.get("content")
+    return Fact(
+        namespace=entry.namespace,
+        key=hit.key,
+        value={"content": content},
+        created_at=moment(entry.created_at),
+        updated_at=moment(entry.updated_at),
+        score=hit.score,
+    )

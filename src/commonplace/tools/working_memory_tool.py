@@ -1,7 +1,7 @@
-"""Working memory for a model: the tool `updateWorkingMemory`, and the text that puts the present state into a prompt.
+"""Working memory for a model: the tool `updateWorkingMemory`, and the text of the present state for a prompt.
 
-Which form it has (a JSON schema or a Markdown template), whose it is (a resource's or a thread's) and whether it may be
-changed at all stands in `WorkingMemoryOptions`; the rules of an update live in `space.threads.working`.
+`WorkingMemoryOptions` says which form it has (a JSON Schema or a Markdown template), whether it belongs to a resource
+or a thread, and whether it may be changed. `space.threads.working` has the rules of an update.
 """
 
 from __future__ import annotations
@@ -24,22 +24,20 @@ from commonplace.space.working_memory import (
     schema_of,
     state_text,
 )
-from commonplace.tools.records_answer import Answer, refusal
-from commonplace.tools.records_arguments import Arguments
-from commonplace.tools.records_specs import ToolSpec
+from commonplace.tools.tool import Arguments, ToolAnswer, ToolSpec, refusal
 
 TOOL_NAME = "updateWorkingMemory"
 MAX_TEMPLATE_BYTES = 100_000
 _DEFINITIONS = ("$defs", "definitions")
 _AT_THE_ROOT = ("$schema", "$id", *_DEFINITIONS)
 _IN_A_PATH = set("/~%")
-"""What a reference does not write as it is."""
+"""Characters that a JSON reference escapes."""
 
 _OF_THE_WHOLE = (
     *("required", "minProperties", "maxProperties", "dependentRequired", "dependentSchemas", "dependencies"),
     *("if", "then", "else", "not", "discriminator"),
 )
-"""What a part need not satisfy. Whether the whole does is checked after the merge."""
+"""What a partial update need not satisfy. The whole is checked after the merge."""
 
 
 def _choice(*values: str) -> dict[str, Any]:
@@ -73,9 +71,9 @@ DEFAULT_SCHEMA: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class WorkingMemoryOptions:
-    """What an agent keeps in mind, and how. Without a template it is data, by the default schema where none is given.
+    """The form of an agent's working memory. Without a template it is data, by default with the default schema.
 
-    `enabled` false means that there is none, `read_only` that it is shown and never changed.
+    `enabled=False` turns it off. `read_only` shows it to the model, which cannot change it.
     """
 
     enabled: bool = True
@@ -91,18 +89,18 @@ class WorkingMemoryOptions:
             if self.schema is not None:
                 raise InvalidInput("working memory has a schema or a template, not both; leave one out")
             check_text("the template of working memory", self.template, max_bytes=MAX_TEMPLATE_BYTES)
-        _ = self.rules  # a wrong schema is refused here, not in the first conversation
+        _ = self.rules  # a wrong schema raises here, not in the first conversation
 
     @cached_property
     def rules(self) -> Schema | None:
-        """The schema, checked; None where the memory is a text."""
+        """The checked schema; None if the memory is a text."""
         return None if self.template is not None else schema_of(DEFAULT_SCHEMA if self.schema is None else self.schema)
 
 
 class WorkingMemoryTool:
-    """One working memory, read and updated for a model. A thread must be named where the scope is a thread's.
+    """One working memory, read and updated for a model. The scope `thread` needs a thread.
 
-    Make one for each turn: a text that was changed since the turn began is shown to the model, not overwritten.
+    Create one for each turn. A text that has changed since the turn began is shown to the model, not overwritten.
     """
 
     def __init__(
@@ -126,7 +124,7 @@ class WorkingMemoryTool:
         return tool_spec(self.options)
 
     def read(self) -> WorkingMemory | None:
-        """The present state, or None where there is none yet."""
+        """The present state, or None."""
         if not self.options.enabled:
             return None
         present = self.space.threads.working.read(**self._place())
@@ -134,7 +132,7 @@ class WorkingMemoryTool:
         return present
 
     def update(self, memory: str | Mapping[str, JSON], *, revision: int | None = None) -> WorkingMemory:
-        """Replace the text, or merge the data; raises what `space.threads.working.write` raises."""
+        """Replace the text, or merge the data. Raises as `space.threads.working.write` does."""
         if not self.options.enabled:
             raise ConfigurationError("working memory is off here; set enabled=True in its options")
         if self.options.read_only:
@@ -147,20 +145,20 @@ class WorkingMemoryTool:
             content, **self._place(), template=self.options.template, schema=rules, revision=revision
         )
 
-    def call(self, arguments: Mapping[str, Any]) -> Answer:
-        """The tool as a model calls it, with `{"memory": …}`; what is refused is an answer that it can act on."""
+    def call(self, arguments: Mapping[str, Any]) -> ToolAnswer:
+        """Run a model's call, with `{"memory": …}`. An error becomes an answer that says what to correct."""
         try:
             given = Arguments(TOOL_NAME, arguments, ("memory",))
             if not given.has("memory"):
                 raise InvalidInput("memory is required")
-            # A text replaces the one before: what others wrote since this model saw it must not go unread.
+            # A text replaces the whole one, so the model must first read what others have written since.
             seen = self._seen if self.options.rules is None else None
             self._seen = self._update_for_model(given.get("memory"), seen).revision
         except Outdated:
             return self._changed_meanwhile()
         except CommonplaceError as error:
             return refusal(str(error))
-        return Answer("Working memory updated.", {"success": True})
+        return ToolAnswer("Working memory updated.", structured={"success": True})
 
     def _update_for_model(self, memory: str | Mapping[str, JSON], revision: int | None) -> WorkingMemory:
         try:
@@ -169,21 +167,23 @@ class WorkingMemoryTool:
             present = self.space.threads.working.read(**self._place())
             if present is None or isinstance(present.content, str) == (self.options.rules is None):
                 raise
-            # A model can neither clear it nor send the other form: any other advice would go round in circles.
+            # A model can neither clear it nor send the other form, so other advice would not help.
             form = "a text" if isinstance(present.content, str) else "data"
             raise Conflict(
                 f"this working memory is {form} that a person or a program wrote; "
                 "this tool cannot change it, go on without"
             ) from error
 
-    def _changed_meanwhile(self) -> Answer:
+    def _changed_meanwhile(self) -> ToolAnswer:
         present = self.read()
         state = state_text("" if present is None else present.content)
         told = "The working memory was changed meanwhile; nothing was saved. It now is:"
-        return Answer(f"{told}\n\n{state}\n\nSend the whole text again, with what still holds of both.", is_error=True)
+        return ToolAnswer(
+            f"{told}\n\n{state}\n\nSend the whole text again, with what still holds of both.", is_error=True
+        )
 
     def system_message(self) -> str | None:
-        """What stands in the system prompt; None where working memory is off."""
+        """The text for the system prompt; None if working memory is off."""
         return system_text(self.options, self.read()) if self.options.enabled else None
 
     def _place(self) -> dict[str, str | None]:
@@ -191,12 +191,12 @@ class WorkingMemoryTool:
             return {"resource": self.resource, "thread": self.thread}
         if self.thread is None:
             return {"resource": self.resource}
-        # The memory is that of the thread's resource, whoever asks.
+        # The memory belongs to the resource of the thread.
         return {"resource": self.space.threads.get(self.thread, resource=self.resource).resource_id}
 
 
 def _parsed(text: str) -> Mapping[str, JSON]:
-    """Data that a model sent as a text of JSON."""
+    """Data that a model sent as a JSON string."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -214,7 +214,7 @@ def _parsed(text: str) -> Mapping[str, JSON]:
 
 
 def tool_spec(options: WorkingMemoryOptions) -> ToolSpec:
-    """The tool for one form of working memory."""
+    """The tool for these options."""
     rules = options.rules
     if rules is None:
         memory: dict[str, Any] = {"type": "string", "description": "The whole working memory, in Markdown."}
@@ -244,10 +244,10 @@ def tool_spec(options: WorkingMemoryOptions) -> ToolSpec:
 
 
 def _update_schema(schema: Mapping[str, JSON]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The definitions, and what an update looks like: nothing is required of it, and null may stand for any field.
+    """The definitions and the schema of an update, in which nothing is required and any field may be null.
 
-    Definitions move to the root of the tool's schema, each with a twin for a part of what it defines. A schema with
-    other references is not spelt out: they count from its own root; the prompt has it in full.
+    Definitions move to the root of the tool's schema, each with a twin for partial updates. A schema with other
+    references becomes a plain object, because they count from its own root; the prompt then has it in full.
     """
     groups = {group: part for group in _DEFINITIONS if isinstance(part := schema.get(group), Mapping)}
     whole: dict[str, Any] = {
@@ -272,7 +272,7 @@ def _twin(target: str, taken: Mapping[str, Any]) -> str:
 
 
 def _used(parts: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The definitions that a schema needs, by their groups and names."""
+    """The definitions that a schema needs, by group and name."""
     used: dict[str, Any] = {}
     waiting = references(schema)
     seen: set[str] = set()
@@ -287,7 +287,7 @@ def _used(parts: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _partial(schema: Any, twins: Mapping[str, str]) -> Any:
-    """The schema of a part of what it describes. A list is replaced whole: what is said of its items stays."""
+    """The schema of a partial update. A list is replaced as a whole, so the schema of its items stays."""
     if not isinstance(schema, Mapping):
         return schema
     partial = {name: part for name, part in schema.items() if name not in _OF_THE_WHOLE}
@@ -298,7 +298,7 @@ def _partial(schema: Any, twins: Mapping[str, str]) -> Any:
             partial[name] = {field: _or_null(part, twins) for field, part in partial[name].items()}
     if isinstance(partial.get("additionalProperties"), Mapping):
         partial["additionalProperties"] = _or_null(partial["additionalProperties"], twins)
-    # Of several parts, of which one must fit the whole, more may fit a part of it.
+    # Exactly one choice fits the whole; several may fit a part of it.
     choices = partial.pop("oneOf", None)
     if choices is not None:
         partial.setdefault("anyOf", choices)
@@ -313,7 +313,7 @@ def _or_null(schema: Any, twins: Mapping[str, str]) -> dict[str, Any]:
 
 
 def system_text(options: WorkingMemoryOptions, present: WorkingMemory | None) -> str:
-    """The text for a system prompt: what is known now, and how to keep it up to date unless it is read-only."""
+    """The text for a system prompt: the present state and, unless it is read-only, how to update it."""
     whose = "this user, in all conversations with them" if options.scope == "resource" else "this conversation"
     content = None if present is None else present.content
     if content is None and options.template is not None:
@@ -350,7 +350,7 @@ def _how_to_update(options: WorkingMemoryOptions) -> str:
 
 
 def _form_of_data(rules: Schema) -> str:
-    """The schema, where the tool's own arguments do not spell it out: what a prompt repeats, every turn pays for."""
+    """The schema, unless the tool's arguments already have it; each turn pays for what a prompt repeats."""
     if "properties" in tool_spec(WorkingMemoryOptions(schema=rules)).input_schema["properties"]["memory"]:
         named = ", ".join(rules.fields).replace("</", "<\\/")
         return f"Its fields are {named}. " if named else ""
