@@ -16,7 +16,7 @@ import commonplace
 from commonplace.checks import Namespace
 from commonplace.entry import Draft
 from commonplace.filters import Filter
-from commonplace.language.tokens import query_terms
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Store, Transaction
 from engine_report import Report, database_bytes, milliseconds, quantile, spread, timed
 from engine_texts import InstantEmbedder, Query, Texts
@@ -173,7 +173,7 @@ def _measure_namespaces(
 _CHILD = """
 import sys, time
 import commonplace
-from commonplace.language.tokens import query_terms
+from commonplace.language.tokenizer import query_terms
 from commonplace.filters import Filter
 
 def resident():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from commonplace.language.tokens import index_terms, query_terms
+from commonplace.language.tokenizer import index_terms, query_terms
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

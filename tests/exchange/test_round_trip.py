@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import commonplace
 from commonplace import Book, CommonplaceError, Conflict, InvalidInput, Space
 from commonplace.exchange import Imported, export_book
-from commonplace.exchange.edits import apply_edit, edit_between
+from commonplace.language.edits import apply_edit, edit_between
 from commonplace.store import NamespaceHead, State
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.chunks import PASSAGE, WHOLE, Span, resume, split
+from commonplace.language.passages import PASSAGE, WHOLE, Span, resume, split
 
 UNITS = [
     "a",

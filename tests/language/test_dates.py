@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.dates import MOST_STRETCHES, stretches
+from commonplace.language.question import MOST_STRETCHES, stretches
 
 NOW = datetime(2023, 4, 27, 15, 30, tzinfo=UTC)  # a Thursday
 

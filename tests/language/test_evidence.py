@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.evidence import conversation, in_conversation, in_time, together
+from commonplace.language.fusion import conversation, in_conversation, in_time, together
 
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=20).map(lambda some: sorted(some, reverse=True))
 

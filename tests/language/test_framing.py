@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.framing import question_terms
-from commonplace.language.tokens import query_terms
+from commonplace.language.question import question_terms
+from commonplace.language.tokenizer import query_terms
 
 WORDS = ["how", "many", "weeks", "ago", "İ", "book", "x_y", "today", "日本"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.sentences import PIECE, pieces
+from commonplace.language.passages import PIECE, pieces
 
 
 def words(text: str) -> str:

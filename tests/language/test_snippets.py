@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from commonplace.language import snippets
-from commonplace.language.chunks import Span
-from commonplace.language.tokens import index_terms, query_terms
+from commonplace.language.passages import Span
+from commonplace.language.tokenizer import index_terms, query_terms
 
 NOTE = (
     "The team met on Monday to talk about the budget. Nobody had read the draft. "

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.folding import fold
-from commonplace.language.stems import stem
-from commonplace.language.tokens import LONGEST_TERM, index_terms, query_terms
+from commonplace.language.tokenizer import LONGEST_TERM, fold, index_terms, query_terms, stem
 
 any_text = st.text(st.characters(exclude_categories=["Cs"]))
 PIECES = "getUserById _ - . / @ :: 's ’ 1,000 C++ # 漢字 ไทย हिन्दी é 👍🏽 🇫🇷 İ ß ﷺ the"

@@ -12,7 +12,7 @@ from store_calls import HERE, SECOND, THERE, delete, found_keys, pages, put
 from commonplace.entry import SEPARATOR, Draft
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter, parse_conditions
-from commonplace.language.tokens import query_terms
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Child, Scan, Store, Transaction
 
 

@@ -11,7 +11,7 @@ from store_calls import HERE, NOWHERE, THERE, delete, found_keys, put, unit
 
 from commonplace.errors import ConfigurationError
 from commonplace.filters import Filter
-from commonplace.language.tokens import query_terms
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Store
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from commonplace.checks import Namespace
 from commonplace.entry import Draft, Entry
 from commonplace.filters import Filter
-from commonplace.language.tokens import query_terms
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Scan, Store
 
 HERE: Namespace = ("user", "u1")

@@ -18,7 +18,7 @@ from commonplace.backends.sqlite.where import Where, add_filter
 from commonplace.entry import Draft, Entry
 from commonplace.errors import InvalidInput
 from commonplace.filters import MAX_ALL_VALUES, MAX_NESTED_VALUES, MAX_VALUES, OPERATORS, Filter, parse_conditions
-from commonplace.language.tokens import query_terms
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Scan, Store
 from postgres_server import empty, shared_book
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from commonplace.language.tokenizer import query_terms
 
 from commonplace.backends.postgres import PostgresStore, pipeline, store_base
 from commonplace.backends.postgres.connection import Halves, Session, floats_of, numbers_of
@@ -21,7 +22,6 @@ from commonplace.entry import Draft
 from commonplace.errors import CommonplaceError
 from commonplace.filters import Filter
 from commonplace.language.passages import LEVEL_FREQUENCY
-from commonplace.language.tokens import query_terms
 from commonplace.store import Asked
 from postgres_server import empty, shared_book
 

@@ -15,7 +15,7 @@ from commonplace.engine.undo import draft_of, undo
 from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
 from commonplace.filters import Filter
-from commonplace.language.tokens import query_terms
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Scan, Store, Transaction
 from doubles import Clock
 

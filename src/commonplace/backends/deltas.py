@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from commonplace.language.comparing import common_prefix, common_suffix
+from commonplace.language.edits import common_prefix, common_suffix
 
 Stored: TypeAlias = int | str | bytes
 

@@ -21,20 +21,20 @@ from commonplace.engine.indexer import Indexer
 from commonplace.entry import Entry, Hit
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import Filter
-from commonplace.language import evidence, fusion
-from commonplace.language.chunks import Span
-from commonplace.language.dates import stretches
-from commonplace.language.framing import question_terms
+from commonplace.language import fusion
+from commonplace.language import fusion as evidence
 from commonplace.language.fusion import Fused, fuse
 from commonplace.language.passages import (
     LEVEL_FREQUENCY,
     STEP_LENGTH,
     Passage,
+    Span,
     frequency_level,
     length_step,
     passage,
     passages,
 )
+from commonplace.language.question import question_terms, stretches
 from commonplace.language.snippets import snippet
 from commonplace.store import Answer, Asked, Candidate, Store, TermCounts
 

@@ -23,7 +23,7 @@ from commonplace.checks import (
 )
 from commonplace.entry import Action, Entry
 from commonplace.errors import InvalidInput
-from commonplace.exchange.edits import apply_edit, edit_between
+from commonplace.language.edits import apply_edit, edit_between
 from commonplace.space.names import (
     DIRECTORY,
     FILE,

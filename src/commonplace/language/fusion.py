@@ -20,7 +20,7 @@ an unrelated one near 0. Decision 004 has the figures that chose this over ranks
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -89,3 +89,41 @@ def _best(scored: Iterable[tuple[int, float]]) -> dict[int, float]:
         if score > best.setdefault(id, 0.0):
             best[id] = min(1.0, score)
     return best
+
+
+# Other evidence for a hit: its time is the one that the question names, or other messages of its conversation match.
+# Each is a share of what the score lacks to 1. So a score stays within 0..1, evidence never lowers it, and a text that
+# does not match at all is not lifted to the top. Decision 007 has the figures that chose the constants.
+
+TIME = 0.3  # the exponent that a text from the named time gains
+CONVERSATION = 0.3  # the most that the other messages of a conversation can add
+FADING = 0.5  # each further message counts half as much as the previous one
+SHARPNESS = 12  # the best message decides; others count only if they are nearly as good
+
+
+def in_time(score: float) -> float:
+    """Return the score of a text from the time that the question names."""
+    return 1.0 - math.pow(1.0 - score, 1.0 + TIME)
+
+
+def together(scores: Sequence[float]) -> list[float]:
+    """For each message of a conversation, best first, return the evidence of the others, 0..1."""
+    support = []
+    for place in range(len(scores)):
+        others = (*scores[:place], *scores[place + 1 :])
+        support.append((1.0 - FADING) * sum(score * FADING**number for number, score in enumerate(others)))
+    return support
+
+
+def in_conversation(score: float, support: float) -> float:
+    """Return the score of a message with the support of the others in its conversation."""
+    return 1.0 - (1.0 - score) * (1.0 - CONVERSATION * support)
+
+
+def conversation(scores: Sequence[float]) -> float:
+    """Return the score of a whole conversation from the scores of its messages."""
+    best = max(scores, default=0.0)
+    if best <= 0.0:
+        return 0.0
+    shares = math.fsum(math.pow(max(0.0, score) / best, SHARPNESS) for score in scores)
+    return min(1.0, best * math.pow(shares, 1.0 / SHARPNESS))

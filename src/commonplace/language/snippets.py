@@ -1,4 +1,4 @@
-"""The few words of a text that show why it was found."""
+"""Snippets: the few words of a text that show why it was found."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from commonplace.language.characters import may_cut, place_to_cut
-from commonplace.language.chunks import Span
-from commonplace.language.tokens import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms
+from commonplace.language.passages import Span, may_cut, place_to_cut
+from commonplace.language.tokenizer import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms
 
 ELLIPSIS = "…"
-BEGINNING = 20_000  # characters of a text to look at where no passage of it is named
-_LONGEST_CHARACTER = 32  # no cut is moved further than this to keep accents together
+BEGINNING = 20_000  # characters to examine if no passage is given
+_LONGEST_CHARACTER = 32  # a cut moves at most this far to keep accents with their letter
 
 _PLACE = rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+"
-_compiled = cache(re.compile)  # when first needed
+_compiled = cache(re.compile)  # compiled on first use
 _SENTENCE_START = re.compile(r"[.!?…] (?=\S)")
 
 
@@ -28,9 +27,9 @@ class _Match(NamedTuple):
 
 
 def snippet(text: str, terms: Mapping[str, float], limit: int = 160, span: Span | None = None) -> str:
-    """At most `limit` characters of the text's beginning, or of one passage of it, around the query's terms.
+    """Return at most `limit` characters around the query's terms, from the beginning of the text or from one passage.
 
-    White space is collapsed and words stay whole where they can; an ellipsis stands where text was left out.
+    White space is collapsed, words stay whole if possible, and an ellipsis marks omitted text.
     """
     first, last = span or Span(0, BEGINNING)
     passage = " ".join(text[first:last].split())
@@ -44,7 +43,7 @@ def snippet(text: str, terms: Mapping[str, float], limit: int = 160, span: Span 
 
 
 def _best_match(passage: str, weights: Mapping[str, float], room: int) -> Span:
-    """The first stretch of about `room` characters with the most of the query in it; empty if none has."""
+    """The first span of about `room` characters that contains most of the query; empty if nothing matches."""
     best, best_score = Span(0, 0), 0.0
     inside: Counter[str] = Counter()
     score = 0.0
@@ -67,13 +66,13 @@ def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
     if not wanted:
         return
     for start, end, word in _likely_words(passage, wanted) if passage.isascii() else _places(passage):
-        terms = _remembered_terms(word) if end - start <= LONGEST_TERM else frozenset(index_terms(word))
+        terms = _cached_terms(word) if end - start <= LONGEST_TERM else frozenset(index_terms(word))
         if not wanted.isdisjoint(terms):
             yield _Match(start, end, wanted & terms)
 
 
 def _likely_words(passage: str, wanted: frozenset[str]) -> Iterator[tuple[int, int, str]]:
-    """The words of a passage that need a closer look: a plain one keeps its first letter as a term."""
+    """The words that may match: a plain word keeps its first letter as a term, so others are skipped."""
     letters = {letter for term in wanted for letter in (term[0], term[0].upper())}
     start = 0
     for word in passage.split(" "):
@@ -83,24 +82,24 @@ def _likely_words(passage: str, wanted: frozenset[str]) -> Iterator[tuple[int, i
 
 
 def _is_plain(word: str) -> bool:
-    """Whether a word of ASCII is letters alone, of which only the first may be large, and a sign at most."""
+    """Whether an ASCII word is only letters, with a capital at most first and a punctuation mark at most last."""
     return word[1:].islower() and word[:-1].isalpha() and not word[-1].isdigit()
 
 
 def _places(passage: str) -> Iterator[tuple[int, int, str]]:
-    """Words, and in scripts without spaces a few characters at a time with the next one: a pair may end in it."""
+    """Words; in scripts without spaces, a few characters and the next one, because a pair may end there."""
     for place in _compiled(_PLACE).finditer(passage):
         start, end = place.span()
         yield start, end, passage[start : end + 1]
 
 
 @lru_cache(maxsize=1 << 15)
-def _remembered_terms(word: str) -> frozenset[str]:
+def _cached_terms(word: str) -> frozenset[str]:
     return frozenset(index_terms(word))
 
 
 def _window(passage: str, match: Span, room: int) -> Span:
-    """The match with what stands around it, from the start of a sentence or a word to the end of a word."""
+    """The match and its surroundings, from the start of a sentence or word to the end of a word."""
     start = _start(passage, match, room)
     latest = min(start + room, len(passage))
     if latest == len(passage):
@@ -124,6 +123,6 @@ def _start(passage: str, match: Span, room: int) -> int:
     space = passage.find(" ", earliest - 1, match.start)
     if space >= 0:
         return space + 1
-    # Moving back would leave the match less room at its end, so the cut moves on.
+    # Moving the cut back would cut the match at its end, so it moves forward.
     latest = min(match.start, earliest + _LONGEST_CHARACTER)
     return next((place for place in range(earliest, latest + 1) if may_cut(passage, place)), earliest)

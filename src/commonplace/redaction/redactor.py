@@ -1,7 +1,7 @@
-"""Screens what is about to be written: secrets and personal data are masked, or the whole write is refused.
+"""Screens drafts before they are written: secrets and personal data are masked, or the write is refused.
 
-It sees everything that an entry keeps: its value with all that is nested in it, names of fields too, what search sees
-of it, its heading and its attributes. Names by which entries are found cannot be masked, so they are refused.
+It examines everything that an entry stores: its value with nested values and field names, the text for search, the
+heading and the attributes. Names by which entries are found cannot be masked, so they are refused.
 """
 
 from __future__ import annotations
@@ -15,36 +15,45 @@ from typing import Literal, get_args
 from commonplace.checks import JSON
 from commonplace.entry import SEPARATOR, Draft
 from commonplace.errors import ConfigurationError, InvalidInput
-from commonplace.redaction import contexts, formats, personal
-from commonplace.redaction.randomness import is_uuid
-from commonplace.redaction.rules import Rule
-from commonplace.redaction.spans import Detector, Span, masked, without_overlaps
+from commonplace.redaction.custom_rules import Rule
+from commonplace.redaction.detectors import (
+    CONTEXT_DETECTORS,
+    FORMAT_DETECTORS,
+    PERSONAL_DETECTORS,
+    Detector,
+    Span,
+    is_field_secret,
+    is_uuid,
+    kind_of_field,
+    masked,
+    without_overlaps,
+)
 
 Mode = Literal["mask", "reject"]
 
-SECRETS = (*formats.DETECTORS, *contexts.DETECTORS)
+SECRETS = (*FORMAT_DETECTORS, *CONTEXT_DETECTORS)
 PERSONAL = ("email", "phone", "credit_card", "iban", "us_ssn")
 ADDRESSES = ("ip_address",)
 KINDS = (*SECRETS, *PERSONAL, *ADDRESSES)
 GROUPS: dict[str, tuple[str, ...]] = {"secrets": SECRETS, "pii": PERSONAL, "all": KINDS}
 
 NAMES = ("type", "tags", "resourceId", "threadId")
-"""Attributes by which entries are found: two names that were masked would become one."""
+"""Attributes by which entries are found. Masking two different names would make them equal."""
 
 _MEASURES = ("size", "lines")
-"""Attributes that are counted from a file's text: a rule for numbers must not take them for one."""
+"""Attributes that are counted from a file's text; a rule for numbers must not match them."""
 
-_DETECTORS: dict[str, Detector] = {**formats.DETECTORS, **contexts.DETECTORS, **personal.DETECTORS}
+_DETECTORS: dict[str, Detector] = {**FORMAT_DETECTORS, **CONTEXT_DETECTORS, **PERSONAL_DETECTORS}
 _SHORTEST = 6
-"""Nothing shorter is of a built-in kind."""
+"""The shortest text of a built-in kind."""
 
 _MOST_LITERALS = 100
 MAX_FINDS = 500_000
-"""In one text: a rule that finds every letter of a long one would take gigabytes."""
+"""The most spans in one text; a rule that matches every letter of a long text would take gigabytes."""
 
 
 class Redactor:
-    """Fits `Rules.screen`: `Redactor("mask").screen(draft)` gives the draft, or one without what it found."""
+    """`Redactor("mask").screen(draft)` returns the draft, or a masked copy of it. Fits `Rules.screen`."""
 
     def __init__(self, mode: Mode = "mask", *, kinds: Iterable[str] = ("secrets",), rules: Sequence[Rule] = ()) -> None:
         if mode not in get_args(Mode):
@@ -59,7 +68,7 @@ class Redactor:
         self._all = [*(_DETECTORS[kind] for kind in self.kinds), *self._own]
 
     def find(self, text: str) -> list[Span]:
-        """What is in a text, in order."""
+        """Return the spans in a text, in order."""
         detectors = self._own if len(text) < _SHORTEST else self._all
         found = [*islice((span for detect in detectors for span in detect(text)), MAX_FINDS + 1)]
         if len(found) > MAX_FINDS:
@@ -70,12 +79,12 @@ class Redactor:
         return without_overlaps(found)
 
     def text(self, text: str) -> str:
-        """A text with what was found masked, whatever the mode."""
+        """Return the masked text, in either mode."""
         spans = self.find(text)
         return masked(text, spans) if spans else text
 
     def screen(self, draft: Draft) -> Draft:
-        """The same draft where nothing was found; else one in which it is masked, or InvalidInput."""
+        """Return the same draft if nothing was found, else a masked copy; in mode "reject" raise InvalidInput."""
         self._check_names(draft)
         screening = _Screening(self)
         value = screening.value(draft.value, ["the content"])
@@ -99,7 +108,7 @@ class Redactor:
 
 
 class _Screening:
-    """One draft. Values that are secret by their field's name are taken out of the draft's other texts as well."""
+    """One draft. Values that are secret by the name of their field are masked in the draft's other texts too."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -107,7 +116,7 @@ class _Screening:
         self.has_found = False
 
     def value(self, value: JSON, place: list[str]) -> JSON:
-        """The same object where nothing was found in it."""
+        """Return the same object if nothing was found in it."""
         if isinstance(value, str):
             return self._leaf(value, value, place)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -120,7 +129,7 @@ class _Screening:
         return value
 
     def text(self, text: str, place: list[str]) -> str:
-        """A text that repeats what is in the value, such as what search sees of it."""
+        """Mask a text that repeats parts of the value, such as the text for search."""
         if self._literals:
             text = self._without_literals(text)
         return self._masked(text, self._redactor.find(text), place)
@@ -140,8 +149,8 @@ class _Screening:
         return value if all(value.get(name) is item for name, item in result.items()) else result
 
     def _leaf(self, value: JSON, written: str, place: list[str]) -> JSON:
-        kind = contexts.kind_of_field(place[-1]) if len(place) > 1 else None
-        if kind is not None and kind in self._redactor.kinds and contexts.is_field_secret(kind, written):
+        kind = kind_of_field(place[-1]) if len(place) > 1 else None
+        if kind is not None and kind in self._redactor.kinds and is_field_secret(kind, written):
             self._literals[written] = kind
             return self._masked(written, [Span(0, len(written), kind)], place)
         new = self._masked(written, self._redactor.find(written), place)
@@ -161,7 +170,7 @@ class _Screening:
 
     def _without_literals(self, text: str) -> str:
         if len(self._literals) > _MOST_LITERALS:
-            # So many alternatives would be tried at each character; a text that says nothing gives nothing away.
+            # A pattern with so many alternatives is slow, so the whole text is replaced.
             return " ".join(sorted({f"[redacted:{kind}]" for kind in self._literals.values()}))
         longest_first = sorted(self._literals, key=len, reverse=True)
         pattern = re.compile("|".join(map(re.escape, longest_first)))
@@ -179,9 +188,9 @@ def _expanded(kinds: Iterable[str]) -> tuple[str, ...]:
 
 
 def _names_of(draft: Draft) -> Iterator[tuple[str, str]]:
-    """What an entry is found by. Digits alone, or a UUID, were given out by a program, and tell nothing.
+    """The names by which an entry is found. Numbers and UUIDs are generated and reveal nothing.
 
-    A record's identity is the hash of its content, and no name that anybody chose; a message's is its id.
+    A record's identity is the hash of its content and not a name; a message's identity is its id.
     """
     place = "the path" if draft.kind in ("file", "directory") else "the id"
     for part in draft.key.split(SEPARATOR):

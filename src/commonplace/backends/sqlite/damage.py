@@ -96,7 +96,7 @@ def read_row(connection: Connection, columns: str, table: str, key: str, number:
         rows = connection.execute(f"SELECT {columns} FROM {table} WHERE {key} = ?", (number,)).fetchall()
     except UNREADABLE:
         return None
-    return cast(Sequence[Any], rows[0]) if rows else None
+    return cast("Sequence[Any]", rows[0]) if rows else None
 
 
 def paths_of(connection: Connection) -> dict[int, str]:
@@ -401,7 +401,7 @@ def first_problem(connection: Connection, seconds: float) -> Problem | None:
         if is_late():
             raise TimeoutError
 
-    driver = cast(apsw.Connection, connection)
+    driver = cast("apsw.Connection", connection)
     driver.set_progress_handler(is_late, _OPCODES_A_LOOK)
     vague: Problem | None = None
     try:

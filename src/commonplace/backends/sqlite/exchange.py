@@ -158,14 +158,14 @@ def _salvaged_live(connection: Connection, namespace: Namespace, place: int, ent
     try:
         for row in connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall():
             live_entry(namespace, row)
-            return cast(Sequence[Any], row)
+            return cast("Sequence[Any]", row)
         return None
     except damage.UNREADABLE:
         (row,) = connection.execute(
             f"SELECT {LIVE} FROM entry INDEXED BY entry_key WHERE namespace = ? AND id = ?", (place, entry_id)
         ).fetchall()
         live_entry(namespace, row)
-        return cast(Sequence[Any], row)
+        return cast("Sequence[Any]", row)
 
 
 def _salvaged_states(

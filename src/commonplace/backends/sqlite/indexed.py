@@ -16,9 +16,8 @@ from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow
 from commonplace.backends.states import labels
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
-from commonplace.language.chunks import Span, resume
-from commonplace.language.comparing import common_prefix
-from commonplace.language.passages import Passage, passage, passages
+from commonplace.language.edits import common_prefix
+from commonplace.language.passages import Passage, Span, passage, passages, resume
 
 HEADING = -1
 """The number of the passage that holds an entry's heading: found by keywords, never embedded."""

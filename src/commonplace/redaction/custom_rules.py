@@ -1,8 +1,8 @@
-"""The user's own rules: a name and a regular expression each, checked when they are loaded.
+"""Redaction rules of the user: a name and a regular expression each, checked when they are loaded.
 
-A pattern may only repeat a bounded number of times, and the most work that it can cause from one place of a text is
-worked out beforehand and bounded too. So no rule takes more than linear time, whatever it is given: Python's `re` has
-no time limit, and holds up the whole program while it searches.
+A pattern may only repeat a bounded number of times, and the most steps that it can take from one position are computed
+and bounded too. So every rule takes linear time on any text. Python's `re` has no time limit, and it blocks the whole
+program while it searches.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commonplace.errors import ConfigurationError
-from commonplace.redaction.spans import Detector, Span
+from commonplace.redaction.detectors import Detector, Span
 
 MAX_FILE_BYTES = 1_000_000
 MAX_RULES = 100
 MAX_PATTERN_CHARACTERS = 1_000
 MAX_STEPS = 2_000
-"""The most work from one place: how many characters may be compared, over all ways to match, before it gives up."""
+"""The most steps from one position: characters compared, over all ways to match."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _MEMBERS = {"name", "pattern", "ignore_case"}
@@ -33,7 +33,7 @@ _MEMBERS = {"name", "pattern", "ignore_case"}
 
 @dataclass(frozen=True)
 class Rule:
-    """Finds a kind of text of the user's own: `Rule("employee", r"EMP-\\d{6}")`."""
+    """Finds a kind of text that the user defines: `Rule("employee", r"EMP-\\d{6}")`."""
 
     name: str
     pattern: str
@@ -47,7 +47,8 @@ class Rule:
             raise ConfigurationError(f"the redaction rule {self.name}: ignore_case must be true or false")
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(
-                f"the redaction rule {self.name!r:.60} needs a name of small letters, digits and _, such as employee_id"
+                f"the redaction rule {self.name!r:.60} needs a name of lower-case letters, digits and _, "
+                "such as employee_id"
             )
         if not 0 < len(self.pattern) <= MAX_PATTERN_CHARACTERS:
             raise ConfigurationError(
@@ -59,18 +60,20 @@ class Rule:
                 matches_nothing = self._compiled.match("") is not None
                 cost = _sequence_cost(_parse(self.pattern, self._flags))
         except (re.error, RecursionError, OverflowError, FutureWarning) as error:
-            raise ConfigurationError(f"the redaction rule {self.name} is no regular expression: {error}") from error
+            raise ConfigurationError(
+                f"the redaction rule {self.name} is not a valid regular expression: {error}"
+            ) from error
         except _Unbounded as error:
             raise ConfigurationError(
-                f"the redaction rule {self.name} has a repeat without an end (* or + or {{n,}}); "
-                "give it one, such as {1,50}: a search must not take for ever"
+                f"the redaction rule {self.name} has an unbounded repeat (* or + or {{n,}}); "
+                "bound it, such as {1,50}, so that a search ends in time"
             ) from error
         if matches_nothing:
-            raise ConfigurationError(f"the redaction rule {self.name} matches the empty text; require something in it")
+            raise ConfigurationError(f"the redaction rule {self.name} matches the empty text; require a character")
         if cost.steps > MAX_STEPS:
             raise ConfigurationError(
                 f"the redaction rule {self.name} can match in too many ways (more than {MAX_STEPS:,} steps from one "
-                f"place); use smaller numbers in {{n,m}}, and fewer repeats in a row"
+                f"position); use smaller numbers in {{n,m}} and fewer repeats in a row"
             )
 
     @property
@@ -104,7 +107,7 @@ def load_rules(path: Path) -> tuple[Rule, ...]:
         raise ConfigurationError(f"cannot read the redaction rules in {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         form = "JSON" if path.suffix == ".json" else "TOML"
-        raise ConfigurationError(f"the redaction rules in {path} are no {form}: {error}") from error
+        raise ConfigurationError(f"the redaction rules in {path} are not valid {form}: {error}") from error
     listed = content.get("rule") if isinstance(content, Mapping) and set(content) == {"rule"} else None
     if not isinstance(listed, list) or not all(isinstance(one, Mapping) for one in listed):
         raise ConfigurationError(f'{path} must hold [[rule]] tables, or {{"rule": [...]}}, and nothing else')
@@ -124,7 +127,7 @@ def _rule_of(path: Path, number: int, table: Mapping[str, Any]) -> Rule:
         raise ConfigurationError(f"rule {number} in {path}: {error}") from error
 
 
-# What a pattern costs
+# The cost of a pattern
 
 
 class _Unbounded(Exception):
@@ -132,19 +135,19 @@ class _Unbounded(Exception):
 
 
 class _Cost(NamedTuple):
-    """In how many ways a part can match at one place, and how many steps it takes to try them all."""
+    """In how many ways a part can match at one position, and how many steps it takes to try them all."""
 
     ways: int
     steps: int
 
 
 def _parse(pattern: str, flags: int) -> Any:
-    # The parser that `re` itself compiles with. It is no public module, but there is none else that knows the syntax.
+    # The parser of `re`. It is not a public module, but no public one knows the syntax.
     return importlib.import_module("re._parser").parse(pattern, flags)
 
 
 def _sequence_cost(parts: Any) -> _Cost:
-    """Each part is tried once for every way that those before it matched in."""
+    """Each part is tried once for every way in which the preceding parts match."""
     ways, steps = 1, 1
     for code, argument in parts:
         cost = _part_cost(str(code), argument)

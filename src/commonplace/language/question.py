@@ -1,7 +1,8 @@
-"""The times that a question names, as stretches of days: `last Tuesday`, `two weeks ago`, `in May 2023`, `2023-05-07`.
+"""What a question asks: the times that it names, and the weight of each of its words.
 
-English only. A stretch is a little wider than its words: people tell of a day on the days after it, and `a month ago`
-is no exact date. A word that may mean something else (`may`, `march`) counts only where a date stands.
+Times become periods of days: `last Tuesday`, `two weeks ago`, `in May 2023`, `2023-05-07`. English only. A period is a
+little wider than the words say, because people report a day on the days after it, and `a month ago` is not an exact
+date. A word with another meaning (`may`, `march`) counts only in a position where a date is expected.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import NamedTuple
 
-LONGEST_QUERY = 2_000  # characters that are looked at: a question is short, and a pasted log is none
+from commonplace.language.tokenizer import query_terms
+
+LONGEST_QUERY = 2_000  # characters that are examined; anything longer is a pasted text and not a question
 MOST_STRETCHES = 8
 
 _COUNTED = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -31,7 +34,7 @@ _YEAR = r"(?:19|20)[0-9]{2}"
 _COUNT = rf"(?:a )?(?P<count>[0-9]{{1,3}}|{'|'.join(_NUMBERS)})(?: of)? (?P<unit>day|week|month|year)s?"
 _NTH = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th)?"
 
-# The first that matches a stretch of the question takes it.
+# Of patterns that overlap, the first wins.
 _PATTERNS = (
     ("day", rf"\b(?P<year>{_YEAR})-(?P<number>[01][0-9])-(?P<day>[0-3][0-9])\b"),
     ("day", rf"\b(?P<month>{_MONTH}) {_NTH}(?:,? (?P<year>{_YEAR}))?\b(?!:)"),
@@ -49,20 +52,20 @@ _PATTERNS = (
     ("weekday", rf"\b(?:last|past|this|on) (?P<weekday>{'|'.join(_WEEKDAYS)})\b"),
     ("year", rf"\b(?:in|during|since|of) (?P<year>{_YEAR})\b"),
 )
-_RELATIVE = ("ago", "recent", "near")  # a weekday may be meant for every week
+_RELATIVE = ("ago", "recent", "near")  # a weekday may mean every week
 _HINT = rf"[0-9]|\b(?:ago|back|earlier|last|past|previous|this|today|yesterday|{_MONTH}|{'|'.join(_WEEKDAYS)})"
-_compiled = cache(re.compile)  # when first needed: most questions name no time, and few programs ask any
+_compiled = cache(re.compile)  # compiled on first use; most questions name no time
 
 
 class Stretch(NamedTuple):
-    """From one moment to another, both inclusive."""
+    """From one moment to another, both included."""
 
     start: datetime
     end: datetime
 
 
 class _Phrase(NamedTuple):
-    """Words that name a time, from `start` to `end` of the question in lower case."""
+    """Words that name a time: characters `start` to `end` of the question in lower case."""
 
     kind: str
     start: int
@@ -71,16 +74,16 @@ class _Phrase(NamedTuple):
 
 
 def stretches(query: str, now: datetime) -> list[Stretch]:
-    """The times that a question names, seen from `now`, in no particular order; none where it names none."""
+    """Return the periods that a question names, relative to `now`, in no particular order."""
     found = [stretch for phrase in _phrases(query) for stretch in _stretches_of(phrase.kind, phrase.named, now)]
     return found[:MOST_STRETCHES]
 
 
 def relative_times(query: str) -> list[tuple[int, int]]:
-    """Where a question names a time as seen from now, such as `two weeks ago`: begin and end of each."""
+    """Return the start and end of each phrase that is relative to now, such as `two weeks ago`."""
     lowered = query[:LONGEST_QUERY].lower()
     if len(lowered) != len(query[:LONGEST_QUERY]):
-        return []  # a letter became two: places in one are not places in the other
+        return []  # lower case changed the length, so positions differ
     return [(phrase.start, phrase.end) for phrase in _phrases(query) if phrase.kind in _RELATIVE]
 
 
@@ -102,7 +105,7 @@ def _stretches_of(kind: str, named: Mapping[str, str], now: datetime) -> Iterato
     try:
         yield from _READERS[kind](named, now)
     except (ValueError, OverflowError):
-        return  # the 31st of February, or a time before the calendar begins: no time that can be meant
+        return  # not a date, such as 31 February, or outside of the calendar
 
 
 def _read_day(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
@@ -172,3 +175,36 @@ _READERS = {
     "weekday": _read_weekday,
     "year": _read_year,
 }
+
+
+# Framing words, such as `how many weeks` or `two weeks ago`. They say what kind of answer is wanted and for when, not
+# what the question is about. In a text the same words mean something else: its `last week` is another week. So they
+# count half. Their share of the question is lost, so that leaving words out never raises a score. English only.
+
+FRAME = 0.5  # the weight of a framing word
+
+_ASKED = r"\bhow (?:many|much|long|often|old|far)\b(?: (?:time|minute|hour|day|week|month|year)s?\b)?(?: ago\b)?"
+
+
+def question_terms(query: str) -> tuple[dict[str, float], float]:
+    """Return the terms to look up with their weights, and the share of the question that they represent, 0..1."""
+    terms = query_terms(query)
+    frames = [*relative_times(query), *(match.span() for match in _compiled(_ASKED, re.IGNORECASE).finditer(query))]
+    if not frames:
+        return terms, 1.0
+    subject = query_terms(_without(query, frames))
+    if not terms.keys() & subject.keys():
+        return terms, 1.0  # there are only framing words
+    weighed = {term: weight if term in subject else weight * FRAME for term, weight in terms.items()}
+    return weighed, _sum(weighed) / _sum(terms)
+
+
+def _without(query: str, spans: list[tuple[int, int]]) -> str:
+    left = list(query)
+    for start, end in spans:
+        left[start:end] = " " * (end - start)
+    return "".join(left)
+
+
+def _sum(terms: Mapping[str, float]) -> float:
+    return sum(terms.values())
