@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from commonplace.language.tokenizer import query_terms
-
 import commonplace
 from commonplace.embedding import Embedder
 from commonplace.entry import Entry
 from commonplace.filters import Filter, parse_conditions
+from commonplace.language.tokenizer import query_terms
 from commonplace.space.names import FILE, MESSAGE, name_of_entry, thread_of_entry
 from commonplace.space.space import Space
 from commonplace.store import Candidate

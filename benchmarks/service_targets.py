@@ -131,7 +131,7 @@ class Commonplace(Target):
     health = "/healthz"
 
     def install(self, folder: Path) -> None:
-        from commonplace.embedding.folder import default_models_folder
+        from commonplace.embedding.catalog import default_models_folder
         from commonplace.embedding.pull import pull
 
         pull(MODEL, folder=default_models_folder())
@@ -173,7 +173,7 @@ class McpMemoryService(Target):
     def install(self, folder: Path) -> None:
         python = _environment(folder / "mcp-memory-service", "mcp-memory-service==12.2.0", "onnxruntime", "tokenizers")
         # It would fetch this model from a server of its own; ours has the same files but for the tokenizer's form.
-        from commonplace.embedding.folder import default_models_folder
+        from commonplace.embedding.catalog import default_models_folder
 
         ours = default_models_folder() / MODEL
         place = folder / "home/.cache/mcp_memory/onnx_models" / MODEL / "onnx"

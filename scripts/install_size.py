@@ -81,7 +81,7 @@ def _bytes(files: Iterable[Path]) -> int:
 def _model_bytes() -> int:
     """By the digests that a download is checked against, so it need not be there."""
     sys.path.insert(0, str(ROOT / "src"))
-    from commonplace.embedding.models import DEFAULT_MODEL
+    from commonplace.embedding.catalog import DEFAULT_MODEL
 
     return sum(file.digests[0].size for file in DEFAULT_MODEL.files)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import apsw
 import pytest
-from commonplace.language.tokenizer import query_terms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ import commonplace
 from commonplace.entry import Draft
 from commonplace.errors import Unavailable
 from commonplace.filters import Filter
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Scan
 
 QUERY = "green deployment checklist"

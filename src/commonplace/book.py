@@ -271,7 +271,7 @@ class Book:
         Of `rules` the limits hold: a namespace that would be too large is refused.
         """
         from commonplace.exchange import import_book
-        from commonplace.exchange.importing import Target
+        from commonplace.exchange.import_ import Target
 
         target = Target(self.store, self._meter, rules or Rules(), actor)
         return import_book(target, stream, only=only, merge=merge, progress=progress)

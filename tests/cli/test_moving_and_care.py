@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import commonplace
-from commonplace.embedding.models import Digest, Model, ModelFile
+from commonplace.embedding.catalog import Digest, Model, ModelFile
 from doubles import WordEmbedder
 
 from .conftest import Run, give_input
@@ -96,7 +96,7 @@ def test_import_says_what_is_wrong_with_a_file(run: Run, tmp_path: Path) -> None
     assert run("import", "missing.jsonl").code == 3
     (tmp_path / "bad.jsonl").write_text("hello\n")
     refused = run("import", "bad.jsonl")
-    assert (refused.code, "no JSON" in refused.err) == (2, True)
+    assert (refused.code, "not JSON" in refused.err) == (2, True)
 
 
 def test_import_reads_standard_input_and_merges(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_model_pull_tells_that_it_mended_a_damaged_model(
     (tmp_path / "source" / "model.onnx").write_bytes(b"weights")
     file = ModelFile("model.onnx", (Digest(hashlib.sha256(b"weights").hexdigest(), 7),))
     tiny = Model("tiny", (), "MIT", 4, "cls", "", 16, (0.0, 1.0), (file,), ())
-    monkeypatch.setattr("commonplace.embedding.models.model_named", lambda name: tiny)
+    monkeypatch.setattr("commonplace.embedding.catalog.model_named", lambda name: tiny)
 
     def pulled() -> str:
         return run("model", "pull", "tiny", "--from", "source").out

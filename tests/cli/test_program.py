@@ -306,7 +306,7 @@ def test_a_bad_setting_names_its_variable(run: Run, monkeypatch: pytest.MonkeyPa
     ("command", "closed", "code", "said"),
     [
         ("add", "<&-", 2, "commonplace: there is nothing to remember: the text is empty\n"),
-        ("import -", "<&-", 2, "the file is empty or no export"),
+        ("import -", "<&-", 2, "the file is empty or not an export"),
         ("purge --all", "<&-", 2, "add --yes to do it without being asked"),
         ("search tea", ">&-", 0, "keywords only"),
         ("export", ">&-", 0, ""),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from commonplace.embedding import EndpointOptions, create_embedder
-from commonplace.embedding.endpoint import EndpointEmbedder
+from commonplace.embedding.external import EndpointEmbedder
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
 
 Answer = Callable[[BaseHTTPRequestHandler, dict[str, Any]], None]
@@ -151,7 +151,7 @@ def test_an_endpoint_that_asks_for_a_long_wait_is_not_waited_for(endpoint: Endpo
 
 def test_retries_are_bounded_and_the_error_says_what_happened(endpoint: Endpoint) -> None:
     endpoint.script = [send(500, b"out of memory")] * 9
-    with pytest.raises(Unavailable, match=r"failed 3 times, at last: HTTP 500 out of memory"):
+    with pytest.raises(Unavailable, match=r"failed 3 times, last with: HTTP 500 out of memory"):
         endpoint.embedder(max_retries=2).embed(["x"], purpose="query")
     assert len(endpoint.requests) == 3
 
@@ -167,7 +167,7 @@ def test_a_refusal_is_not_retried_and_names_what_to_check(endpoint: Endpoint, st
 
 def test_a_silent_endpoint_is_given_up_after_the_time_out(endpoint: Endpoint) -> None:
     endpoint.script = [endpoint.hang] * 2
-    with pytest.raises(Unavailable, match="failed 2 times, at last: timed out"):
+    with pytest.raises(Unavailable, match="failed 2 times, last with: timed out"):
         endpoint.embedder(timeout_seconds=0.1, max_retries=1).embed(["x"], purpose="query")
 
 
@@ -209,7 +209,7 @@ def test_an_endpoint_that_is_not_there_is_unavailable() -> None:
 )
 def test_an_answer_that_is_no_embeddings_never_becomes_a_vector(endpoint: Endpoint, garbage: bytes) -> None:
     endpoint.script = [send(200, garbage)] * 2
-    with pytest.raises(Unavailable, match="the answer"):
+    with pytest.raises(Unavailable, match="the response"):
         endpoint.embedder(max_retries=1).embed(["x"], purpose="query")
     assert len(endpoint.requests) == 2
 

@@ -8,7 +8,7 @@ import pytest
 
 import commonplace.embedding
 from commonplace.embedding import EndpointOptions, calibrate, create_embedder
-from commonplace.embedding.models import MODELS
+from commonplace.embedding.catalog import MODELS
 from commonplace.errors import ConfigurationError
 
 
@@ -39,8 +39,8 @@ def test_a_name_gives_the_embedder_with_this_identity(name: str | None, identity
         ("openai:m@ftp://host/v1", "write the endpoint as openai:MODEL@https://host/v1"),
         ("openai:@http://host/v1", "write the endpoint as openai:MODEL@https://host/v1"),
         ("ollama:", "write the endpoint as ollama:MODEL"),
-        ("openai:m@http://user:secret@host/v1", "must hold no credentials"),
-        ("openai:m@http://host/v1?key=secret", "must hold no credentials"),
+        ("openai:m@http://user:secret@host/v1", "must not contain credentials"),
+        ("openai:m@http://host/v1?key=secret", "must not contain credentials"),
     ],
 )
 def test_a_wrong_name_is_refused_with_what_to_write(name: str, said: str) -> None:

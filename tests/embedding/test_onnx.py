@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from commonplace.embedding import Embedder, calibrate, create_embedder
-from commonplace.embedding.models import DEFAULT_MODEL, MODELS
+from commonplace.embedding.catalog import DEFAULT_MODEL, MODELS, default_models_folder, installed
 from commonplace.embedding.onnx import OnnxEmbedder
-from commonplace.embedding.pull import default_models_folder, installed
 from commonplace.errors import Unavailable
 
 TEXTS = [

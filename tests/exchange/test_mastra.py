@@ -206,10 +206,10 @@ def test_damaged_rows_are_told_of_and_stop_nothing(memory, take, space):
     assert (found.threads, found.messages, found.left_out, found.damaged) == (3, 1, 1, 9)
     told = "\n".join(found.reasons)
     for part in (
-        "mastra_threads bad-time: 'yesterday' is no time",
-        "the metadata of mastra_threads bad-json: metadata is no JSON",
+        "mastra_threads bad-time: 'yesterday' is not a time",
+        "the metadata of mastra_threads bad-json: metadata is not JSON",
         "the metadata of mastra_threads bad-metadata: metadata must be an object",
-        "mastra_messages orphan: its thread nowhere is not there",
+        "mastra_messages orphan: its thread nowhere does not exist",
         "mastra_messages no-role: message 1: role is required",
         "mastra_messages surrogate: message 1 contains a lone surrogate",
         "mastra_messages : id is required",
@@ -492,7 +492,7 @@ def test_the_command_imports_and_says_what_came(memory, tmp_path, capsys):
     assert main(call) == 1  # something was left out, and a script has to hear of it
     said = capsys.readouterr()
     assert "imported 2 threads, 4 messages, 2 working memories; 1 system message left out" in said.out
-    assert "left out: mastra_messages orphan: its thread nowhere is not there" in said.err
+    assert "left out: mastra_messages orphan: its thread nowhere does not exist" in said.err
 
     assert main(call) == 1
     assert "imported 0 threads, 0 messages, 0 working memories; 8 were there already" in capsys.readouterr().out

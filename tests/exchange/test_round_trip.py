@@ -187,7 +187,7 @@ def test_a_namespace_with_other_entries_is_refused_and_stays_as_it_was(open_book
     source.space("user", "a").files.write("/x", "theirs")
     target.space("user", "a").files.write("/y", "mine")
     before = exported(target)
-    with pytest.raises(Conflict, match="user/a holds other entries"):
+    with pytest.raises(Conflict, match="user/a has other entries"):
         imported(target, exported(source))
     assert exported(target) == before
 
@@ -272,8 +272,8 @@ def test_merge_takes_a_thread_with_all_that_is_its_even_where_it_stands_behind_i
         (lambda lines: lines.replace(b'"value":"the second"', b'"value":"the\\u0000second"'), "NUL"),
         (lambda lines: lines.replace(b'"revision":1', b'"revision":2'), "not given newest first"),
         (lambda lines: lines.replace(b'"edit":[4,', b'"edit":[900,'), "does not fit"),
-        (lambda lines: b"\x00\x01binary\n" + lines, "no JSON"),
-        (lambda lines: b"{}\n", "no export"),
+        (lambda lines: b"\x00\x01binary\n" + lines, "not JSON"),
+        (lambda lines: b"{}\n", "not an export"),
         (lambda lines: b"", "empty"),
     ],
 )

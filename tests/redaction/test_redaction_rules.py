@@ -58,7 +58,7 @@ def test_own_rules_find_texts_and_fields_of_any_length() -> None:
         ("[rule]\nname = 'x'", r"must hold \[\[rule\]\] tables"),
         ("[[rule]]\nname = 'x'", "rule 1 in .* must have name and pattern"),
         ("[[rule]]\nname = 'x'\npattern = 'y'\nflags = 'i'", "it has name, pattern, flags"),
-        ("[[rule]]\nname = 'No Spaces'\npattern = 'y'", "rule 1 in .*needs a name of small letters"),
+        ("[[rule]]\nname = 'No Spaces'\npattern = 'y'", "rule 1 in .*needs a name of lower-case letters"),
         ("[[rule]]\nname = 'x'\npattern = 5", "pattern must be a string, not int"),
         ("[[rule]]\nname = 'x'\npattern = 'y'\nignore_case = 'no'", "ignore_case must be true or false"),
         ("[[rule]]\nname = 'x'\npattern = ''", "1 to 1,000 characters"),

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from commonplace.language.tokenizer import query_terms
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from store_calls import unit
 
@@ -19,6 +18,7 @@ from commonplace.backends.postgres.connection import Session, numbers_of
 from commonplace.entry import Draft
 from commonplace.errors import ConfigurationError
 from commonplace.filters import Filter, parse_conditions
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Scan, Transaction
 from postgres_server import empty, shared_book, shared_server
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from commonplace.language.tokenizer import query_terms
 
 from commonplace.backends.postgres import PostgresStore, pipeline, store_base
 from commonplace.backends.postgres.connection import Halves, Session, floats_of, numbers_of
@@ -22,6 +21,7 @@ from commonplace.entry import Draft
 from commonplace.errors import CommonplaceError
 from commonplace.filters import Filter
 from commonplace.language.passages import LEVEL_FREQUENCY
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Asked
 from postgres_server import empty, shared_book
 

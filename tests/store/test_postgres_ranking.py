@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commonplace.language.tokenizer import query_terms
 
 import commonplace
 from commonplace.backends.postgres import PostgresStore, listing
@@ -16,6 +15,7 @@ from commonplace.backends.postgres.connection import Session
 from commonplace.backends.ranking import Ranking
 from commonplace.entry import Draft, Entry
 from commonplace.filters import Filter, parse_conditions
+from commonplace.language.tokenizer import query_terms
 from commonplace.store import Asked, Candidate, Store, Transaction
 from doubles import Clock, WordEmbedder
 from postgres_server import empty, shared_book, shared_server

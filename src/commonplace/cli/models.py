@@ -34,8 +34,13 @@ def run(context: Context) -> int:
 
 def pull_model(context: Context) -> int:
     from commonplace.checks import local_path
-    from commonplace.embedding.folder import default_models_folder, file_is_right, model_path
-    from commonplace.embedding.models import DEFAULT_MODEL, model_named
+    from commonplace.embedding.catalog import (
+        DEFAULT_MODEL,
+        default_models_folder,
+        file_is_right,
+        model_named,
+        model_path,
+    )
     from commonplace.embedding.pull import pull
     from commonplace.errors import NotFound
 
@@ -57,9 +62,7 @@ def pull_model(context: Context) -> int:
 
 
 def list_models(context: Context) -> int:
-    from commonplace.embedding.folder import default_models_folder
-    from commonplace.embedding.models import DEFAULT_MODEL, MODELS, model_named
-    from commonplace.embedding.pull import installed
+    from commonplace.embedding.catalog import DEFAULT_MODEL, MODELS, default_models_folder, installed, model_named
     from commonplace.errors import InvalidInput
 
     if context.arguments.name or context.arguments.source:

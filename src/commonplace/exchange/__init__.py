@@ -1,11 +1,11 @@
-"""Export and import: a book, or some of its namespaces, as JSON lines that lose nothing (docs/export-format.md).
+"""Export and import: a book, or some of its namespaces, as lossless JSON lines (docs/export-format.md).
 
-`mastra` takes over another program's memory; it is imported from there, since it needs SQLite whatever the book is on.
+`mastra` imports the memory of a Mastra agent. It is not exported here, because it needs SQLite on every backend.
 """
 
 from __future__ import annotations
 
-from commonplace.exchange.exporting import Exported, export_book
-from commonplace.exchange.importing import Imported, import_book, namespaces_of
+from commonplace.exchange.export import Exported, export_book
+from commonplace.exchange.import_ import Imported, import_book, namespaces_of
 
 __all__ = ["Exported", "Imported", "export_book", "import_book", "namespaces_of"]

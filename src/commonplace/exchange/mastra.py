@@ -1,7 +1,7 @@
-"""Taking over a Mastra memory: the threads, messages and working memories of its LibSQL file, with ids and times.
+"""Imports a Mastra memory: the threads, messages and working memories of its LibSQL file, with ids and times.
 
-What is there already stays as it is, so an import that was cut off, or is repeated, goes on and doubles nothing. A row
-that cannot be read is left out and told of; it never stops the others.
+What the book already has is kept, so you can repeat or continue an import without duplicates. A row that cannot be read
+is skipped and reported; the others are imported.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ THREADS, MESSAGES, RESOURCES = "mastra_threads", "mastra_messages", "mastra_reso
 ROWS_A_COMMIT = 500
 MAX_REASONS = 10
 _MILLISECONDS_FROM = 100_000_000_000
-"""A number of seconds this large would be the year 5138."""
+"""From here on a number is in milliseconds; as seconds it would be the year 5138."""
 
 _LATEST = _MILLISECONDS_FROM * 1_000_000
 _NUMBER = re.compile(r"[0-9]{9,}(\.[0-9]+)?")
-"""A number since 1970 in a column of texts; eight digits are a day, such as 20260131."""
+"""A number since 1970 in a text column; eight digits are a date, such as 20260131."""
 
 _THREAD_FIELDS = ("id", "resourceId", "title", "metadata", "createdAt", "updatedAt")
 _MESSAGE_FIELDS = ("id", "threadId", "content", "role", "type", "createdAt")
@@ -46,19 +46,19 @@ _RESOURCE_FIELDS = ("id", "workingMemory")
 
 @dataclass(frozen=True, slots=True)
 class MastraImport:
-    """What came in, what was there already, and what could not."""
+    """How much was imported, was already there, and could not be imported."""
 
     threads: int = 0
     messages: int = 0
     working_memories: int = 0
     kept: int = 0
     differing: int = 0
-    """Of those kept, how many are not the same in the file."""
+    """Of those kept, how many differ in the file."""
     left_out: int = 0
     """System messages, which are not stored."""
     damaged: int = 0
     reasons: tuple[str, ...] = ()
-    """Of the first damaged rows."""
+    """The reasons for the first damaged rows."""
 
 
 def import_mastra(
@@ -71,9 +71,9 @@ def import_mastra(
     screen: Screen | None = None,
     progress: Progress | None = None,
 ) -> MastraImport:
-    """Read a Mastra `memory.db` into a namespace, in commits of some hundred rows.
+    """Import a Mastra `memory.db` into a namespace, in commits of some hundred rows.
 
-    `screen` is what a book's redaction has; a row that it refuses counts as damaged.
+    `screen` is the `screen` of the book's redaction; a row that it refuses counts as damaged.
     """
     with open_foreign(path) as tables:
         sources = _sources(tables, path)
@@ -81,7 +81,7 @@ def import_mastra(
 
 
 def check_mastra(path: Path) -> None:
-    """Raise where a file is no Mastra memory that can be read."""
+    """Raise InvalidInput if the file is not a readable Mastra memory."""
     with open_foreign(path) as tables:
         _sources(tables, path)
 
@@ -131,7 +131,7 @@ class _Import:
         return self._read_resource, self._write_working
 
     def _checked(self, table: str, row: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
-        """What a row says, or nothing where it is damaged."""
+        """Yield what a row contains, or nothing if it is damaged."""
         try:
             found = read({name: _text(value) for name, value in row.items()})
         except (InvalidInput, UnicodeDecodeError) as error:
@@ -185,7 +185,7 @@ class _Import:
         return self._working(f"resource{SEPARATOR}{id}", id, None, row["workingMemory"])
 
     def _title(self, id: str, written: Any) -> str | None:
-        """What a thread is called; where that is damaged, the thread comes in without it."""
+        """The title of a thread; if it is damaged, the thread is imported without it."""
         try:
             return check_title(written)
         except InvalidInput as error:
@@ -193,7 +193,7 @@ class _Import:
             return None
 
     def _metadata(self, id: str, written: object) -> tuple[dict[str, JSON], JSON]:
-        """A thread's metadata, and the working memory in it; where that is damaged, the thread comes in without it."""
+        """A thread's metadata and the working memory in it; if damaged, the thread is imported without."""
         working: JSON = None
         try:
             fields = {name: field for name, field in _object("metadata", written).items() if field is not None}
@@ -204,7 +204,7 @@ class _Import:
             return {}, working
 
     def _working_of_thread(self, id: str, resource: str, written: object) -> Draft | None:
-        """What a thread keeps in mind; where that is damaged, the thread comes in without it."""
+        """The working memory of a thread; if it is damaged, the thread is imported without it."""
         try:
             return self._working(thread_key(id), resource, id, written)
         except InvalidInput as error:
@@ -212,7 +212,7 @@ class _Import:
             return None
 
     def _working(self, key: str, resource: str, thread_id: str | None, written: object) -> Draft:
-        """With a schema Mastra keeps the data as JSON in a text; without one, the text is Markdown."""
+        """With a schema Mastra stores JSON in a text; without one the text is Markdown."""
         if not isinstance(written, (str, Mapping)):
             raise InvalidInput("workingMemory must be a text or an object")
         content = _content(written) if isinstance(written, str) else written
@@ -223,7 +223,7 @@ class _Import:
         return self._screened(Draft(WORKING, key, checked["content"], text="", attributes=attributes))
 
     def _screened(self, draft: Draft) -> Draft:
-        """What may be written in place of a draft; asked for before it is compared with what is there already."""
+        """The draft after redaction; screened first, because it is compared with what the book has."""
         return draft if self._screen is None else self._screen(draft)
 
     # Writing
@@ -262,7 +262,7 @@ class _Import:
 
         def work(transaction: Transaction) -> dict[str, int]:
             counts = {"messages": 0, "kept": 0, "differing": 0}
-            reasons.clear()  # a write may have to be repeated
+            reasons.clear()  # the store may repeat a write
             numbering: dict[str, Numbering] = {}
             for message in messages:
                 thread_id = cast("str", message.draft.attributes["threadId"])
@@ -273,7 +273,7 @@ class _Import:
                     continue
                 thread = transaction.get(THREAD, thread_id)
                 if thread is None:
-                    reasons.append(f"{MESSAGES} {message.id}: its thread {thread_id} is not there")
+                    reasons.append(f"{MESSAGES} {message.id}: its thread {thread_id} does not exist")
                     continue
                 at = cast("int", message.created_at)
                 key = numbering.setdefault(thread_id, Numbering(transaction, thread_id)).key(at)
@@ -304,10 +304,10 @@ def _is_same(message: Incoming, key: str, value: JSON, thread_id: str) -> bool:
 
 
 def _sources(tables: ForeignTables, path: Path) -> dict[str, dict[str, str]]:
-    """The tables to read, each with its columns; a file without threads and messages is refused."""
+    """Return the tables to read with their columns; a file without threads and messages is refused."""
     if not tables.columns(THREADS) or not tables.columns(MESSAGES):
         raise InvalidInput(
-            f"{path} is no Mastra memory: it has no tables {THREADS} and {MESSAGES}; "
+            f"{path} is not a Mastra memory: it has no tables {THREADS} and {MESSAGES}; "
             "give the file that its LibSQLStore writes"
         )
     known = [(THREADS, _THREAD_FIELDS), (MESSAGES, _MESSAGE_FIELDS), (RESOURCES, _RESOURCE_FIELDS)]
@@ -315,11 +315,11 @@ def _sources(tables: ForeignTables, path: Path) -> dict[str, dict[str, str]]:
 
 
 def _columns(tables: ForeignTables, table: str, fields: Iterable[str]) -> dict[str, str]:
-    """Our names with the file's: `threadId` may be `thread_id` there. A table that lacks one is refused."""
+    """Map our names to the file's (`threadId` may be `thread_id`). A table without one of them is refused."""
     named = {column.replace("_", "").lower(): column for column in tables.columns(table)}
     missing = [field for field in fields if field.lower() not in named]
     if missing:
-        raise InvalidInput(f"the table {table} has no column {missing[0]}; it is of a Mastra that is not known here")
+        raise InvalidInput(f"the table {table} has no column {missing[0]}; this version of Mastra is not supported")
     return {field: named[field.lower()] for field in fields}
 
 
@@ -332,7 +332,7 @@ def _shown(id: object) -> str:
 
 
 def _content(written: object) -> JSON:
-    """JSON where the text is some that a message may have, as format 2 is; any other text as it stands."""
+    """Return the JSON if the text is JSON that a message may have, as in format 2; any other text as it is."""
     if not isinstance(written, str):
         raise InvalidInput("content must be a text")
     try:
@@ -349,14 +349,14 @@ def _object(name: str, written: object) -> dict[str, JSON]:
     try:
         read = json.loads(written) if isinstance(written, str) else written
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{name} is no JSON") from error
+        raise InvalidInput(f"{name} is not JSON") from error
     if read is not None and not isinstance(read, dict):
         raise InvalidInput(f"{name} must be an object, not {type(read).__name__}")
     return read or {}
 
 
 def _moment(written: object) -> datetime:
-    """A time as Mastra's versions wrote it: ISO 8601, SQLite's own form (which is UTC), or a number since 1970."""
+    """Read a time as any version of Mastra wrote it: ISO 8601, SQLite's format (in UTC), or a number since 1970."""
     if isinstance(written, str) and _NUMBER.fullmatch(written):
         return _moment(float(written))
     if isinstance(written, (int, float)) and not isinstance(written, bool):
@@ -364,11 +364,11 @@ def _moment(written: object) -> datetime:
         try:
             return datetime.fromtimestamp(seconds, UTC)
         except (ValueError, OverflowError, OSError) as error:
-            raise InvalidInput(f"{written!r} is no time") from error
+            raise InvalidInput(f"{written!r} is not a time") from error
     try:
         found = datetime.fromisoformat(cast("str", written))
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{written!r} is no time") from error
+        raise InvalidInput(f"{written!r} is not a time") from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 

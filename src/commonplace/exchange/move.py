@@ -1,8 +1,8 @@
-"""A whole book from one store into another, on any backends: everything and its history, checked, and resumable.
+"""Copies a whole book with its history from one store to another, on any backends. Verified and resumable.
 
-Namespaces go one by one, each whole or not at all, and each is read back and compared by the number of its states and
-a hash over them. One that is there already and the same is passed over: so a move that was cut short is begun again
-and goes on from where it was. Vectors are no part of it; they are made anew where the book goes.
+Namespaces are copied one by one, each completely or not at all. Each is read back and compared by the number of states
+and a hash. A namespace that is already there and identical is skipped, so you can run an interrupted move again.
+Vectors are not copied; the target embeds its texts again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ NAMESPACES_A_PAGE = 1_000
 DAY = 86_400_000_000
 Export = Callable[[list[Namespace]], Iterable[NamespaceHead | State]]
 SYSTEM_PARTS = ("keys", "keys-used")
-"""What stands beside the entries and belongs to the book: the keys that callers show."""
+"""What the book has besides entries: the API keys and when they were last used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What two copies of a namespace must share."""
+    """What must be equal in two copies of a namespace."""
 
     states: int
     sha256: str
@@ -39,13 +39,13 @@ class Moved:
     namespaces: int
     states: int
     already_there: int
-    """Namespaces that an earlier run had brought."""
+    """Namespaces that an earlier run copied."""
 
 
 def move_book(source: Store, target: Store, progress: Progress | None = None, *, now: int | None = None) -> Moved:
-    """Copy every namespace; the source is only read. Raises Conflict where the target holds something else.
+    """Copy every namespace; the source is only read. Raises Conflict if the target has other entries.
 
-    With `now`, times ahead of it are set back (see `mended`).
+    With `now`, times after it are set back (see `mended`).
     """
     export = source.export if now is None else partial(mended, source, now)
     total = sum(source.stats().entries.values()) + source.stats().former_states
@@ -68,9 +68,9 @@ def move_book(source: Store, target: Store, progress: Progress | None = None, *,
 
 
 def mended(store: Store, now: int, namespaces: Sequence[Namespace]) -> Iterator[NamespaceHead | State]:
-    """An export whose commits are not ahead of the clock: those that are follow the last right one, in their order.
+    """Export with the times of commits that are ahead of the clock set back, to follow the last correct one in order.
 
-    An entry that was to expire does so after as long a time. Where no time is right, they begin with today.
+    The time until an entry expires stays the same. If no time is correct, they start at the beginning of today.
     """
     for namespace in namespaces:
         times = set[int]()
@@ -129,7 +129,7 @@ def _namespaces(store: Store) -> Iterator[Namespace]:
 
 
 def _digest(export: Export, namespace: Namespace) -> tuple[NamespaceHead, Digest]:
-    """The counters of a namespace, and a hash over its states; ids are each store's own and count only by order."""
+    """Return the counters of a namespace and a hash of its states. Ids differ between stores, so their order counts."""
     head = NamespaceHead(namespace, 0, 0, 0)
     states = 0
     hashed = hashlib.sha256()
@@ -141,11 +141,11 @@ def _digest(export: Export, namespace: Namespace) -> tuple[NamespaceHead, Digest
             continue
         states += 1
         number = numbers.setdefault(item.entry.id, len(numbers))
-        hashed.update(json.dumps(_told(item, number), ensure_ascii=False, sort_keys=True, default=dict).encode())
+        hashed.update(json.dumps(_fields(item, number), ensure_ascii=False, sort_keys=True, default=dict).encode())
     return head, Digest(states, hashed.hexdigest())
 
 
-def _told(state: State, number: int) -> dict[str, Any]:
-    told = asdict(state)
-    told["entry"]["id"] = number
-    return told
+def _fields(state: State, number: int) -> dict[str, Any]:
+    fields = asdict(state)
+    fields["entry"]["id"] = number
+    return fields

@@ -60,9 +60,7 @@ class Rule:
                 matches_nothing = self._compiled.match("") is not None
                 cost = _sequence_cost(_parse(self.pattern, self._flags))
         except (re.error, RecursionError, OverflowError, FutureWarning) as error:
-            raise ConfigurationError(
-                f"the redaction rule {self.name} is not a valid regular expression: {error}"
-            ) from error
+            raise ConfigurationError(f"the redaction rule {self.name} is not a regular expression: {error}") from error
         except _Unbounded as error:
             raise ConfigurationError(
                 f"the redaction rule {self.name} has an unbounded repeat (* or + or {{n,}}); "

@@ -14,7 +14,7 @@ from commonplace.checks import Limits, Namespace, check_namespace, check_number
 from commonplace.embedding import Embedder
 from commonplace.errors import ConfigurationError, Unavailable
 from commonplace.exchange import Exported, Imported
-from commonplace.exchange.lines import footer_line, header_line
+from commonplace.exchange.export import footer_line, header_line
 from commonplace.remote.caller import CLIENT, MOST_AT_ONCE, Caller, query_text
 from commonplace.remote.connection import Connections, Request
 from commonplace.remote.space import RemoteSpace

