@@ -32,10 +32,9 @@ from starlette.testclient import TestClient
 
 import commonplace
 from commonplace.cli import main
-from commonplace.server.http.access.gate import Gate
-from commonplace.server.http.access.keys import Keys
+from commonplace.server.http.api_keys import Keys
 from commonplace.server.http.app import build_app
-from commonplace.server.http.principal import Principal
+from commonplace.server.http.auth import Gate, Principal
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 

@@ -129,9 +129,8 @@ def screened(redaction: Redactor, text: str) -> Any:
 def rest_replace(book: Book) -> Any:
     from real_server import start_server
 
-    from commonplace.server.http.access.gate import Gate
-    from commonplace.server.http.access.keys import Keys
-    from commonplace.server.http.principal import Principal
+    from commonplace.server.http.api_keys import Keys
+    from commonplace.server.http.auth import Gate, Principal
     from commonplace.server.http.service import Service
     from commonplace.settings import Settings
 

@@ -18,10 +18,9 @@ import commonplace
 from commonplace.remote import RemoteBook
 from commonplace.remote.connection import Connections
 from commonplace.remote.space import RemoteSpace
-from commonplace.server.http.access.gate import Gate, credential_of
-from commonplace.server.http.access.keys import Keys
+from commonplace.server.http.api_keys import Keys
 from commonplace.server.http.app import build_app
-from commonplace.server.http.principal import Principal
+from commonplace.server.http.auth import Gate, Principal, credential_of
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 from commonplace.space.rules import Rules

@@ -17,9 +17,8 @@ from mcp.server.lowlevel import Server
 
 from commonplace.book import open_book
 from commonplace.server.http.app import build_app
-from commonplace.server.http.operation import UVICORN
-from commonplace.server.http.operation.stopping import GracefulServer
-from commonplace.server.http.running import make_gate
+from commonplace.server.http.auth import make_gate
+from commonplace.server.http.run import UVICORN, GracefulServer
 from commonplace.server.http.service import Service
 from commonplace.server.mcp.app import build_server
 from commonplace.settings import Settings

@@ -9,8 +9,7 @@ import pytest
 
 import commonplace
 from commonplace.cli.keys import ACTIONS
-from commonplace.server.http.access.keys import Key, Keys, system_time
-from commonplace.server.http.access.rates import Rate
+from commonplace.server.http.api_keys import Key, Keys, Rate, system_time
 from commonplace.space import rules
 
 
@@ -101,13 +100,13 @@ def test_a_forgotten_key_leaves_the_list(run, book_file):
         ("keys create x --claim nonsense", 2, "is not a claim"),
         ("keys create x --actions fly", 2, "are no actions"),
         ("keys create x --actions ,", 2, "are no actions"),
-        ("keys create x --rate fast", 2, "is no rate"),
+        ("keys create x --rate fast", 2, "is not a rate"),
         ("keys create x --expires never", 2, "is not a duration"),
         ("keys create x --expires 9999999d", 2, "is too long"),
         (f"keys create x --expires {'9' * 400}", 2, "is too long"),
         ("keys create x --max-bytes 0", 2, "above 0"),
         ("keys create x --below --everything", 2, "not allowed with"),
-        ("keys create a/b --namespace user/x", 2, "is no name for a key"),
+        ("keys create a/b --namespace user/x", 2, "is not a valid name for a key"),
         ("keys lose x", 2, "invalid choice"),
     ],
 )

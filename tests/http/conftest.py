@@ -10,9 +10,8 @@ import pytest
 from real_server import Server, start_server
 
 import commonplace
-from commonplace.server.http.access.gate import Gate
-from commonplace.server.http.access.keys import Key, Keys
-from commonplace.server.http.principal import Principal
+from commonplace.server.http.api_keys import Key, Keys
+from commonplace.server.http.auth import Gate, Principal
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 

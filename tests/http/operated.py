@@ -16,8 +16,7 @@ from fastapi.responses import Response, StreamingResponse
 from real_server import Server
 
 from commonplace.server.http.app import build_app
-from commonplace.server.http.operation import UVICORN
-from commonplace.server.http.operation.stopping import GracefulServer
+from commonplace.server.http.run import UVICORN, GracefulServer
 from commonplace.server.http.service import Service
 
 

@@ -10,8 +10,7 @@ import pytest
 from real_server import start_server
 
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, RateLimited, Unauthorized
-from commonplace.server.http.access.keys import REMEMBERED_SECONDS, Key, Keys
-from commonplace.server.http.access.rates import Rate, Rates
+from commonplace.server.http.api_keys import REMEMBERED_SECONDS, Key, Keys, Rate, Rates
 
 
 class Stopwatch:
@@ -51,7 +50,7 @@ def test_two_keys_have_different_secrets_and_names_are_unique(book):
     _, first = keys.create(Key("a", ("user", "u1")))
     _, second = keys.create(Key("b", ("user", "u1")))
     assert first.rpartition("_")[2] != second.rpartition("_")[2]
-    with pytest.raises(AlreadyExists, match=r"there is a key a already.*keys revoke a --forget"):
+    with pytest.raises(AlreadyExists, match=r"a key a exists already.*keys revoke a --forget"):
         keys.create(Key("a", ("user", "u2")))
     keys.revoke("a")
     with pytest.raises(AlreadyExists):
@@ -81,7 +80,7 @@ def test_a_key_comes_back_as_it_was_made(book, clock):
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "a:b", "-a", "x" * 65, "é", "a\n", "local"])
 def test_a_name_that_could_be_taken_for_another_caller_is_refused(book, name):
-    with pytest.raises(InvalidInput, match="is no name for a key"):
+    with pytest.raises(InvalidInput, match="is not a valid name for a key"):
         Keys(book.store).create(Key(name, ("user", "u1")))
 
 
@@ -107,17 +106,17 @@ def test_the_last_use_is_noted_once_an_hour_and_for_the_right_secret_only(book, 
     _, text = keys.create(Key("a", ("user", "u1")))
     with pytest.raises(Unauthorized):
         keys.check(text[:-4] + "0000")
-    keys.note_uses()
+    keys.record_uses()
     assert keys.list()[0][1] is None
     first = clock.now
     for _ in range(3):
         keys.check(text)
-        keys.note_uses()
+        keys.record_uses()
         assert keys.list()[0][1] == first
         clock.advance(60)
     clock.advance(3_600)
     keys.check(text)
-    keys.note_uses()
+    keys.record_uses()
     assert keys.list()[0][1] == clock.now
 
 
@@ -391,7 +390,7 @@ def test_a_caller_that_is_refused_does_not_wait_longer_for_asking():
 
 @pytest.mark.parametrize("text", ["", "5", "0/m", "-1/m", "5/y", "5/ m", "1.5/s", "9999999999/s"])
 def test_what_is_no_rate_is_refused(text):
-    with pytest.raises(InvalidInput, match="is no rate"):
+    with pytest.raises(InvalidInput, match="is not a rate"):
         Rate.parse(text)
 
 

@@ -15,10 +15,10 @@ from operated import operated
 from real_server import start_server
 
 from commonplace.errors import ConfigurationError
-from commonplace.server.http.access.hosts import is_loopback
-from commonplace.server.http.access.keys import Key, Keys
+from commonplace.server.http.api_keys import Key, Keys
 from commonplace.server.http.app import build_app
-from commonplace.server.http.running import make_gate
+from commonplace.server.http.auth import make_gate
+from commonplace.server.http.origins import is_loopback
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 

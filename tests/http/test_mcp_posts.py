@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from commonplace.server.http.access.rates import Rate
+from commonplace.server.http.api_keys import Rate
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}

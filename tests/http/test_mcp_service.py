@@ -1,4 +1,4 @@
-"""MCP within the service: real clients with keys, each in rooms of its own, which end when nobody needs them."""
+"""MCP within the service: real clients with keys, each in sessions of its own, which end when nobody needs them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mcp.client.streamable_http import streamable_http_client
 from operated import operated
 
 from commonplace.errors import Unavailable
-from commonplace.server.http import mcp_mount
-from commonplace.server.http.access.rates import Rate
-from commonplace.server.http.mcp_rooms import Rooms
+from commonplace.server.http import mcp_sessions
+from commonplace.server.http.api_keys import Rate
+from commonplace.server.http.mcp_sessions import Sessions
 from commonplace.server.mcp.http import session_manager
 from commonplace.server.mcp.memory import Memory
 from commonplace.server.mcp.profiles import PROFILES
@@ -265,12 +265,12 @@ def test_an_unknown_profile_is_not_found(http):
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
 
 
-# Rooms
+# Sessions
 
 
 @pytest.mark.promise("service-mcp-rooms")
 def test_a_key_that_reaches_many_namespaces_leaves_the_sessions_of_other_keys(service, make_key, monkeypatch):
-    monkeypatch.setattr(mcp_mount, "Rooms", partial(Rooms, max_rooms=3))
+    monkeypatch.setattr(mcp_sessions, "Sessions", partial(Sessions, max_callers=3))
     keys = make_key("b", "user/b"), make_key("a", "org", reach="below")
     with operated(service) as (server, _), server.client(keys[0]) as one, server.client(keys[1]) as many:
         mine = begin(one)
@@ -283,8 +283,8 @@ def a_manager(key: str) -> Any:
     return session_manager(Memory(lambda: pytest.fail("not needed")), "records")
 
 
-async def ask(rooms: Rooms[str], key: str, method: str = "POST", **headers: str) -> list[dict[str, Any]]:
-    """One request to a room, as a server would pass it on; what was sent."""
+async def ask(sessions: Sessions[str], key: str, method: str = "POST", **headers: str) -> list[dict[str, Any]]:
+    """One request, as a server would pass it on; what was sent."""
     sent: list[dict[str, Any]] = []
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}).encode()
@@ -301,12 +301,12 @@ async def ask(rooms: Rooms[str], key: str, method: str = "POST", **headers: str)
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await rooms.serve(key, scope, receive, send)
+    await sessions.serve(key, scope, receive, send)
     return sent
 
 
 @pytest.mark.promise("service-mcp-rooms")
-def test_the_room_that_was_quiet_longest_makes_way_for_a_new_one():
+def test_the_sessions_idle_longest_are_evicted_for_new_ones():
     made: list[str] = []
 
     def make(key: str) -> Any:
@@ -314,18 +314,18 @@ def test_the_room_that_was_quiet_longest_makes_way_for_a_new_one():
         return a_manager(key)
 
     async def use() -> None:
-        rooms: Rooms[str] = Rooms(make, max_rooms=2)
-        async with rooms.run():
+        sessions: Sessions[str] = Sessions(make, max_callers=2)
+        async with sessions.run():
             for key in ("a", "b", "a", "c", "a", "b"):
-                assert (await ask(rooms, key))[0]["status"] == 200
+                assert (await ask(sessions, key))[0]["status"] == 200
             assert made == ["a", "b", "c", "b"]
-            assert len(rooms) == 2
+            assert len(sessions) == 2
 
     anyio.run(use)
 
 
 @pytest.mark.promise("service-mcp-rooms")
-def test_who_opens_many_rooms_pushes_out_its_own_and_nobody_elses():
+def test_who_opens_many_sessions_pushes_out_its_own_and_nobody_elses():
     made: list[str] = []
 
     def make(key: str) -> Any:
@@ -333,69 +333,69 @@ def test_who_opens_many_rooms_pushes_out_its_own_and_nobody_elses():
         return a_manager(key)
 
     async def use() -> None:
-        rooms: Rooms[str] = Rooms(make, owner=lambda key: key[0], max_rooms=3)
-        async with rooms.run():
+        sessions: Sessions[str] = Sessions(make, owner=lambda key: key[0], max_callers=3)
+        async with sessions.run():
             for key in ("b1", "a1", "a2", "a3", "a4", "b1", "a4", "c1", "b1", "c1", "a5", "b1", "c1"):
-                assert (await ask(rooms, key))[0]["status"] == 200
+                assert (await ask(sessions, key))[0]["status"] == 200
             assert made == ["b1", "a1", "a2", "a3", "a4", "c1", "a5"]
 
     anyio.run(use)
 
 
 @pytest.mark.promise("service-mcp-rooms")
-def test_who_keeps_its_rooms_in_use_gets_no_more_at_the_cost_of_others():
+def test_who_keeps_its_sessions_in_use_gets_no_more_at_the_cost_of_others():
     async def use() -> None:
-        rooms: Rooms[str] = Rooms(a_manager, owner=lambda key: key[0], max_rooms=2)
-        async with rooms.run(), anyio.create_task_group() as group:
-            await ask(rooms, "b1")
-            started = await ask(rooms, "a1")
+        sessions: Sessions[str] = Sessions(a_manager, owner=lambda key: key[0], max_callers=2)
+        async with sessions.run(), anyio.create_task_group() as group:
+            await ask(sessions, "b1")
+            started = await ask(sessions, "a1")
             session = dict(started[0]["headers"])[b"mcp-session-id"].decode()
-            group.start_soon(lambda: ask(rooms, "a1", "GET", **{"Mcp-Session-Id": session}))
+            group.start_soon(lambda: ask(sessions, "a1", "GET", **{"Mcp-Session-Id": session}))
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(Unavailable, match="callers are connected"):
-                await ask(rooms, "a2")
+                await ask(sessions, "a2")
             group.cancel_scope.cancel()
 
     anyio.run(use)
 
 
 @pytest.mark.promise("service-mcp-rooms")
-def test_rooms_in_use_are_never_taken_away():
+def test_sessions_in_use_are_never_taken_away():
     async def use() -> None:
-        rooms: Rooms[str] = Rooms(a_manager, max_rooms=1)
-        async with rooms.run(), anyio.create_task_group() as group:
-            started = await ask(rooms, "a")
+        sessions: Sessions[str] = Sessions(a_manager, max_callers=1)
+        async with sessions.run(), anyio.create_task_group() as group:
+            started = await ask(sessions, "a")
             session = dict(started[0]["headers"])[b"mcp-session-id"].decode()
-            group.start_soon(lambda: ask(rooms, "a", "GET", **{"Mcp-Session-Id": session}))
+            group.start_soon(lambda: ask(sessions, "a", "GET", **{"Mcp-Session-Id": session}))
             await anyio.wait_all_tasks_blocked()
             with pytest.raises(Unavailable, match="callers are connected"):
-                await ask(rooms, "b")
+                await ask(sessions, "b")
             group.cancel_scope.cancel()
 
     anyio.run(use)
 
 
 @pytest.mark.promise("service-mcp-rooms")
-def test_a_room_that_nobody_uses_ends_and_is_made_anew():
+def test_sessions_that_nobody_uses_end_and_are_made_again():
     now = [0.0]
 
     async def use() -> None:
-        rooms: Rooms[str] = Rooms(a_manager, idle_seconds=100, clock=lambda: now[0])
-        async with rooms.run():
-            await ask(rooms, "a")
+        sessions: Sessions[str] = Sessions(a_manager, idle_seconds=100, clock=lambda: now[0])
+        async with sessions.run():
+            await ask(sessions, "a")
             now[0] = 50
-            await ask(rooms, "b")
+            await ask(sessions, "b")
             now[0] = 120
-            rooms.end_quiet()
+            sessions.end_idle()
             await anyio.wait_all_tasks_blocked()
-            assert len(rooms) == 1
-            assert (await ask(rooms, "a"))[0]["status"] == 200
-            assert len(rooms) == 2
+            assert len(sessions) == 1
+            assert (await ask(sessions, "a"))[0]["status"] == 200
+            assert len(sessions) == 2
 
     anyio.run(use)
 
 
-def test_many_first_requests_at_once_share_one_room():
+def test_many_first_requests_at_once_share_their_sessions():
     made: list[str] = []
 
     def make(key: str) -> Any:
@@ -403,17 +403,17 @@ def test_many_first_requests_at_once_share_one_room():
         return a_manager(key)
 
     async def use() -> None:
-        rooms: Rooms[str] = Rooms(make)
-        async with rooms.run(), anyio.create_task_group() as group:
+        sessions: Sessions[str] = Sessions(make)
+        async with sessions.run(), anyio.create_task_group() as group:
             for _ in range(20):
-                group.start_soon(ask, rooms, "a")
+                group.start_soon(ask, sessions, "a")
         assert made == ["a"]
 
     anyio.run(use)
 
 
 @pytest.mark.promise("service-mcp-rooms")
-def test_a_room_that_fails_ends_alone_and_is_made_anew(caplog):
+def test_sessions_that_fail_end_alone_and_are_made_again(caplog):
     class Failing:
         """Serves until it is told to fail, as a manager does whose background task raises."""
 
@@ -442,16 +442,16 @@ def test_a_room_that_fails_ends_alone_and_is_made_anew(caplog):
         return made[-1]
 
     async def use() -> None:
-        rooms: Rooms[str] = Rooms(make)
-        async with rooms.run():
+        sessions: Sessions[str] = Sessions(make)
+        async with sessions.run():
             for key in ("a", "b"):
-                await ask(rooms, key)
+                await ask(sessions, key)
             made[0].fails.set()
             with anyio.fail_after(10):
-                while len(rooms) == 2:
+                while len(sessions) == 2:
                     await anyio.lowlevel.checkpoint()
             for key in ("a", "b"):
-                assert (await ask(rooms, key))[0]["status"] == 200
+                assert (await ask(sessions, key))[0]["status"] == 200
         assert [one.key for one in made] == ["a", "b", "a"]
 
     anyio.run(use)

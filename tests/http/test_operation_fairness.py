@@ -21,12 +21,12 @@ import pytest
 from operated import operated
 from real_server import Server, start_server
 
-from commonplace.server.http.access.gate import Gate
-from commonplace.server.http.access.keys import Key, Keys
-from commonplace.server.http.operation import threads as in_threads
-from commonplace.server.http.operation.threads import Threads
-from commonplace.server.http.operation.work import Shares
+from commonplace.server.http import worker_threads
+from commonplace.server.http.api_keys import Key, Keys
+from commonplace.server.http.auth import Gate
+from commonplace.server.http.request_limits import Shares
 from commonplace.server.http.service import Service
+from commonplace.server.http.worker_threads import FairThreads
 from commonplace.settings import Settings
 from postgres_server import shared_server
 
@@ -117,7 +117,7 @@ def test_a_key_cannot_take_all_streams(service: Service, make_key: Any) -> None:
             "overloaded",
             "10",
         )
-        assert refused.json()["detail"] == "this access has its share of the streams; end one of yours first"
+        assert refused.json()["detail"] == "this access has its share of the streams; close one of yours first"
         other = streams.enter_context(server.client(bob))
         assert streams.enter_context(other.stream("GET", "/v1/changes/stream")).status_code == 200
 
@@ -163,7 +163,7 @@ def test_slow_work_of_one_caller_leaves_threads_to_others_and_all_of_it_is_done(
         done.append("slow")
 
     async def use() -> None:
-        threads = Threads(4)
+        threads = FairThreads(4)
         hog = [asyncio.create_task(threads.run("hog", slow)) for _ in range(10)]
         await asyncio.sleep(0)
         await threads.run("other", lambda: done.append("quick"))
@@ -186,10 +186,10 @@ def test_a_call_that_is_given_up_while_a_thread_becomes_free_leaves_the_threads_
     async def on_the_loop(work: Any, limiter: Any) -> Any:
         return await work()
 
-    monkeypatch.setattr(in_threads, "run_sync", on_the_loop)
+    monkeypatch.setattr(worker_threads, "run_sync", on_the_loop)
 
     async def use() -> list[Any]:
-        threads, go_on = Threads(2), asyncio.Event()
+        threads, go_on = FairThreads(2), asyncio.Event()
         calls: list[asyncio.Task[Any]] = [asyncio.create_task(threads.run("one", go_on.wait)) for _ in range(4)]
         await asyncio.sleep(0)
         go_on.set()

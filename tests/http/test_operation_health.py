@@ -13,9 +13,9 @@ from operated import operated
 
 import commonplace
 from commonplace.errors import Unavailable
-from commonplace.server.http.access.gate import Gate
-from commonplace.server.http.access.keys import Key, Keys
-from commonplace.server.http.operation import health
+from commonplace.server.http import health
+from commonplace.server.http.api_keys import Key, Keys
+from commonplace.server.http.auth import Gate
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 from postgres_server import shared_server

@@ -32,7 +32,7 @@ def limited(service: Service) -> Service:
     return replace(service, settings=settings)
 
 
-TOO_LARGE = (413, "too_large", "the body is larger than 1,000 bytes, the most that is taken; send less")
+TOO_LARGE = (413, "too_large", "the body is larger than 1,000 bytes, the limit; send less")
 
 
 @pytest.mark.promise("service.limit-body")
@@ -83,14 +83,14 @@ def test_more_requests_at_once_than_allowed_are_told_to_come_again(limited: Serv
         for _ in waiting:
             assert routes.has_come.acquire(timeout=20)
         refused = client.post("/test/wait/third")
-        assert problem(refused) == (503, "overloaded", "2 requests are under way; try again soon")
+        assert problem(refused) == (503, "overloaded", "2 requests are in progress; try again soon")
         assert refused.headers["retry-after"] == "1"
         assert client.get("/healthz").status_code == 200
         assert client.get("/readyz").status_code == 200
         assert 'commonplace_refused_requests_total{reason="overloaded"} 1.0' in client.get("/metrics").text
         over_mcp = client.post("/mcp", json={})
         assert (over_mcp.status_code, over_mcp.headers["retry-after"]) == (503, "1")
-        assert over_mcp.json()["error"]["message"] == "2 requests are under way; try again soon"
+        assert over_mcp.json()["error"]["message"] == "2 requests are in progress; try again soon"
         routes.go_on.set()
         assert [one.result().status_code for one in waiting] == [200, 200]
         assert client.post("/test/wait/fourth").status_code == 200

@@ -17,7 +17,7 @@ import pytest
 from operated import operated
 
 from commonplace.server.http.service import Service
-from commonplace.server.mcp.logs import JSONLines
+from commonplace.server.logs import JSONLines
 
 
 class Lines:

@@ -108,7 +108,7 @@ def test_a_failure_is_a_span_with_the_kind_of_its_error_alone(service: Service, 
 def test_without_the_extra_the_command_that_installs_it_is_named(service: Service) -> None:
     program = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
-        "from commonplace.server.http.operation.tracing import make_provider\n"
+        "from commonplace.server.http.observability import make_provider\n"
         "make_provider()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -10,9 +10,8 @@ import pytest
 from real_server import start_server
 
 import commonplace
-from commonplace.server.http.access.gate import Gate
-from commonplace.server.http.access.keys import Keys
-from commonplace.server.http.principal import Principal
+from commonplace.server.http.api_keys import Keys
+from commonplace.server.http.auth import Gate, Principal
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 from doubles import OpenBook
@@ -41,12 +40,12 @@ def test_errors_of_the_library_have_their_codes_and_words(http: httpx.Client) ->
         (http.put("/v1/files/d/f?overwrite=false", content="x"), 409, "already_exists", "/d/f exists already"),
         (http.put("/v1/files/d/f", content=b"\xff"), 422, "invalid_input", "no UTF-8 at byte 0"),
         (http.get("/v1/files/%2e%2e%2fetc"), 422, "invalid_path", "invalid path segment"),
-        (http.get("/v1/files/%ff"), 422, "invalid_input", "the address is no UTF-8"),
-        (http.get("/v1/stats?namespace=user/jos%e9"), 422, "invalid_input", "the address is no UTF-8"),
-        (http.get("/v1/export?namespace=user/jos%e9"), 422, "invalid_input", "the address is no UTF-8"),
-        (http.get("/v1/messages?thread=t%ff"), 422, "invalid_input", "the address is no UTF-8"),
-        (http.get("/api/memory/threads/%ff"), 422, "invalid_input", "the address is no UTF-8"),
-        (http.post("/mcp?namespace=user/jos%e9", json={}), 422, "invalid_input", "the address is no UTF-8"),
+        (http.get("/v1/files/%ff"), 422, "invalid_input", "the URL is not valid UTF-8"),
+        (http.get("/v1/stats?namespace=user/jos%e9"), 422, "invalid_input", "the URL is not valid UTF-8"),
+        (http.get("/v1/export?namespace=user/jos%e9"), 422, "invalid_input", "the URL is not valid UTF-8"),
+        (http.get("/v1/messages?thread=t%ff"), 422, "invalid_input", "the URL is not valid UTF-8"),
+        (http.get("/api/memory/threads/%ff"), 422, "invalid_input", "the URL is not valid UTF-8"),
+        (http.post("/mcp?namespace=user/jos%e9", json={}), 422, "invalid_input", "the URL is not valid UTF-8"),
         (http.put("/v1/files/big", content="x" * 10_000_001), 413, "too_large", "at most 10,000,000"),
         (http.post("/v1/records", json={**RECORD, "confidence": False}), 422, "invalid_input", "between 0 and 1"),
         (http.post("/v1/undo", json={"commit": 99}), 404, "not_found", "commit 99"),

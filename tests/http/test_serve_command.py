@@ -177,21 +177,21 @@ def test_an_mcp_call_under_way_is_answered_before_the_end(start, tmp_path):
     [
         ("build_app", signal.SIGTERM, -signal.SIGTERM),
         ("build_app", signal.SIGINT, 130),
-        ("_Server.run", signal.SIGTERM, 0),
-        ("_Server.run", signal.SIGINT, 0),
+        ("GracefulServer.run", signal.SIGTERM, 0),
+        ("GracefulServer.run", signal.SIGINT, 0),
     ],
 )
 def test_a_stop_that_comes_while_it_starts_is_obeyed(environment, step, number, code):
     program = f"""
 import signal, sys
 from commonplace.cli import main
-from commonplace.server.http import running
+from commonplace.server.http import run
 
-def stopped(*arguments, step=running.{step}, **options):
+def stopped(*arguments, step=run.{step}, **options):
     signal.raise_signal({int(number)})
     return step(*arguments, **options)
 
-running.{step} = stopped
+run.{step} = stopped
 sys.exit(main(["serve", "--port", "0"]))
 """
     done = subprocess.run(
@@ -253,7 +253,7 @@ def test_the_flags_stand_above_the_variables(start, environment):
     ("words", "code", "told"),
     [
         (["--port", "70000"], 2, "is not a port"),
-        (["--rate", "fast"], 2, "is no rate"),
+        (["--rate", "fast"], 2, "is not a rate"),
         (["--jwt-jwks", "/no/such"], 6, "--jwt-audience"),
         (["--jwt-issuer", "https://id.example"], 6, "give --jwt-jwks"),
         (["--jwt-namespace", "org/{org}"], 6, "give --jwt-jwks"),
@@ -287,7 +287,7 @@ def test_a_missing_package_names_the_command_that_installs_it(environment):
 def test_no_other_command_loads_the_server(environment):
     code = (
         "import sys; from commonplace.cli.parser import build_parser; build_parser(); import commonplace.cli.keys; "
-        "import commonplace.server.http.access.keys; "
+        "import commonplace.server.http.api_keys; "
         "print(sorted({'fastapi', 'uvicorn', 'mcp', 'jwt', 'httpx', 'starlette'} & sys.modules.keys()))"
     )
     done = subprocess.run(

@@ -14,9 +14,9 @@ from real_server import Server, start_server
 from tenants import AGENT, CANARY, MINE, NAMESPACES, OTHER, QUERY, Held, Operation, attacks, exported, fill, operations
 
 import commonplace
-from commonplace.server.http.access.gate import Gate
-from commonplace.server.http.access.keys import Key, Keys
+from commonplace.server.http.api_keys import Key, Keys
 from commonplace.server.http.app import build_app
+from commonplace.server.http.auth import Gate
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 

@@ -19,7 +19,7 @@ from fastmcp.client.transports import StdioTransport
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from commonplace.server.http.access.keys import Key, Keys
+from commonplace.server.http.api_keys import Key, Keys
 from commonplace.server.mcp import http_app
 from commonplace.server.mcp.profiles import PROFILES
 

@@ -18,10 +18,9 @@ import commonplace
 from commonplace import Corrupt
 from commonplace.backends.sqlite import SQLiteStore, damage, store_base
 from commonplace.cli import main
-from commonplace.server.http.access.gate import Gate
-from commonplace.server.http.access.keys import Keys
+from commonplace.server.http.api_keys import Keys
 from commonplace.server.http.app import build_app
-from commonplace.server.http.principal import Principal
+from commonplace.server.http.auth import Gate, Principal
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 from doubles import Clock, WordEmbedder

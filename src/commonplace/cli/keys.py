@@ -12,7 +12,7 @@ from commonplace.errors import AlreadyExists, InvalidInput
 
 if TYPE_CHECKING:
     from commonplace.cli.parser import Commands
-    from commonplace.server.http.access.keys import Key
+    from commonplace.server.http.api_keys import Key
     from commonplace.space.rules import Action
 
 # Written out: the parser must not load the library for other commands. A test compares them with the rules'.
@@ -83,8 +83,7 @@ def _refuse_what_does_nothing(given: argparse.Namespace) -> None:
 
 
 def _create(context: Context) -> int:
-    from commonplace.server.http.access.keys import Key, Keys, system_time
-    from commonplace.server.http.access.rates import Rate
+    from commonplace.server.http.api_keys import Key, Keys, Rate, system_time
 
     given = context.arguments
     key = Key(
@@ -139,7 +138,7 @@ def _namespace(context: Context) -> tuple[str, ...]:
 
 def _list(context: Context) -> int:
     from commonplace.checks import moment
-    from commonplace.server.http.access.keys import Keys
+    from commonplace.server.http.api_keys import Keys
 
     with context.book() as book:
         found = Keys(book.store).list()
@@ -161,7 +160,7 @@ def _list(context: Context) -> int:
 
 
 def _revoke(context: Context) -> int:
-    from commonplace.server.http.access.keys import Keys
+    from commonplace.server.http.api_keys import Keys
 
     with context.book() as book:
         key = Keys(book.store).revoke(context.arguments.name, forget=context.arguments.forget)
@@ -180,7 +179,7 @@ def _opens(key: Key) -> str:
 
 def _state(key: Key) -> str:
     from commonplace.checks import moment
-    from commonplace.server.http.access.keys import system_time
+    from commonplace.server.http.api_keys import system_time
 
     if key.revoked_at is not None:
         return f"revoked {shown_time(moment(key.revoked_at))}"

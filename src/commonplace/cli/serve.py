@@ -103,8 +103,8 @@ def run(context: Context) -> int:
         raise ConfigurationError(
             f"the service needs the packages {', '.join(missing)}; run: {install_command('server')}"
         )
-    from commonplace.server.http.running import make_gate
-    from commonplace.server.http.running import run as serve
+    from commonplace.server.http.auth import make_gate
+    from commonplace.server.http.run import run as serve
 
     given: dict[str, Any] = {name: getattr(context.arguments, name) for name in _FLAGS}
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}

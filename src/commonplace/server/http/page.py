@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
 from commonplace import __version__
-from commonplace.server.http.access.metadata import base_url
+from commonplace.server.http.auth_middleware import base_url
 from commonplace.server.http.service import service_of
 from commonplace.server.mcp.profiles import PROFILES
 

@@ -1,4 +1,4 @@
-"""What the routes share: the open book, who may call, and how a request becomes a space."""
+"""What the routes share: the open book, the gate, the settings, and the space of a request."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from fastapi import Depends, Query, Request
 
 from commonplace.book import Book
 from commonplace.server.clients import client_word
-from commonplace.server.http.access.gate import Gate
-from commonplace.server.http.principal import Principal
+from commonplace.server.http.auth import Gate, Principal
 from commonplace.settings import Settings
 from commonplace.space.space import Space
 
@@ -25,20 +24,20 @@ class Service:
 
 
 def service_of(request: Request) -> Service:
-    return cast(Service, request.app.state.service)
+    return cast("Service", request.app.state.service)
 
 
 def principal_of(request: Request) -> Principal:
-    """The caller, found once a request by the middleware."""
-    return cast(Principal, request.state.principal)
+    """The caller, which the middleware has authenticated."""
+    return cast("Principal", request.state.principal)
 
 
 def client_of(request: Request) -> str | None:
-    """What the caller says it is, as one short word for the history."""
+    """The name in the User-Agent header, as one short word for the history."""
     return client_word(request.headers.get("user-agent", ""))
 
 
-async def space_of(  # not `def`: a worker thread for it would cost more than all that it does
+async def space_of(  # not `def`: a worker thread would cost more than the function itself
     request: Request,
     namespace: Annotated[
         str | None,

@@ -66,11 +66,10 @@ def http_app(
     routing.
     """
     _check_installed("server", "mcp", "fastapi", "prometheus_client")
-    from commonplace.server.http.access.gate import OpenGate
-    from commonplace.server.http.access.hosts import is_loopback
-    from commonplace.server.http.access.keys import LOCAL, Keys
+    from commonplace.server.http.api_keys import LOCAL, Keys
     from commonplace.server.http.app import build_app
-    from commonplace.server.http.principal import Principal
+    from commonplace.server.http.auth import OpenGate, Principal
+    from commonplace.server.http.origins import is_loopback
     from commonplace.server.http.service import Service
     from commonplace.settings import Settings
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from commonplace.server.logs import configure_logging
 from commonplace.server.mcp.app import build_server
 from commonplace.server.mcp.eras import check_version
-from commonplace.server.mcp.logs import configure_logging
 from commonplace.server.mcp.memory import ACTOR, Memory
 from commonplace.server.mcp.profiles import check_profile
 from commonplace.server.mcp.stdio import claimed_pipes, serve

@@ -11,8 +11,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from commonplace.errors import CommonplaceError
-from commonplace.server.http.operation.threads import ThreadedRoute
 from commonplace.server.http.problems import problem_response
+from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.wire.forms import dumps
 from commonplace.wire.problems import kind_of
 

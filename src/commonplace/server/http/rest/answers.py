@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from commonplace.checks import JSON, microseconds
 from commonplace.errors import InvalidInput
-from commonplace.server.http.operation.threads import ThreadedRoute
 from commonplace.server.http.service import SpaceOf
+from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.space.handle import Seen
 from commonplace.space.space import Space
 from commonplace.wire.forms import dumps

@@ -19,12 +19,12 @@ from fastapi.responses import Response, StreamingResponse
 
 from commonplace.entry import Change
 from commonplace.errors import Conflict, InvalidInput, Unavailable
-from commonplace.server.http.operation.threads import in_thread
 from commonplace.server.http.problems import problem_response
 from commonplace.server.http.rest.answers import answer, documented, forms, next_page, part
 from commonplace.server.http.rest.files import Limit
 from commonplace.server.http.rest.models import Changes
 from commonplace.server.http.service import SpaceOf, service_of
+from commonplace.server.http.worker_threads import in_thread
 from commonplace.space.space import Space
 from commonplace.store import Store, Waker
 from commonplace.wire.forms import dumps, form_of, on_one_line

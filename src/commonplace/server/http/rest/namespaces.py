@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from commonplace import __version__
 from commonplace.checks import Namespace, parse_namespace
 from commonplace.errors import Forbidden
-from commonplace.server.http.principal import Principal
+from commonplace.server.http.auth import Principal
 from commonplace.server.http.rest.answers import answer, documented, next_page, part
 from commonplace.server.http.rest.files import Limit
 from commonplace.server.http.rest.models import Caller, NamespaceModel, Namespaces, ProblemKinds, StoreModel

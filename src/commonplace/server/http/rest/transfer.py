@@ -17,11 +17,11 @@ from commonplace.book import Book
 from commonplace.checks import Namespace
 from commonplace.errors import Forbidden, NotFound, Unavailable
 from commonplace.exchange import namespaces_of
-from commonplace.server.http.operation.threads import in_thread
-from commonplace.server.http.principal import Principal
+from commonplace.server.http.auth import Principal
 from commonplace.server.http.rest.answers import answer, documented, forms, part
 from commonplace.server.http.rest.models import ImportModel
 from commonplace.server.http.service import client_of, principal_of, service_of
+from commonplace.server.http.worker_threads import in_thread
 from commonplace.wire.forms import form_of
 
 router = part("export and import")
@@ -156,7 +156,7 @@ async def import_lines(
         async for piece in request.stream():
             held.write(piece)
         book = service_of(request).book
-        lines = cast(BinaryIO, held)
+        lines = cast("BinaryIO", held)
         return await in_thread(_imported, book, principal, lines, only, merge, actor, writes=True)
 
 

@@ -1,4 +1,4 @@
-"""Web pages of other sites: while no key is needed they may send no request, and no answer is ever loaded into one."""
+"""Protection against web pages of other sites: Host, Origin and Sec-Fetch-Site, and headers of every answer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from commonplace.errors import Forbidden
 
 MISDIRECTED = 421
 
-GUARDS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
+SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
 """Headers of every answer: a browser does not load it as a script, an image or a frame of another site.
 
-A page whose origin CORS allows reads answers all the same: these hold for what is loaded without CORS.
+They hold for loads without CORS, so a page whose origin CORS allows can still read answers.
 """
 
 _OWN = ("same-origin", "none")
-"""What Sec-Fetch-Site says of our own pages, and of an address that a person typed."""
+"""Sec-Fetch-Site of our own pages, and of an address that a person typed."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to is reached from this computer alone."""
+    """Whether only this computer can reach an address that a server binds to."""
     if host.lower() == "localhost":
         return True
     try:
@@ -33,10 +33,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_own_page(headers: Mapping[str, str], origins: Collection[str], *, may_be_linked: bool) -> None:
-    """Refuse what a page of another site sends to this computer: its Origin, its site or a rebound Host tells.
+    """Refuse a request that a page of another site sends: by its Origin, its Sec-Fetch-Site or a rebound Host.
 
-    Scripts, images and links send no Origin; Sec-Fetch-Site is all that tells of the page. Programs that are no
-    browser send neither. `may_be_linked`: a person may follow a link of another site to here.
+    Scripts, images and links send no Origin, only Sec-Fetch-Site. Programs that are not browsers send neither.
+    `may_be_linked` allows navigation from a link on another site.
     """
     host = headers.get("host", "")
     if not is_loopback(_hostname(f"//{host}")):

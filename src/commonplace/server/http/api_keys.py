@@ -1,9 +1,10 @@
-"""API keys: made once, shown once, kept as a hash beside the entries, and refused soon after they are revoked."""
+"""API keys and rates. A key is shown once and stored as a hash; a revoked key is refused within two seconds."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
 import secrets
 import time
@@ -12,26 +13,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from commonplace.checks import JSON, Namespace, check_namespace
-from commonplace.errors import AlreadyExists, InvalidInput, NotFound, Unauthorized
-from commonplace.server.http.access.rates import Rate
-from commonplace.server.http.principal import Reach
+from commonplace.errors import AlreadyExists, InvalidInput, NotFound, RateLimited, Unauthorized
 from commonplace.space.rules import Action
 from commonplace.store import Store
 
 PREFIX = "cp_"
 LOCAL = "local"
-"""Who calls without any key; what it wrote is not to be taken for a key's."""
+"""The name of a caller without a key. No key may have it, so that the history can tell them apart."""
 
 REMEMBERED_SECONDS = 2.0
 MAX_REMEMBERED = 10_000
 USED_EVERY_MICROSECONDS = 3_600_000_000
-"""How coarse `last_used_at` is: a key in use costs one write an hour."""
+"""The resolution of `last_used_at`: a key in use costs one write per hour."""
 
 LATEST_EXPIRY = round(datetime(9999, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-"""A later time may have no date in some zone."""
+"""A later time cannot be shown as a date in every time zone."""
+
+MAX_CALLERS = 10_000
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_WRITTEN = re.compile(r"([1-9]\d{0,8})/([smhd])")
 
 _PART, _USED_PART = "keys", "keys-used"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -39,13 +42,58 @@ _SECRET_BYTES = 32
 _TEXT = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_([0-9a-f]{{{2 * _SECRET_BYTES}}})")
 
 
+Reach = Literal["own", "below", "all"]
+"""The namespaces that a caller may name: only its own, those below it too, or all of the book."""
+
+
 def system_time() -> int:
     return time.time_ns() // 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """How many calls in how many seconds; a caller that was idle may make all of them at once."""
+
+    calls: int
+    seconds: int
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        match = _WRITTEN.fullmatch(text.strip().lower())
+        if match is None:
+            raise InvalidInput(f"{text!r} is not a rate; write calls per second, minute, hour or day, such as 100/m")
+        return cls(int(match[1]), _SECONDS[match[2]])
+
+    def __str__(self) -> str:
+        return f"{self.calls}/{next(unit for unit, seconds in _SECONDS.items() if seconds == self.seconds)}"
+
+
+class Rates:
+    """One token bucket per caller, in this process. When there are too many, the one idle longest is dropped."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, caller: str, rate: Rate) -> None:
+        """Count one call, or raise RateLimited with the seconds until the next call is allowed."""
+        now = self._clock()
+        with self._lock:
+            held, at = self._buckets.pop(caller, (float(rate.calls), now))
+            held = min(rate.calls, held + (now - at) * rate.calls / rate.seconds)
+            is_taken = held >= 1
+            self._buckets[caller] = (held - 1 if is_taken else held, now)
+            if len(self._buckets) > MAX_CALLERS:
+                self._buckets.popitem(last=False)
+        if not is_taken:
+            wait = math.ceil((1 - held) * rate.seconds / rate.calls)
+            raise RateLimited(f"this access takes {rate} calls; try again in {wait} s", wait)
+
+
+@dataclass(frozen=True, slots=True)
 class Key:
-    """What a key opens; times in microseconds since 1970. The secret is not here: only its hash was kept."""
+    """What a key allows; times are in microseconds since 1970. The secret is not here, the store has its hash."""
 
     name: str
     namespace: Namespace
@@ -60,12 +108,12 @@ class Key:
 
     @property
     def id(self) -> str:
-        """What stands in the key's text before its secret. It follows from the name, so no two keys share one."""
+        """The part of the key's text before its secret. It is a hash of the name, so it is unique."""
         return hashlib.sha256(self.name.encode()).hexdigest()[:12]
 
 
 class Keys:
-    """The keys of a store. A key that was just looked up is remembered for two seconds, a revoked one as well."""
+    """The keys of a store. A lookup is cached for two seconds, also that of a revoked or unknown key."""
 
     def __init__(
         self,
@@ -84,38 +132,38 @@ class Keys:
         self._any: tuple[float, bool] = (float("-inf"), False)
 
     def create(self, key: Key) -> tuple[Key, str]:
-        """Keep a new key; the key, and its text, which nobody can be shown again."""
+        """Store a new key. Returns the key and its text, which cannot be shown again."""
         if _NAME.fullmatch(key.name) is None or key.name == LOCAL:
             raise InvalidInput(
-                f"{key.name!r} is no name for a key; use letters, digits, dots, dashes and underscores, at most 64, "
-                f"and not {LOCAL!r}"
+                f"{key.name!r} is not a valid name for a key; use letters, digits, dots, dashes and underscores, "
+                f"at most 64, and not {LOCAL!r}"
             )
         check_namespace(key.namespace)
         if key.expires_at is not None and key.expires_at > LATEST_EXPIRY:
-            raise InvalidInput("a key must expire before the year 9999; leave its expiry out for one that never does")
+            raise InvalidInput("a key must expire before the year 9999; leave the expiry out to let it never expire")
         secret = secrets.token_hex(_SECRET_BYTES)
         made = replace(key, created_at=self._clock(), revoked_at=None, actions=key.actions | {"read"})
         row = {**_row(made), "hash": _hash(secret).hex()}
         if not self._store.system_put(_PART, made.id, row, only_new=True):
             raise AlreadyExists(
-                f"there is a key {key.name} already, in use or revoked; choose another name, "
-                f"or remove that one: commonplace keys revoke {key.name} --forget"
+                f"a key {key.name} exists already, in use or revoked; choose another name, "
+                f"or remove that key: commonplace keys revoke {key.name} --forget"
             )
         self._forget(made.id)
         return made, f"{PREFIX}{made.id}_{secret}"
 
     def list(self) -> list[tuple[Key, int | None]]:
-        """Every key with when it was last used, to the hour; the oldest first."""
+        """Every key with the time of its last use, to the hour; the oldest key first."""
         used = self._store.system_list(_USED_PART)
         found = [(_key(row), cast("int | None", used.get(id))) for id, row in self._store.system_list(_PART).items()]
         return sorted(found, key=lambda one: (one[0].created_at, one[0].name))
 
     def revoke(self, name: str, *, forget: bool = False) -> Key:
-        """Refuse a key from now on. Its row stays, so that a book with keys stays closed, unless it is forgotten."""
+        """Refuse a key from now on. Its row stays, so that authentication stays on, unless you `forget` it."""
         id = Key(name, ()).id
         row = self._store.system_get(_PART, id)
         if row is None:
-            raise NotFound(f"there is no key {name}; `commonplace keys list` shows those there are")
+            raise NotFound(f"there is no key {name}; `commonplace keys list` shows all keys")
         key = _key(row)
         if forget:
             self._store.system_delete(_PART, id)
@@ -127,28 +175,28 @@ class Keys:
         return key
 
     def any(self) -> bool:
-        """Whether the book has keys, in use or revoked; once it had, this object goes on saying so."""
+        """Whether the book has keys, in use or revoked. Once this was true, it stays true for this object."""
         if not self.is_any_known():
             self._any = (self._monotonic(), bool(self._store.system_list(_PART)))
         return self._any[1]
 
     def is_any_known(self) -> bool:
-        """Whether `any` would answer from memory."""
+        """Whether `any` would answer from its cache."""
         at, is_any = self._any
         return is_any or self._monotonic() - at <= REMEMBERED_SECONDS
 
     @property
     def had_any(self) -> bool:
-        """What `any` said last; False before it was asked."""
+        """The last result of `any`; False before its first call."""
         return self._any[1]
 
     def is_known(self, text: str) -> bool:
-        """Whether `check` would answer from memory."""
+        """Whether `check` would answer from its cache."""
         parts = _split(text)
         return parts is None or self._remembered(parts[0]) is not None
 
     def check(self, text: str) -> Key:
-        """The key with this text; Unauthorized where there is none, or none any more."""
+        """The key with this text; Unauthorized if it is unknown, revoked or expired."""
         parts = _split(text)
         key, hashed = (None, b"") if parts is None else self._remembered(parts[0]) or self._read(parts[0])
         if parts is None or key is None or not hmac.compare_digest(_hash(parts[1]), hashed):
@@ -160,8 +208,8 @@ class Keys:
         self._used[parts[0]] = self._clock()
         return key
 
-    def note_uses(self) -> None:
-        """Keep when keys were last used, to the hour. Called now and then: no call of a key waits for a write."""
+    def record_uses(self) -> None:
+        """Store when keys were last used, to the hour. A background task calls it, so that no request waits for it."""
         for id, at in [*self._used.items()]:
             known = cast("int | None", self._store.system_get(_USED_PART, id))
             if known is None or at - known >= USED_EVERY_MICROSECONDS:
@@ -180,7 +228,7 @@ class Keys:
         key = None if row is None else _key(row)
         hashed = b"" if row is None else bytes.fromhex(row["hash"])
         with self._lock:
-            if forgotten == self._forgotten:  # else it may have been revoked since it was read
+            if forgotten == self._forgotten:  # otherwise it may have been revoked since it was read
                 self._known[id] = (now, key, hashed)
                 self._known.move_to_end(id)
             if len(self._known) > MAX_REMEMBERED:
@@ -196,13 +244,13 @@ class Keys:
 
 
 def _split(text: str) -> tuple[str, str] | None:
-    """The id and the secret of a key's text; None for what no key can look like."""
+    """The id and the secret in a key's text; None if the text does not have the form of a key."""
     match = _TEXT.fullmatch(text)
     return None if match is None else (match[1], match[2])
 
 
 def _hash(secret: str) -> bytes:
-    # The secret has 256 random bits: a slow hash, which guards guessable passwords, would add nothing.
+    # The secret has 256 random bits, so a slow hash for guessable passwords would add nothing.
     return hashlib.sha256(secret.encode()).digest()
 
 
@@ -231,6 +279,6 @@ def _key(value: JSON) -> Key:
             "namespace": tuple(row["namespace"]),
             "actions": frozenset(row["actions"]),
             "rate": None if rate is None else Rate(*rate),
-            "expires_at": None if expires_at is None else min(expires_at, LATEST_EXPIRY),  # any was taken once
+            "expires_at": None if expires_at is None else min(expires_at, LATEST_EXPIRY),  # earlier versions took any
         }
     )

@@ -1,7 +1,7 @@
-"""`/healthz`: the process lives. `/readyz`: the store answers and the model works, told in bounded time.
+"""`/healthz`: the process is alive. `/readyz`: the store answers and the model works, reported in bounded time.
 
-Nothing here waits on the event loop: the store and the model are asked in threads, one at a time, and an answer is used
-again for a moment, so that probes cannot pile up on a slow disk.
+Nothing blocks the event loop. The store and the model are checked in threads, one check at a time, and a result is
+cached for a moment, so that probes cannot pile up on a slow disk.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pydantic import BaseModel, Field
 
 from commonplace.book import Book
 from commonplace.errors import CommonplaceError, Unavailable
-from commonplace.server.http.operation.work import Work
 from commonplace.server.http.problems import RETRY_AFTER_SECONDS
+from commonplace.server.http.request_limits import Work
 
 T = TypeVar("T")
 
 HEALTH_PATHS = frozenset(("/healthz", "/readyz"))
-"""Need no key: who probes has none, and they tell nothing of what is remembered."""
+"""They need no key, because probes have none, and they reveal nothing about the memory."""
 
 WAIT_SECONDS = 2.0
 STORE_FRESH_SECONDS = 0.5
@@ -43,30 +43,30 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Outcome(Generic[T]):
-    """What a question gave: an answer, a failure, or None of both while it is still being asked."""
+    """The result of a check: an answer, an error, or neither while the check is running."""
 
     answer: T | None = None
     error: CommonplaceError | None = None
 
 
-class _Question(Generic[T]):
-    """Asked in a thread, never twice at once; a good answer holds for some time, a bad one until it is asked again."""
+class _Check(Generic[T]):
+    """Runs in a thread, never twice at once. A good result is cached for some time, an error for less."""
 
-    def __init__(self, ask: Callable[[], T], fresh_seconds: float) -> None:
-        self._ask = ask
+    def __init__(self, call: Callable[[], T], fresh_seconds: float) -> None:
+        self._call = call
         self._fresh_seconds = fresh_seconds
-        self._asking: asyncio.Task[_Outcome[T]] | None = None
+        self._running: asyncio.Task[_Outcome[T]] | None = None
         self._is_stale_at = 0.0
 
     async def outcome(self, seconds: float) -> _Outcome[T]:
-        if self._asking is None or (self._asking.done() and time.monotonic() >= self._is_stale_at):
-            self._asking = asyncio.create_task(self._run())
-        await asyncio.wait((self._asking,), timeout=seconds)
-        return self._asking.result() if self._asking.done() else _Outcome()
+        if self._running is None or (self._running.done() and time.monotonic() >= self._is_stale_at):
+            self._running = asyncio.create_task(self._run())
+        await asyncio.wait((self._running,), timeout=seconds)
+        return self._running.result() if self._running.done() else _Outcome()
 
     async def _run(self) -> _Outcome[T]:
         try:
-            outcome = _Outcome(answer=await asyncio.to_thread(self._ask))
+            outcome = _Outcome(answer=await asyncio.to_thread(self._call))
         except CommonplaceError as error:
             _log.warning("not ready: %s", error)
             outcome = _Outcome(error=error)
@@ -80,9 +80,9 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether to send requests here, and why not. It has no counts: anybody may read it.
+    """Whether to send requests here, and why not. It has no counts, because anybody may read it.
 
-    A store in which a request has met damage still answers for what is whole: it is ready, and `damaged`.
+    A store in which a request has found damage still answers for the rest: it is ready, and `damaged`.
     """
 
     status: Literal["ready", "not ready"]
@@ -92,18 +92,18 @@ class Ready(BaseModel):
 
 
 class Readiness:
-    """Asks the store and the model of one book."""
+    """Checks the store and the model of one book."""
 
     def __init__(self, book: Book, work: Work) -> None:
         self._work = work
         self._book = book
-        self._store = _Question(partial(_asked, book), STORE_FRESH_SECONDS)
-        self._model = _Question(partial(_tried, book), MODEL_FRESH_SECONDS)
+        self._store = _Check(partial(_check_store, book), STORE_FRESH_SECONDS)
+        self._model = _Check(partial(_check_model, book), MODEL_FRESH_SECONDS)
 
     async def report(self) -> Ready:
         store, model = await asyncio.gather(self._store.outcome(WAIT_SECONDS), self._model.outcome(WAIT_SECONDS))
         reasons = ["the server is stopping"] if self._work.is_stopping else []
-        # Open to everybody: the log has the errors themselves, which may name files and addresses.
+        # Anybody may read this. The errors, which may name files and addresses, are only in the log.
         if store.error is not None:
             reasons.append("the store fails; the server's log says how")
         elif store.answer is None:
@@ -122,16 +122,16 @@ class Readiness:
         return "damaged" if self._book.store.is_damaged else "ok"
 
 
-def _asked(book: Book) -> Literal[True]:
-    book.store.system_get("readiness", "")  # a row that nobody writes: the least that a store can be asked
+def _check_store(book: Book) -> Literal[True]:
+    book.store.system_get("readiness", "")  # a row that nobody writes: the cheapest read
     return True
 
 
 class _StoreFails(Unavailable):
-    """The store does not tell which model it uses, so nothing is known of the model."""
+    """The store cannot say which model it uses, so the state of the model is unknown."""
 
 
-def _tried(book: Book) -> Literal[True]:
+def _check_model(book: Book) -> Literal[True]:
     try:
         book.store.models()
     except CommonplaceError as error:
@@ -141,7 +141,7 @@ def _tried(book: Book) -> Literal[True]:
 
 
 def _model_word(model: _Outcome[Literal[True]], *, is_store_well: bool) -> ModelWord:
-    """The store says which model it uses: where it fails or is slow, nothing is known of the model."""
+    """The store says which model it uses. If it fails or is slow, the state of the model is unknown."""
     if model.answer is not None:
         return "ok"
     if model.error is not None and not isinstance(model.error, _StoreFails):

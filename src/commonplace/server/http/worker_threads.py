@@ -1,7 +1,8 @@
-"""Threads for what touches the store: some to read and some to write, and of both a fair share for each caller.
+"""Worker threads for calls of the store: some for reads and some for writes, each with a fair share per caller.
 
-A write waits for whoever writes before it, in another program too. With threads of their own, waiting writes hold up no
-read; and since one caller may use only as many threads as are still free, its slow calls leave some to all others.
+A write waits for the writes before it, also for those of other processes. Reads have their own threads, so waiting
+writes do not delay them. One caller may use at most as many threads as are still free, so its slow calls leave threads
+for others.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi.routing import APIRoute
 
-from commonplace.server.http.operation.work import Shares
+from commonplace.server.http.request_limits import Shares
 from commonplace.store import Store
 
 T = TypeVar("T")
 
 READING_POSTS = frozenset(("/v1/search", "/v1/recall", "/v1/context", "/v1/thread-search"))
-"""Routes that change nothing and have a body all the same: a query may be too long for an address."""
+"""Routes that change nothing, but have a body because a query may be too long for a URL."""
 
 
-class Threads:
-    """So many threads, used on one event loop. Who has to wait is served in turn with the other callers."""
+class FairThreads:
+    """A limited number of threads, used on one event loop. Waiting callers are served in turn."""
 
     def __init__(self, most: int) -> None:
         self._shares = Shares(most)
@@ -38,11 +39,11 @@ class Threads:
         self._waiting: OrderedDict[str | None, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def run(self, caller: str | None, work: Callable[[], T]) -> T:
-        """Do work in a thread as soon as the caller may have one; None stands for nobody in particular."""
+        """Run work in a thread as soon as the caller's share allows it; the caller None has no share of its own."""
         if caller in self._waiting or not self._shares.take(caller):
             await self._wait(caller)
         try:
-            # Not left when the caller goes away: work that has begun keeps its thread until it ends.
+            # Not abandoned when the client disconnects: work in progress occupies its thread until it ends.
             return await run_sync(work, limiter=self._unlimited)
         finally:
             self._shares.give(caller)
@@ -65,10 +66,10 @@ class Threads:
             raise
 
     def _wake(self) -> None:
-        """Give free threads to those that wait, one caller after another."""
+        """Give free threads to waiting callers, one caller after another."""
         for caller in [*self._waiting]:
             queue = self._waiting[caller]
-            while queue and queue[0].done():  # cancelled just now; whoever waited for it has not run since
+            while queue and queue[0].done():  # just cancelled; its task has not run since
                 queue.popleft()
             if queue and self._shares.take(caller):
                 queue.popleft().set_result(None)
@@ -78,37 +79,37 @@ class Threads:
 
 
 class StoreThreads:
-    """The threads of one service: as many as its store has use for."""
+    """The threads of one service, as many as its store can use."""
 
     def __init__(self, store: Store) -> None:
-        self.reads = Threads(store.parallel_reads)
-        self.writes = Threads(store.parallel_writes)
+        self.reads = FairThreads(store.parallel_reads)
+        self.writes = FairThreads(store.parallel_writes)
 
     async def run(self, caller: str | None, work: Callable[[], T], writes: bool) -> T:
         return await (self.writes if writes else self.reads).run(caller, work)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Whose request is being answered, and the threads for it."""
+class CallerThreads:
+    """The threads for a request, and the caller whose share it uses."""
 
     threads: StoreThreads
     caller: str | None
 
 
-PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
+CALLER: ContextVar[CallerThreads | None] = ContextVar("caller", default=None)
 
 
 async def in_thread(work: Callable[..., T], *args: Any, writes: bool = False) -> T:
-    """Call something that touches the store, in a thread of the caller whose request this is."""
-    place = PLACE.get()
-    if place is None:
+    """Call a function that uses the store, in a thread of the current request's caller."""
+    caller = CALLER.get()
+    if caller is None:
         return await run_sync(work, *args)
-    return await place.threads.run(place.caller, partial(work, *args), writes)
+    return await caller.threads.run(caller.caller, partial(work, *args), writes)
 
 
 class ThreadedRoute(APIRoute):
-    """A route whose plain function runs in the caller's threads: to read for a GET, else to write."""
+    """A route that runs a plain function in the caller's threads: for reads if it is a GET, else for writes."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         if not inspect.iscoroutinefunction(endpoint):

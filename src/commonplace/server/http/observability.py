@@ -1,0 +1,385 @@
+"""Observability of the service: request ids, the request log, metrics for Prometheus, traces for OpenTelemetry.
+
+Logs, metrics and spans have the template of a route, never a URL, a query or a body: those are what people remember. No
+label of a metric holds a namespace or the name of a caller. Without tracing, OpenTelemetry is neither loaded nor
+called; its own variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`, say where to send spans.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from commonplace import __version__
+from commonplace.book import Book
+from commonplace.errors import CommonplaceError, ConfigurationError, Forbidden, Unauthorized, install_command
+from commonplace.server.http.origins import SECURITY_HEADERS
+from commonplace.server.http.request_limits import Refusal, Work
+from commonplace.server.http.service import Service
+from commonplace.server.mcp.app import ToolCalls
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Tracer
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+REFUSED = {401: "unauthorized", 403: "forbidden", 413: "too_large", 421: "wrong_host", 429: "rate_limited"}
+"""Why a request was refused, by the status of its answer; 503 and 504 have several reasons."""
+
+STORE_CALLS = ("write", "search_text", "search_vectors", "load", "scan", "get")
+"""The calls of a store that get spans: writes, and what searches and reads consist of."""
+
+UNMATCHED = "unmatched"
+"""The route of a request that no route matches: one label, however many URLs are tried."""
+
+QUIET_ROUTES = frozenset(("/healthz", "/readyz", "/metrics"))
+"""Probed every few seconds: logged at debug only, unless they fail."""
+
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_SECURITY_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
+_log = logging.getLogger("commonplace.http")
+
+
+# Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSummary:
+    """A finished request. The status is 0 if there was no answer."""
+
+    method: str
+    route: str
+    status: int
+    seconds: float
+
+
+class Metrics:
+    """The metrics of one server, in a registry of its own."""
+
+    def __init__(self, book: Book, work: Work, tool_calls: ToolCalls) -> None:
+        self._book = book
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "commonplace_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "commonplace_request_seconds",
+            "Time until a request was answered; of a stream, until it ended.",
+            ("method", "route"),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._refused = Counter(
+            "commonplace_refused_requests", "Requests turned away.", ("reason",), registry=self.registry
+        )
+        for reason in (*REFUSED.values(), "overloaded", "timeout"):
+            self._refused.labels(reason)
+        in_flight = Gauge("commonplace_requests_in_flight", "Requests under way.", registry=self.registry)
+        in_flight.set_function(lambda: work.requests.taken)
+        streams = Gauge("commonplace_open_streams", "Streams of events that are open.", registry=self.registry)
+        streams.set_function(lambda: work.streams.taken)
+        self._pending = Gauge(
+            "commonplace_pending_passages", "Passages that wait for their vector.", registry=self.registry
+        )
+        Info("commonplace_build", "The version that runs.", registry=self.registry).info({"version": __version__})
+        self.registry.register(_ToolCallsCollector(tool_calls))
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def count(self, seen: RequestSummary) -> None:
+        self._requests.labels(seen.method, seen.route, seen.status).inc()
+        self._seconds.labels(seen.method, seen.route).observe(seen.seconds)
+        if seen.status in REFUSED:
+            self._refused.labels(REFUSED[seen.status]).inc()
+
+    def count_refusal(self, reason: str) -> None:
+        """A request that a limit refused; `reason` is the code of the problem."""
+        self._refused.labels(reason).inc()
+
+    def text(self) -> bytes:
+        """All metrics in the text format of Prometheus. Makes one cheap call of the store."""
+        try:
+            self._pending.set(self._book.store.indexing().pending)
+        except CommonplaceError as error:
+            _log.warning("cannot read the number of pending passages: %s", error)
+            self._pending.set(float("nan"))
+        return generate_latest(self.registry)
+
+
+class _ToolCallsCollector(Collector):
+    """Calls of MCP tools, which the MCP server counts itself."""
+
+    def __init__(self, tool_calls: ToolCalls) -> None:
+        self._tool_calls = tool_calls
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            "commonplace_tool_calls", "Calls of MCP tools.", labels=("profile", "tool", "outcome")
+        )
+        for labels, count in sorted(self._tool_calls.items()):
+            family.add_metric(labels, count)
+        yield family
+
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def metrics_router(metrics: Metrics, service: Service, errors: Responses) -> APIRouter:
+    """The route `/metrics`; `errors` documents its error responses."""
+    router = APIRouter(tags=["operation"])
+
+    @router.get(
+        "/metrics",
+        summary="Metrics for Prometheus",
+        description="Needs a key that reaches everything, with the action `admin`, unless the server leaves it open.",
+        response_class=Response,
+        responses={
+            **errors,
+            200: {"description": "The metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        },
+    )
+    def read_metrics(request: Request) -> Response:
+        if not service.settings.metrics_open:
+            principal = getattr(request.state, "principal", None)
+            if principal is None:
+                raise Unauthorized(
+                    "metrics need a key with the action 'admin'; send it as `Authorization: Bearer cp_…`"
+                )
+            principal.rules.check("admin")
+            if principal.reach != "all":
+                # They count the requests of all callers, which a tenant must not see.
+                raise Forbidden("metrics tell of the whole service; use a key made with --everything --actions admin")
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+# Around every request
+
+
+class RequestLogMiddleware:
+    """The outermost ASGI middleware: gives each request an id, a line in the log and its place in the metrics."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, work: Work) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 0
+        bytes_sent = 0
+        has_left = False
+
+        async def received() -> Message:
+            nonlocal has_left
+            message = await receive()
+            # After the start of the answer, this is the normal end of a stream.
+            has_left = has_left or (message["type"] == "http.disconnect" and not status)
+            return message
+
+        async def observed(message: Message) -> None:
+            nonlocal status, bytes_sent
+            if message["type"] == "http.response.start":
+                # The client has left and does not get this answer.
+                status = 0 if has_left else message["status"]
+                headers = [*message.get("headers", ()), *_SECURITY_HEADERS, (b"x-request-id", request_id.encode())]
+                if self._work.is_stopping:
+                    # The client closes the connection. If we closed it, it could already carry the next request.
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
+            else:
+                bytes_sent += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, received, observed)
+        except ClientDisconnect:
+            pass  # The client left while it was sending. Nobody waits for an answer, and nothing has failed.
+        finally:
+            seconds = time.perf_counter() - started
+            route = route_of(scope)
+            method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+            self._metrics.count(RequestSummary(method, route, status, seconds))
+            level = _level(route, status)
+            if _log.isEnabledFor(level):
+                principal = scope["state"].get("principal")
+                fields = {
+                    "request_id": request_id,
+                    "principal": getattr(principal, "name", None),
+                    "method": method,
+                    "route": route,
+                    "status": status or None,
+                    "ms": round(seconds * 1_000, 2),
+                    "bytes": bytes_sent,
+                }
+                _log.log(level, "request", extra={"fields": fields})
+
+
+class ErrorMiddleware:
+    """ASGI middleware that logs why a route failed, and answers with a problem."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            raise
+        except Exception:
+            request_id = scope["state"]["request_id"]
+            _log.exception("a request failed", extra={"fields": {"request_id": request_id, "route": route_of(scope)}})
+            if has_begun:
+                raise
+            detail = "the server failed; its log says why, under this request_id"
+            await Refusal("internal", detail).send(send, request_id=request_id)
+
+
+def _request_id(scope: Scope) -> str:
+    """The id that the client sent, if it is short and plain; otherwise a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _SANE_ID.fullmatch(value):
+            return str(value, "ascii")
+    return os.urandom(12).hex()
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the matched route, such as `/v1/records/{id}`."""
+    # A route of an included router does not know its prefix. The context that FastAPI leaves in the scope does.
+    context = scope.get("fastapi", {}).get("effective_route_context")
+    template = getattr(context, "path_format", None)
+    if template is None:
+        route = scope.get("route")
+        template = getattr(route, "path_format", None) or getattr(route, "path", None)
+    return template or UNMATCHED
+
+
+def _level(route: str, status: int) -> int:
+    if status >= 500:
+        return logging.WARNING
+    return logging.DEBUG if route in QUIET_ROUTES else logging.INFO
+
+
+# Traces
+
+
+def make_provider() -> TracerProvider:
+    """Sends spans in batches from a thread, and the rest at exit. Without a collector, spans are lost."""
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigurationError(
+            f"traces need OpenTelemetry's SDK; run: {install_command('tracing')}, or set COMMONPLACE_TRACING=false"
+        ) from error
+
+    # `create` lets OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override these.
+    resource = Resource.create({"service.name": "commonplace", "service.version": __version__})
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+class TracingMiddleware:
+    """ASGI middleware: one span per request, a child of the caller's span if it sent a `traceparent`."""
+
+    def __init__(self, app: ASGIApp, *, tracer: Tracer) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._app = app
+        self._tracer = tracer
+        self._propagator = TraceContextTextMapPropagator()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        from opentelemetry.trace import SpanKind, StatusCode
+
+        parent = self._propagator.extract(Headers(scope=scope))
+        with self._tracer.start_as_current_span(
+            scope["method"], parent, SpanKind.SERVER, record_exception=False, set_status_on_exception=False
+        ) as span:
+            status = 0
+
+            async def traced(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            try:
+                await self._app(scope, receive, traced)
+            finally:
+                route = route_of(scope)
+                span.update_name(f"{scope['method']} {route}")
+                span.set_attributes(
+                    {
+                        "http.request.method": scope["method"],
+                        "http.route": route,
+                        "http.response.status_code": status,
+                        "commonplace.request_id": scope["state"]["request_id"],
+                    }
+                )
+                if not 0 < status < 500:
+                    span.set_status(StatusCode.ERROR)
+
+
+def trace_store(book: Book, tracer: Tracer) -> None:
+    """Wrap the calls of this book's store in spans. Only this object changes, so other books pay nothing."""
+    for name in STORE_CALLS:
+        setattr(book.store, name, _spanned(getattr(book.store, name), f"store {name}", tracer))
+
+
+def _spanned(call: Callable[..., Any], name: str, tracer: Tracer) -> Callable[..., Any]:
+    from opentelemetry.trace import StatusCode
+
+    @wraps(call)
+    def spanned(*arguments: Any, **options: Any) -> Any:
+        with tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
+            try:
+                return call(*arguments, **options)
+            except Exception as error:
+                # Only the type: a message may quote stored text.
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(StatusCode.ERROR)
+                raise
+
+    return spanned
