@@ -29,6 +29,7 @@ MAX_INTEGER_BITS = 10_000
 INT64 = range(-(2**63), 2**63)
 _UNFINISHED = re.compile(r"\..+\.unfinished-(\d+)(?:-journal|-wal|-shm)?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_IN_KEY = re.compile("[\x00\x02-\x1f\x7f-\x9f\u2028\u2029]")
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
@@ -117,11 +118,12 @@ def _is_running(process: int) -> bool:
 
 
 def check_key(key: object) -> str:
-    """Return an ordered key; only the separator U+0001 of paths and messages may be a control character."""
+    """Return a stored key. The only control character that it may contain is U+0001, which divides its parts."""
     text = check_text("key", key, max_bytes=MAX_KEY_BYTES)
     if not text:
         raise InvalidInput("key must not be empty")
-    check_line("key", text.replace("\x01", ""), max_bytes=MAX_KEY_BYTES)
+    if found := _CONTROL_IN_KEY.search(text):
+        raise InvalidInput(f"key contains the control character {found[0]!r}; remove it")
     return text
 
 
@@ -148,8 +150,13 @@ def check_namespace(labels: object) -> Namespace:
 
 
 def parse_namespace(path: str) -> Namespace:
-    """Read the written form of a namespace, `user/u-123`."""
+    """Read a namespace that a caller wrote, `user/u-123`."""
     return check_namespace(tuple(check_text("namespace", path).split("/")))
+
+
+def stored_namespace(path: str) -> Namespace:
+    """Read a namespace that a store wrote, `user/u-123`; it was checked when it came in."""
+    return tuple(path.split("/"))
 
 
 def check_json(name: str, value: object, *, max_depth: int = MAX_JSON_DEPTH) -> JSON:

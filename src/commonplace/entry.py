@@ -1,36 +1,55 @@
-"""The one kind of thing that is stored: an entry; and what is told of it: its revisions and changes.
+"""What a store holds: entries, their revisions, and the changes of a namespace.
 
-Times are whole microseconds since 1970 (UTC), as the namespace's commits give them out.
+Times are whole microseconds since 1970 (UTC), as the commits of the namespace assign them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Literal
 
-from commonplace.checks import JSON, Namespace, check_json, check_key, check_line, check_text
+from commonplace.checks import JSON, Namespace, check_key, moment
 from commonplace.language.passages import Passage, passages
 
 Action = Literal["created", "updated", "restored", "moved_here", "moved_away", "deleted", "expired"]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 SEPARATOR = "\x01"
 """Divides the parts of a key. It sorts below every character that a part may hold, so a directory sorts together."""
 
 STAYS = "stays"
-"""Marks a field of a dataclass that is not sent over a wire, because it would tell of others."""
+"""Marks a field of a dataclass that is never sent over a wire, because it would reveal something about others."""
 
 INDEXED_ATTRIBUTES = ("type", "tags", "resourceId")
-"""Attributes that a filter finds by an index rather than by a look at every entry."""
+"""Attributes that a filter finds by an index, without reading every entry."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The passages of a text, computed before a transaction so that other writers need not wait for it."""
+
+    text: str
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """What a screen has let in; a draft with any other content is screened again."""
+
+    screen: object
+    value: JSON
+    text: str | None
+    heading: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
-    """A state to be written. `text` is what search sees; left out, it is the value when that is a string."""
+    """A state to be written. `text` is what search sees; without it, that is the value if it is a string.
+
+    The values are trusted: `space` has checked what a caller sent. Only the key is checked here, because keys decide
+    the order of entries.
+    """
 
     kind: str
     key: str
@@ -42,16 +61,11 @@ class Draft:
     expires_at: int | None = None
     created_at: int | None = None
     updated_at: int | None = None
+    prepared: Prepared | None = field(default=None, compare=False, repr=False)
+    screened: Screened | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_key(self.key)
-        check_json("value", self.value)
-        check_json("attributes", self.attributes)
-        for name, text in (("text", self.text), ("heading", self.heading)):
-            if text is not None:
-                check_text(name, text)
-        if self.identity is not None:
-            check_line("identity", self.identity, max_bytes=512)
 
     @property
     def searchable(self) -> str:
@@ -59,10 +73,35 @@ class Draft:
             return self.text
         return self.value if isinstance(self.value, str) else ""
 
-    @cached_property
+    @property
     def passages(self) -> tuple[Passage, ...]:
-        """The passages of the text with their terms; asked for before a transaction, they cost it nothing."""
+        """The passages of the text with their terms; computed now unless they were prepared from this very text."""
+        if self.prepared is not None and self.prepared.text == self.searchable:
+            return self.prepared.passages
         return passages(self.searchable)
+
+    def with_passages(self) -> Draft:
+        """This draft with its passages prepared. Call it before the transaction."""
+        return replace(self, prepared=Prepared(self.searchable, self.passages))
+
+    def with_expiry(self, at: int | None) -> Draft:
+        """This draft with an end; None leaves it as it is."""
+        return self if at is None else replace(self, expires_at=at)
+
+    def is_screened_by(self, screen: object) -> bool:
+        """Whether this screen has let in exactly this content."""
+        seen = self.screened
+        return (
+            seen is not None
+            and seen.screen is screen
+            and seen.value is self.value
+            and seen.text is self.text
+            and seen.heading is self.heading
+        )
+
+    def with_screen(self, screen: object) -> Draft:
+        """This draft, marked as let in by a screen."""
+        return replace(self, screened=Screened(screen, self.value, self.text, self.heading))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +123,12 @@ class Entry:
     expires_at: int | None
     actor: str | None
     id: int = field(default=0, metadata={STAYS: True})
-    """The store's own number. It counts over the whole book, so it is not sent over a wire: there it is 0."""
+    """The number of the entry in the store. It counts over the whole book, so it is 0 on a wire."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A line of a key's history. A deletion has a revision of its own; every other one has a state to read."""
+    """A line of the history of a key. A deletion is a revision without a state; every other revision has one."""
 
     revision: int
     action: Action
@@ -100,7 +139,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A line of a namespace's feed."""
+    """A line of the feed of a namespace."""
 
     commit: int
     at: int
@@ -113,7 +152,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An entry that a search found, with the passage that matched best. `key` is the name that people use for it."""
+    """An entry that a search found, with the passage that matched best. `key` is its path or id."""
 
     kind: str
     key: str
@@ -126,9 +165,9 @@ class Hit:
 
     @property
     def created_at(self) -> datetime:
-        """When the entry was made, as a file, a record or a message tells it; `entry` has the stored microseconds."""
-        return _EPOCH + timedelta(microseconds=self.entry.created_at)
+        """When the entry was made. `entry.created_at` is the same time in microseconds."""
+        return moment(self.entry.created_at)
 
     @property
     def updated_at(self) -> datetime:
-        return _EPOCH + timedelta(microseconds=self.entry.updated_at)
+        return moment(self.entry.updated_at)

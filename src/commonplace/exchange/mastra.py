@@ -176,7 +176,7 @@ class _Import:
         if not found:
             self._count(left_out=1)
             return None
-        return replace(found[0], draft=self._screened(found[0].draft))
+        return found[0].prepared(self._screen)
 
     def _read_resource(self, row: Mapping[str, Any]) -> Draft | None:
         if not row["workingMemory"]:

@@ -81,8 +81,13 @@ def thread_draft(id: str, resource: str, title: str | None, metadata: Mapping[st
 
 
 def find_thread(get: Callable[[str, str], Entry | None], id: str, resource: str | None) -> Entry:
-    """The thread with this id; one of another resource than the one asked for is refused."""
-    entry = get(THREAD, check_id("thread id", id))
+    """The thread with an id that a caller sent; it is refused if it belongs to another resource than `resource`."""
+    return known_thread(get, check_id("thread id", id), resource)
+
+
+def known_thread(get: Callable[[str, str], Entry | None], id: str, resource: str | None) -> Entry:
+    """The same for an id that is checked already."""
+    entry = get(THREAD, id)
     if entry is None:
         raise NotFound(f"No thread found with id {id}")
     if resource is not None:

@@ -27,6 +27,7 @@ from commonplace.space.names import (
     FILE,
     ROOT,
     check_new_name,
+    check_path_size,
     file_measures,
     key_of,
     line_count,
@@ -180,17 +181,14 @@ class Files:
     def write(self, path: str, text: str, *, overwrite: bool = True, ttl_seconds: float | None = None) -> FileInfo:
         """Put a text at a path, with its directories; `overwrite=False` refuses an existing file."""
         path = self._file_path(path)
-        self._check_size(path, text)
         draft = self._draft(path, text)
         if len(text) > _LONG:
-            _ = draft.passages  # worked out here, so that other writers need not wait for it
+            draft = draft.with_passages()
 
         def work(transaction: Transaction) -> Entry:
             if not overwrite and transaction.get(FILE, key_of(path)) is not None:
                 raise AlreadyExists(f"{path} exists already; edit it, or choose another name")
-            if ttl_seconds is None:
-                return self._put(transaction, path, draft)
-            return self._put(transaction, path, self._draft(path, text, expiry(transaction.time, ttl_seconds)))
+            return self._put(transaction, path, draft.with_expiry(expiry(transaction.time, ttl_seconds)))
 
         return _info(self._handle.write("Files.write", work)[0])
 
@@ -242,8 +240,7 @@ class Files:
 
         def work(transaction: Transaction) -> Entry:
             entry = self._existing_file(transaction, path)
-            new = change(cast("str", entry.value))
-            self._check_size(path, new)
+            new = change(cast(str, entry.value))
             if new == entry.value:
                 return entry
             return self._put(transaction, path, self._draft(path, new, entry.expires_at))
@@ -337,10 +334,10 @@ class Files:
                 check_new_name(name_of(new))
             self._make_directories(transaction, parents(new))
             for kind in found:
-                transaction.move(kind, key_of(old), key_of(new), self._heading(kind, new))
+                transaction.move(kind, key_of(old), key_of(new), _heading(kind, new))
             moved = len(found)
             for kind in (FILE, DIRECTORY):
-                heading_of = partial(self._heading_of_key, kind)
+                heading_of = partial(self._new_heading, kind)
                 moved += transaction.move_range(kind, _below(old), _below(new), heading_of)
             return moved
 
@@ -385,17 +382,19 @@ class Files:
             raise TooLarge(f"{path} would have {size:,} bytes; at most {self._limits.file_bytes:,} are allowed")
 
     def _draft(self, path: str, text: str, expires_at: int | None = None) -> Draft:
+        self._check_size(path, text)
         draft = Draft(
             FILE,
             key_of(path),
             text,
-            heading=self._heading(FILE, path),
+            heading=_heading(FILE, path),
             attributes=file_measures(text),
             expires_at=expires_at,
         )
-        draft = self._handle.rules.screened(draft)  # a mask may be longer than what it hides
-        self._check_size(path, cast("str", draft.value))
-        return draft
+        screened = self._handle.rules.screened(draft)
+        if screened.value is not text:  # a mask may be longer than what it hides
+            self._check_size(path, cast("str", screened.value))
+        return screened
 
     def _put(self, transaction: Transaction, path: str, draft: Draft) -> Entry:
         if transaction.get(DIRECTORY, key_of(path)) is not None:
@@ -417,13 +416,9 @@ class Files:
                 raise AlreadyExists("it exists already, with another text")
             transaction.put(replace(draft, expires_at=entry.expires_at))
 
-    def _heading(self, kind: str, path: str) -> str | None:
-        """What a search finds a file by besides its text: the words of its path. Also checks that path's length."""
-        checked = normalise(path, self._limits)
-        return checked.strip("/") if kind == FILE else None
-
-    def _heading_of_key(self, kind: str, key: str) -> str | None:
-        return self._heading(kind, path_of(key))
+    def _new_heading(self, kind: str, key: str) -> str | None:
+        """The heading of an entry that a move gives this key; the new path may be too long or too deep."""
+        return _heading(kind, check_path_size(path_of(key), self._limits))
 
     def _make_directories(self, transaction: Transaction, paths: Sequence[str], *, are_new: bool = True) -> None:
         missing: list[str] = []
@@ -445,6 +440,11 @@ class Files:
         if transaction.get(DIRECTORY, key_of(path)) is not None:
             raise IsADirectory(f"{path} is a directory; name a file in it")
         raise NotFound(f"{path} does not exist; list its directory to see what does")
+
+
+def _heading(kind: str, path: str) -> str | None:
+    """What search finds a file by besides its text: the words of its path."""
+    return path.strip("/") if kind == FILE else None
 
 
 def _below(path: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
@@ -31,6 +30,7 @@ from commonplace.space.conversation import (
     check_object,
     check_owner,
     find_thread,
+    known_thread,
     numbered_page,
 )
 from commonplace.space.handle import Handle
@@ -42,6 +42,7 @@ from commonplace.space.message_text import (
     without_working_memory,
 )
 from commonplace.space.names import MESSAGE, THREAD
+from commonplace.space.rules import Screen
 from commonplace.store import Page, Scan, Transaction
 
 UNSET: Any = object()
@@ -253,12 +254,15 @@ class Incoming:
     def value(self) -> Mapping[str, JSON]:
         return cast("Mapping[str, JSON]", self.draft.value)
 
+    def prepared(self, screen: Screen | None) -> Incoming:
+        """This message as a screen lets it in, with its passages: all that needs no transaction."""
+        draft = self.draft if screen is None else screen(self.draft)
+        return replace(self, draft=draft.with_passages())
+
     def placed(self, key: str, created_at: int, resource: str) -> Draft:
-        """The draft, whole; only what was checked before is put in, so nothing is checked a second time."""
-        draft = copy(self.draft)
+        """The complete draft."""
         attributes = {**self.draft.attributes, "resourceId": resource}
-        vars(draft).update(key=key, created_at=created_at, attributes=attributes)
-        return draft
+        return replace(self.draft, key=key, created_at=created_at, attributes=attributes)
 
     def check_owner(self, resource: str) -> None:
         if self.resource not in (None, resource):
@@ -277,17 +281,14 @@ class Incoming:
 
 
 def incoming(messages: object, thread_id: str, limits: Limits, *, verbatim: bool = False) -> list[Incoming]:
-    """Check messages and work out their passages; those that are not to be stored are left out."""
+    """Check messages; those that are not stored are left out."""
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
         raise InvalidInput('messages must be a list, such as [{"role": "user", "content": "…"}]')
     if len(messages) > MAX_MESSAGES:
         raise TooLarge(f"there are {len(messages):,} messages; one call takes at most {MAX_MESSAGES:,}")
     check = _checked_item if verbatim else _checked
     checked = [check(f"message {number}", message, thread_id, limits) for number, message in enumerate(messages, 1)]
-    stored = [one for one in checked if verbatim or one.draft.attributes["role"] not in UNSTORED_ROLES]
-    for one in stored:
-        _ = one.draft.passages
-    return stored
+    return [one for one in checked if verbatim or one.draft.attributes["role"] not in UNSTORED_ROLES]
 
 
 def _checked(name: str, message: object, thread_id: str, limits: Limits) -> Incoming:
@@ -419,17 +420,15 @@ class ThreadMessages:
         arrived = self._arrived(messages, check_id("thread id", thread_id), verbatim=verbatim)
 
         def work(transaction: Transaction) -> tuple[Entry, ...]:
-            owner = find_thread(transaction.get, thread_id, resource).attributes["resourceId"]
+            owner = known_thread(transaction.get, thread_id, resource).attributes["resourceId"]
             return saved(transaction, thread_id, cast("str", owner), arrived, at_end=verbatim)
 
         return tuple(map(message_of, self._handle.write("ThreadMessages.add", work)[0]))
 
     def _arrived(self, messages: object, thread_id: str, *, verbatim: bool = False) -> list[Incoming]:
-        arrived = incoming(messages, thread_id, self._limits, verbatim=verbatim)
-        if self._handle.rules.screen is None:
-            return arrived
-        # Before it is compared with what is there already.
-        return [replace(one, draft=self._handle.rules.screened(one.draft)) for one in arrived]
+        # Screened before they are compared with stored messages.
+        screen = None if self._handle.rules.screen is None else self._handle.rules.screened
+        return [one.prepared(screen) for one in incoming(messages, thread_id, self._limits, verbatim=verbatim)]
 
     def messages(
         self,

@@ -41,12 +41,17 @@ def normalise(path: object, limits: Limits) -> str:
     segments = text.split("/")
     for segment in segments:
         _check_segment(segment)
-    normal = ROOT + "/".join(segments)
-    if len(normal.encode()) > limits.path_bytes:
-        raise TooLarge(f"path has {len(normal.encode()):,} bytes; at most {limits.path_bytes:,} are allowed")
-    if len(segments) > limits.path_segments:
-        raise TooLarge(f"path has {len(segments)} segments; at most {limits.path_segments} are allowed")
-    return normal
+    return check_path_size(ROOT + "/".join(segments), limits)
+
+
+def check_path_size(path: str, limits: Limits) -> str:
+    """Return a normalised path that is neither too long nor too deep."""
+    size, segments = len(path.encode()), path.count("/")
+    if size > limits.path_bytes:
+        raise TooLarge(f"path has {size:,} bytes; at most {limits.path_bytes:,} are allowed")
+    if segments > limits.path_segments:
+        raise TooLarge(f"path has {segments} segments; at most {limits.path_segments} are allowed")
+    return path
 
 
 def _check_characters(path: object, limits: Limits) -> str:

@@ -86,10 +86,8 @@ class Records:
         checked = self._screened(self._check(type, content, source, confidence))
         clean_tags = self.clean_tags(tags)
         identity = checked.hash
-        draft = self._draft(
-            str(uuid.uuid4()) if id is None else check_visible("id", _check_id(id)), checked, clean_tags
-        )
-        _ = draft.passages  # worked out here, so that other writers need not wait for it
+        new_id = str(uuid.uuid4()) if id is None else check_visible("id", _check_id(id))
+        draft = self._draft(new_id, checked, clean_tags).with_passages()
 
         def work(transaction: Transaction) -> Entry:
             ends = expiry(transaction.time, ttl_seconds)
@@ -97,8 +95,8 @@ class Records:
             if known is None:
                 if id is not None and transaction.get(RECORD, draft.key) is not None:
                     raise AlreadyExists(f"a record has the id {id} already; update it, or leave the id out")
-                return transaction.put(_with_expiry(draft, ends), is_fresh=id is None)
-            return transaction.put(self._merged(known, clean_tags, float(confidence), ends))
+                return transaction.put(draft.with_expiry(ends), is_fresh=id is None)
+            return transaction.put(self._merged(known, clean_tags, checked.confidence, ends))
 
         return record_of(self._handle.write("Records.create", work)[0])
 
@@ -127,13 +125,14 @@ class Records:
             if entry is None:
                 raise NotFound(f"Memory {id} not found")
             old = record_of(entry)
-            fields = self._check(
-                old.type if type is _UNSET else type,
-                old.content if content is _UNSET else content,
-                old.source if source is _UNSET else source,
-                old.confidence if confidence is _UNSET else confidence,
+            fields = self._screened(
+                self._fields(
+                    old.type if type is _UNSET else _check_label("type", type),
+                    old.content if content is _UNSET else _check_content(content),
+                    old.source if source is _UNSET else _check_label("source", source),
+                    old.confidence if confidence is _UNSET else _check_confidence(confidence),
+                )
             )
-            fields = self._screened(fields)
             new_tags = old.tags if tags is _UNSET else self.clean_tags(tags)
             ends = entry.expires_at if ttl_seconds is _UNSET else expiry(transaction.time, ttl_seconds)
             other = transaction.find(RECORD, fields.hash)
@@ -147,7 +146,7 @@ class Records:
                     ends = _later(other.expires_at, ends)
             else:
                 key_kept = key
-            return transaction.put(_with_expiry(self._draft(key_kept, fields, new_tags), ends))
+            return transaction.put(self._draft(key_kept, fields, new_tags).with_expiry(ends))
 
         return record_of(self._handle.write("Records.update", work)[0])
 
@@ -208,22 +207,16 @@ class Records:
         clean = self.clean_tags(tags)
         return (clean, ()) if match == "all" else ((), clean)
 
-    def _check(self, type: object, content: JSON, source: object, confidence: object) -> _Fields:
-        for name, text in (("type", type), ("source", source)):
-            if not isinstance(text, str) or not text.strip():
-                raise InvalidInput(f"{name} is required and must be a non-empty string")
-            check_line(name, text, max_bytes=1_000)
-        if content is None:
-            raise InvalidInput("content is required")
-        check_json("content", content)
-        if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0 <= confidence <= 1:
-            raise InvalidInput("confidence is required and must be a number between 0 and 1")
+    def _check(self, type: object, content: object, source: object, confidence: object) -> _Fields:
+        type, source = _check_label("type", type), _check_label("source", source)
+        return self._fields(type, _check_content(content), source, _check_confidence(confidence))
+
+    def _fields(self, type: str, content: JSON, source: str, confidence: float) -> _Fields:
         limit = self._limits.record_characters
         written = canonical(content)
         if len(written) > limit:
             raise TooLarge(f"content is too large (max {limit} characters)")
-        type, source = cast("str", type), cast("str", source)
-        return _Fields(type, content, source, float(confidence), _hash(type, source, written))
+        return _Fields(type, content, source, confidence, _hash(type, source, written))
 
     def _screened(self, fields: _Fields) -> _Fields:
         """The fields as the rules let them in: a record's hash is of what is kept, never of what was masked in it."""
@@ -231,7 +224,7 @@ class Records:
             return fields
         draft = self._draft("?", fields, ())
         kept = self._handle.rules.screened(draft)
-        if kept is draft:
+        if kept.value is draft.value and kept.attributes is draft.attributes:
             return fields
         return self._check(kept.attributes["type"], kept.value, kept.attributes["source"], fields.confidence)
 
@@ -256,7 +249,7 @@ class Records:
         old = record_of(known)
         union = tuple(dict.fromkeys((*old.tags, *tags)))
         fields = _Fields(old.type, old.content, old.source, max(old.confidence, confidence), old.hash)
-        return _with_expiry(self._draft(known.key, fields, union), ends if ends else known.expires_at)
+        return self._draft(known.key, fields, union).with_expiry(ends or known.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,13 +300,27 @@ def _leaves(content: JSON) -> Iterator[str]:
         yield str(content)
 
 
-def _with_expiry(draft: Draft, ends: int | None) -> Draft:
-    return draft if ends is None else replace(draft, expires_at=ends)
-
-
 def _later(one: int | None, other: int | None) -> int | None:
     """The longer of two lives; without an end is the longest."""
     return None if one is None or other is None else max(one, other)
+
+
+def _check_label(name: str, text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"{name} is required and must be a non-empty string")
+    return check_line(name, text, max_bytes=1_000)
+
+
+def _check_content(content: object) -> JSON:
+    if content is None:
+        raise InvalidInput("content is required")
+    return check_json("content", content)
+
+
+def _check_confidence(confidence: object) -> float:
+    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0 <= confidence <= 1:
+        raise InvalidInput("confidence is required and must be a number between 0 and 1")
+    return float(confidence)
 
 
 def _check_id(id: object) -> str:

@@ -27,7 +27,6 @@ T = TypeVar("T")
 Action = Literal["read", "write", "delete", "admin"]
 Screen = Callable[[Draft], Draft]
 ACTIONS: tuple[Action, ...] = get_args(Action)
-_SCREENED_BY = "screened_by"
 
 Note = Callable[[Usage], None]
 
@@ -65,14 +64,13 @@ class Rules:
         return replace(self, screen=screen if own is None else lambda draft: own(screen(draft)))
 
     def screened(self, draft: Draft) -> Draft:
-        """What may be written in place of a draft. Asked for before a transaction, it is not worked out again in it."""
-        if self.screen is None or vars(draft).get(_SCREENED_BY) is self.screen:
+        """The draft as the screen lets it in. If this is called before a transaction, it is not repeated in it."""
+        if self.screen is None or draft.is_screened_by(self.screen):
             return draft
         new = self.screen(draft)
         if new is not draft and new.kind == FILE:
             new = replace(new, attributes={**new.attributes, **file_measures(cast("str", new.value))})
-        vars(new)[_SCREENED_BY] = self.screen
-        return new
+        return new.with_screen(self.screen)
 
     def kept(
         self,

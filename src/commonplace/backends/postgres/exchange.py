@@ -20,7 +20,7 @@ from commonplace.backends.postgres.indexed import NamespaceRow
 from commonplace.backends.postgres.reading import Spot, tenant_of
 from commonplace.backends.replaying import Replay, columns_of
 from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, damaged, entry_of
-from commonplace.checks import Namespace, parse_namespace
+from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages
 from commonplace.store import Ending, NamespaceHead, State, Usage
@@ -42,7 +42,7 @@ def export(session: Session, namespaces: Sequence[Namespace] | None) -> Iterator
             f"{_HEADS} WHERE path = ANY(%s) ORDER BY path", (["/".join(namespace) for namespace in namespaces],)
         )
     for tenant, namespace_id, path, *counters in heads:
-        spot = Spot(parse_namespace(path), tenant, namespace_id)
+        spot = Spot(stored_namespace(path), tenant, namespace_id)
         yield NamespaceHead(spot.namespace, *counters)
         last = 0
         while ids := _next_ids(session, spot, last):

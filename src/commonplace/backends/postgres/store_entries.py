@@ -11,7 +11,7 @@ from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.reading import Spot
 from commonplace.backends.postgres.running import READ, SNAPSHOT
 from commonplace.backends.postgres.store_base import OpenStore
-from commonplace.checks import JSON, Namespace, parse_namespace
+from commonplace.checks import JSON, Namespace, stored_namespace
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import InvalidInput
 from commonplace.store import Child, NamespaceStats, Page, Scan, StoreStats, Transaction, Usage, Waker
@@ -81,7 +81,7 @@ class EntryStore(OpenStore):
             parameters.append("/".join(after))
         sql = f"SELECT path FROM namespace WHERE {' AND '.join(where)} ORDER BY path LIMIT %s"
         rows = self._runner.system(lambda session: session.rows(sql, (*parameters, limit), last=True), mode=READ)
-        return [parse_namespace(row[0]) for row in rows]
+        return [stored_namespace(row[0]) for row in rows]
 
     def usage(self, prefix: Namespace) -> Usage:
         return self._runner.system(lambda session: maintenance.usage_below(session, prefix), mode=READ)

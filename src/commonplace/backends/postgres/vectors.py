@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from commonplace.backends.postgres.connection import Halfvec, Session, floats
 from commonplace.backends.postgres.reading import NOW, Spot
-from commonplace.checks import parse_namespace
+from commonplace.checks import stored_namespace
 from commonplace.errors import ConfigurationError
 from commonplace.store import Pending
 
@@ -150,7 +150,7 @@ def _passages(session: Session, chunks: Sequence[tuple[str, int]]) -> list[Pendi
         " JOIN namespace AS n ON n.tenant = c.tenant AND n.id = c.namespace ORDER BY c.id DESC",
         ([tenant for tenant, _ in chunks], [chunk for _, chunk in chunks]),
     )
-    return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
+    return [Pending(chunk, stored_namespace(path), text) for chunk, path, text in rows]
 
 
 def index(session: Session, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> bool:

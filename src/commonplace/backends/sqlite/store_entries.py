@@ -13,7 +13,7 @@ from commonplace.backends.sqlite.group import Group, read_namespace
 from commonplace.backends.sqlite.store_base import OpenStore
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
 from commonplace.backends.states import prefixed
-from commonplace.checks import JSON, Namespace, parse_namespace
+from commonplace.checks import JSON, Namespace, stored_namespace
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import InvalidInput
 from commonplace.store import Child, NamespaceStats, Page, Scan, StoreStats, Transaction, Usage, Waker
@@ -94,7 +94,7 @@ class EntryStore(OpenStore):
             parameters.append("/".join(after))
         with self._reading() as connection:
             rows = connection.execute(f"{sql} ORDER BY path LIMIT ?", (*parameters, limit)).fetchall()
-            return [parse_namespace(row[0]) for row in rows]
+            return [stored_namespace(row[0]) for row in rows]
 
     def history(self, namespace: Namespace, kind: str, key: str) -> list[Revision]:
         with self._reading(namespace, snapshot=True) as connection:

@@ -10,7 +10,7 @@ from commonplace.backends.sqlite import damage
 from commonplace.backends.sqlite.checksums import damaged_row, damaged_vector, vector_sum
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group
-from commonplace.checks import parse_namespace
+from commonplace.checks import stored_namespace
 from commonplace.errors import ConfigurationError
 from commonplace.store import Indexing, Pending
 
@@ -126,7 +126,7 @@ def _passages(connection: Connection, chunks: Sequence[int]) -> list[Pending]:
             " CROSS JOIN namespace AS n ON n.id = e.namespace",
             (json.dumps(chunks),),
         ).fetchall()
-        return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
+        return [Pending(chunk, stored_namespace(path), text) for chunk, path, text in rows]
     except (UnicodeDecodeError, TypeError):
         if len(chunks) == 1:
             return []  # it keeps waiting; whoever reads its entry is told of the damage
