@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import commonplace
-from commonplace.backends.postgres import PostgresStore, listing
+from commonplace.backends.postgres import PostgresStore
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.ranking import Ranking
 from commonplace.entry import Draft, Entry
@@ -125,7 +125,7 @@ def side(candidates: Sequence[Candidate]) -> Side:
 def test_questions_that_travel_together_get_the_answers_that_each_alone_gets(
     books: list[commonplace.Book], monkeypatch: pytest.MonkeyPatch, exact_rows: int
 ) -> None:
-    monkeypatch.setattr(listing, "EXACT_ROWS", exact_rows)
+    monkeypatch.setattr("commonplace.backends.postgres.candidates.EXACT_ROWS", exact_rows)
     book = books[1]
     fill(book.space(*HERE))
     book.reindex()
@@ -143,10 +143,15 @@ def test_questions_that_travel_together_get_the_answers_that_each_alone_gets(
     for query in ("deploy checklist", "snake_case word7", "nothing like it"):
         vector = WordEmbedder().embed([query], purpose="query")[0]
         for filter in filters:
-            for terms in (query_terms(query), {}):
+            for terms, meaning in (
+                (query_terms(query), (model, vector)),
+                ({}, (model, vector)),
+                (query_terms(query), None),
+                (query_terms(query), ("unknown", vector)),
+            ):
                 for limit in (5, 24, 200):
-                    together, each = both_ways(store, Asked(terms, (model, vector), filter, limit))
-                    assert together == each, (query, filter, len(terms), limit)
+                    together, each = both_ways(store, Asked(terms, meaning, filter, limit))
+                    assert together == each, (query, filter, len(terms), meaning, limit)
 
 
 def test_a_search_is_three_questions_in_two_round_trips(
@@ -179,7 +184,7 @@ def recorded(calls: list[str], name: str) -> Any:
 def test_a_large_namespace_is_searched_by_its_index_and_misses_next_to_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listing, "EXACT_ROWS", 500)
+    monkeypatch.setattr("commonplace.backends.postgres.candidates.EXACT_ROWS", 500)
     store = PostgresStore(shared_server().create_database() + "?partitions=2")
     rows, dimensions = 1_500, 32
     chance = np.random.default_rng(5)

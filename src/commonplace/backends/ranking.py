@@ -66,7 +66,8 @@ class Page:
 
     filter: Filter
     limit: int
-    now: int
+    now: int | None
+    """None: the database's own time."""
     also: Sequence[int] = ()
 
 

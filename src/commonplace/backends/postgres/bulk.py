@@ -9,7 +9,7 @@ from typing import Any
 
 from commonplace.backends.paging import after_prefix
 from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.indexed import EntryIndex
+from commonplace.backends.postgres.index import EntryIndex
 from commonplace.backends.states import labels
 from commonplace.entry import INDEXED_ATTRIBUTES
 from commonplace.store import FORMER_STATE_BYTES

@@ -16,7 +16,7 @@ from psycopg.pq import Format
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import ConnectionPool
 
-from commonplace.backends.postgres.pipeline import Answer, Link, Parameters, Pipeline
+from commonplace.backends.postgres.pipeline import Link, Parameters, Pipeline, Result
 from commonplace.backends.postgres.place import Place
 from commonplace.errors import ConfigurationError
 
@@ -240,14 +240,14 @@ class Session:
 
     def _do(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None
-    ) -> Answer:
+    ) -> Result:
         if self._pipeline is not None:
             return self._pipeline.send(sql, parameters, binary=binary, prepare=prepare)
         return self._connection.execute(sql.encode(), parameters, binary=binary)
 
     def ask(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None
-    ) -> Answer:
+    ) -> Result:
         """Send a statement; its rows are waited for when they are fetched. After `end` a new transaction is begun.
 
         `prepare` has it planned for good at its first use, not only when it comes again.

@@ -16,7 +16,7 @@ from commonplace.backends import deltas
 from commonplace.backends.postgres import kept
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.incoming import Incoming
-from commonplace.backends.postgres.indexed import NamespaceRow
+from commonplace.backends.postgres.index import NamespaceRow
 from commonplace.backends.postgres.reading import Spot, tenant_of
 from commonplace.backends.replaying import Replay, columns_of
 from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, damaged, entry_of

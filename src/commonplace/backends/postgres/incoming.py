@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from commonplace.backends.postgres import keywords
+from commonplace.backends.entry_index import HEADING, heading_passage
 from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.indexed import HEADING, Identifiers, NamespaceRow, heading_passage
+from commonplace.backends.postgres.index import Identifiers, NamespaceRow, tokens
 from commonplace.backends.postgres.reading import Spot
 from commonplace.backends.postgres.transaction import former_bytes
 from commonplace.backends.ranking import posting
@@ -68,7 +68,7 @@ class Incoming:
         for number, one in numbered:
             chunk = self._ids.take()
             place = (chunk, entry.id, number, one.start, one.end, one.length, posting(chunk, one.length), entry.commit)
-            self._add("chunk", (*place, *keywords.tokens(self._spot.id, one.terms)))
+            self._add("chunk", (*place, *tokens(self._spot.id, one.terms)))
             if number != HEADING and one.terms:
                 self._add("pending", (chunk, 0, 0))
             self._row.chunk_count += 1

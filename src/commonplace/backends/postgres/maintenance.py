@@ -7,9 +7,10 @@ from itertools import pairwise
 
 from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.paging import after_prefix
-from commonplace.backends.postgres import kept, keywords
+from commonplace.backends.postgres import kept
 from commonplace.backends.postgres.bulk import FORMER_BYTES, steps
 from commonplace.backends.postgres.connection import Session
+from commonplace.backends.postgres.index import tokens as tokens_of
 from commonplace.backends.postgres.reading import NOW, Spot
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.backends.ranking import posting
@@ -284,7 +285,7 @@ def _keyword_problems(session: Session, progress: Progress | None) -> list[str]:
         )
         for _, chunk, namespace_id, length, number, tokens, repeated, text in rows:
             terms = passage(text or "", 0, len(text or "")).terms
-            expected = keywords.tokens(namespace_id, terms)
+            expected = tokens_of(namespace_id, terms)
             agrees = (sum(terms.values()), posting(chunk, length)) == (length, number)
             if not agrees or set(tokens) != set(expected[0]) or set(repeated or ()) != set(expected[1] or ()):
                 return [f"index: passage {chunk} does not match its text; run `commonplace reindex --keywords`"]

@@ -29,7 +29,7 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 _Key = tuple[str, tuple[int, ...] | None]
 
 
-class Answer(Protocol):
+class Result(Protocol):
     """What a statement gave, waited for when it is looked at. psycopg's cursors are such, too."""
 
     @property

@@ -62,7 +62,7 @@ class CareStore(OpenStore):
         return self._runner.system(look, mode=SNAPSHOT, is_long=True)
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
-        from commonplace.backends.postgres import rebuilding
+        from commonplace.backends.postgres import index
 
         total = sum(self.stats().entries.values())
         done = 0
@@ -76,9 +76,7 @@ class CareStore(OpenStore):
         after: Namespace | None = None
         while page := self.namespaces(after=after):
             for namespace in page:
-                self._runner.system(
-                    partial(rebuilding.rebuild_keywords, namespace=namespace, report=report), is_long=True
-                )
+                self._runner.system(partial(index.rebuild_keywords, namespace=namespace, report=report), is_long=True)
             after = page[-1]
 
     def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:

@@ -6,12 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from commonplace.backends.postgres import listing, reading, searching, together, upkeep, vectors
+from commonplace.backends.postgres import candidates, index, reading, upkeep
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.failures import translated
 from commonplace.backends.postgres.reading import Spot
 from commonplace.backends.postgres.running import READ
 from commonplace.backends.postgres.store_base import OpenStore
+from commonplace.backends.ranking import Page
 from commonplace.checks import Namespace
 from commonplace.entry import Entry
 from commonplace.filters import Filter
@@ -27,7 +28,7 @@ MODELS_KNOWN_SECONDS = 0.5
 class SearchStore(OpenStore):
     """Searches, and the vectors behind them."""
 
-    _known_models: tuple[float, list[vectors.Model]] | None = None
+    _known_models: tuple[float, list[index.Model]] | None = None
 
     def search_text(
         self,
@@ -37,38 +38,37 @@ class SearchStore(OpenStore):
         limit: int,
         also: Sequence[int] = (),
     ) -> list[Candidate]:
-        page = searching.Page(filter, limit, self._now(), also)
+        page = Page(filter, limit, self._now(), also)
         return self._read(
             namespace,
             [],
-            lambda session, spot: searching.search_text(session, spot, terms, page),
+            lambda session, spot: candidates.search_text(session, spot, terms, page),
             is_search=True,
         )
 
     def search_vectors(
         self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
     ) -> list[Candidate]:
-        page = searching.Page(filter, limit, self._now())
+        page = Page(filter, limit, self._now())
         known = self._model(model)
         if known is None:
             return []
         return self._read(
             namespace,
             [],
-            lambda session, spot: searching.search_vectors(session, spot, known, query, page),
+            lambda session, spot: candidates.search_vectors(session, spot, (known, query), page),
             is_search=True,
         )
 
     def search(
         self, namespace: Namespace, asked: Asked, choose: Choose, *, unless_pending: bool = False
     ) -> Answer | None:
-        model = None if asked.meaning is None else self._model(asked.meaning[0])
-        if model is None or self._replica is not None:
-            # Alone words need few questions; and a replica may propose, but what is live the primary says.
+        if self._replica is not None:  # it may propose, but the primary knows what is live
             return super().search(namespace, asked, choose, unless_pending=unless_pending)
+        model = None if asked.meaning is None else self._model(asked.meaning[0])
 
         def work(session: Session, spot: Spot) -> Answer | None:
-            return together.search(session, spot, asked, choose, model, self._now(), unless_pending=unless_pending)
+            return candidates.search(session, spot, asked, choose, model, self._now(), unless_pending=unless_pending)
 
         nothing: Answer | None = Answer([], [], {})
         return self._read(namespace, nothing, work, by_part=True)
@@ -77,7 +77,7 @@ class SearchStore(OpenStore):
         return self._read(
             namespace,
             TermCounts(0, 0.0, {}),
-            lambda session, spot: listing.term_counts(session, spot, terms),
+            lambda session, spot: candidates.term_counts(session, spot, terms),
             snapshot=True,
         )
 
@@ -90,7 +90,7 @@ class SearchStore(OpenStore):
         return self._read(
             namespace,
             [],
-            lambda session, spot: vectors.passage_vectors(session, spot, known.id, states),
+            lambda session, spot: index.passage_vectors(session, spot, known.id, states),
             is_search=True,
         )
 
@@ -104,19 +104,19 @@ class SearchStore(OpenStore):
 
     # Models and vectors
 
-    def _model(self, identity: str) -> vectors.Model | None:
+    def _model(self, identity: str) -> index.Model | None:
         found = {model.identity: model for model in self._models()}
         if identity not in found:
             self._known_models = None
             found = {model.identity: model for model in self._models()}
         return found.get(identity)
 
-    def _models(self) -> list[vectors.Model]:
+    def _models(self) -> list[index.Model]:
         """All models. They change so rarely that a look twice a second is enough; every search asks for them."""
         known = self._known_models
         if known is None or time.monotonic() - known[0] > MODELS_KNOWN_SECONDS:
             asked_at = time.monotonic()
-            known = self._known_models = (asked_at, self._runner.system(vectors.models, mode=READ))
+            known = self._known_models = (asked_at, self._runner.system(index.models, mode=READ))
         return known[1]
 
     def models(self) -> tuple[str | None, str | None]:
@@ -126,18 +126,18 @@ class SearchStore(OpenStore):
 
     def indexing(self, namespace: Namespace | None = None) -> Indexing:
         if namespace is None:
-            pending = self._runner.system(lambda session: vectors.pending_count(session, None), mode=READ)
+            pending = self._runner.system(lambda session: index.pending_count(session, None), mode=READ)
         else:
-            pending = self._read(namespace, 0, vectors.pending_count)
+            pending = self._read(namespace, 0, index.pending_count)
         return Indexing(*self.models(), pending)
 
     def aim(self, model: str, dimensions: int) -> None:
-        self._runner.system(lambda session: vectors.aim(session, model, dimensions), is_long=True)
+        self._runner.system(lambda session: index.set_target_model(session, model, dimensions), is_long=True)
         self._drop_retired()
 
     def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
         claimed, is_promoted = self._runner.system(
-            lambda session: vectors.claim(session, limit, lease_seconds, self._now(), even_leased=even_leased)
+            lambda session: index.claim(session, limit, lease_seconds, self._now(), even_leased=even_leased)
         )
         if is_promoted:
             self._drop_retired()
@@ -146,17 +146,17 @@ class SearchStore(OpenStore):
     def pending(
         self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
     ) -> list[Pending]:
-        return self._read(namespace, [], lambda session, spot: vectors.pending(session, spot, limit, among))
+        return self._read(namespace, [], lambda session, spot: index.pending(session, spot, limit, among))
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
-        if self._runner.system(lambda session: vectors.index(session, model, embedded)):
+        if self._runner.system(lambda session: index.store_vectors(session, model, embedded)):
             self._drop_retired()
         self._note_write()
 
     def _drop_retired(self) -> None:
         """After a change of roles: what the former models leave behind."""
         self._known_models = None
-        while self._runner.system(vectors.drop_retired):
+        while self._runner.system(index.drop_retired):
             continue
         self._known_models = None
 
@@ -174,8 +174,8 @@ class SearchStore(OpenStore):
         wanted = self._read(namespace, none, upkeep.index_of)
         known = self.vector_indexes()
         made = []
-        for index in wanted:
+        for one in wanted:
             with translated(self.place.shown):
-                if index.name not in known and upkeep.build(self._connect, self.place.system_role, index):
-                    made.append(index.name)
+                if one.name not in known and upkeep.build(self._connect, self.place.system_role, one):
+                    made.append(one.name)
         return made

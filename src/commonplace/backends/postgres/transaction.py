@@ -12,7 +12,7 @@ from typing import Any
 from commonplace.backends import deltas
 from commonplace.backends.postgres import bulk, kept, reading, system
 from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.indexed import EntryIndex, Identifiers, NamespaceRow
+from commonplace.backends.postgres.index import EntryIndex, Identifiers, NamespaceRow
 from commonplace.backends.postgres.reading import Spot, tenant_of
 from commonplace.backends.states import COLUMNS, columns, dump, entry_of
 from commonplace.backends.times import commit_time

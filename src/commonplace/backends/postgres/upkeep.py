@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from commonplace.backends.postgres import listing
+from commonplace.backends.postgres import candidates
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.reading import Spot
 from commonplace.backends.postgres.running import READ, Runner
@@ -89,7 +89,7 @@ def known_indexes(session: Session) -> dict[str, bool]:
 def _wanted_indexes(session: Session) -> tuple[list[VectorIndex], set[int]]:
     models = session.rows("SELECT id, dimensions FROM model WHERE role <> 'retired' ORDER BY id")
     parts = session.rows(
-        f"SELECT DISTINCT {_PART} FROM namespace AS n WHERE chunk_count > %s ORDER BY 1", (listing.EXACT_ROWS,)
+        f"SELECT DISTINCT {_PART} FROM namespace AS n WHERE chunk_count > %s ORDER BY 1", (candidates.EXACT_ROWS,)
     )
     wanted = [VectorIndex(part, model, dimensions) for (part,) in parts for model, dimensions in models]
     return wanted, {model for model, _ in models}

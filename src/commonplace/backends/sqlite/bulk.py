@@ -10,7 +10,7 @@ from typing import Any
 from commonplace.backends.paging import after_prefix
 from commonplace.backends.sqlite.checksums import FORMER, HEAD, LIVE, changed_sum, check_live_head
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.indexed import EntryIndex
+from commonplace.backends.sqlite.index import EntryIndex
 from commonplace.backends.states import labels
 from commonplace.checks import Namespace
 from commonplace.entry import INDEXED_ATTRIBUTES

@@ -14,8 +14,9 @@ from typing import Any, cast
 import apsw
 
 from commonplace.backends.deltas import DAMAGE
+from commonplace.backends.entry_index import HEADING
 from commonplace.backends.ranking import posting
-from commonplace.backends.sqlite import keywords, system
+from commonplace.backends.sqlite import system
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
@@ -28,7 +29,7 @@ from commonplace.backends.sqlite.checksums import (
 )
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import MOST_IDS, NAMESPACE_COLUMNS, check_namespace_row
-from commonplace.backends.sqlite.indexed import HEADING
+from commonplace.backends.sqlite.index import damaged_vectors, tokens
 from commonplace.backends.sqlite.migrate import wrong_names
 from commonplace.backends.sqlite.rows import former_entry
 from commonplace.backends.states import entry_of, labels
@@ -260,16 +261,6 @@ def _vector_problems(connection: Connection, progress: Progress | None) -> Itera
             yield Problem(f"index: {lost:,} vectors have lost their checksum; `commonplace reindex` makes them again")
 
 
-def damaged_vectors(connection: Connection) -> Iterator[int]:
-    """The chunks of vectors that are not what was stored, or whose chunk is not."""
-    for chunk, value, checksum, *place in connection.execute(
-        "SELECT v.chunk, v.value, v.checksum, c.start, c.stop, c.length, c.commit_number"
-        " FROM vector AS v LEFT JOIN chunk AS c ON c.id = v.chunk"
-    ):
-        if checksum is not None and (type(value) is not bytes or checksum != vector_sum((chunk, *place), value)):
-            yield chunk
-
-
 _MUST_BE_ZERO = {
     "live passages without a live entry": (
         "SELECT count(*) FROM chunk AS c WHERE ended_commit IS NULL"
@@ -378,7 +369,7 @@ def _passage_problems(connection: Connection, progress: Progress | None) -> Iter
             return
         for (chunk, *_), (_, _, _, length, terms) in zip(chunks, wanted, strict=True):
             for term, count in terms.items():
-                token = keywords.tokens(namespace_id, {term: frequency_level(count)})
+                token = tokens(namespace_id, {term: frequency_level(count)})
                 expected += 1
                 expected_sum ^= hash((token, posting(chunk, length)))
         if progress is not None and done % ROWS_A_STEP == 0:

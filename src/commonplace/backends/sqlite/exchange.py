@@ -18,7 +18,7 @@ from commonplace.backends.sqlite import damage, system
 from commonplace.backends.sqlite.checksums import FORMER, LIVE, check_former, former_sum, live_entry, live_sum
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import MOST_IDS, Group, NamespaceRow, read_namespace
-from commonplace.backends.sqlite.indexed import EntryIndex
+from commonplace.backends.sqlite.index import EntryIndex
 from commonplace.backends.states import damaged, entry_of
 from commonplace.checks import Namespace
 from commonplace.errors import Conflict, InvalidInput

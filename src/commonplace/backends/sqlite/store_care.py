@@ -84,9 +84,9 @@ class CareStore(OpenStore):
             ]
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
-        from commonplace.backends.sqlite import rebuilding
+        from commonplace.backends.sqlite import index
 
-        self._run(lambda group: rebuilding.rebuild_keywords(self._writing, group, progress))
+        self._run(lambda group: index.rebuild_keywords(self._writing, group, progress))
 
     def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
         from commonplace.backends.sqlite import exchange

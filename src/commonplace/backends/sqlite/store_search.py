@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from commonplace.backends.ranking import Counts, Page
-from commonplace.backends.sqlite import keywords, reading, searching, vectors
+from commonplace.backends.sqlite import candidates, index, reading
 from commonplace.backends.sqlite.checksums import damaged_row
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, read_namespace
@@ -58,7 +58,7 @@ class SearchStore(OpenStore):
             counts = _counts(connection, namespace)
             if counts is None:
                 return []
-            return searching.search_text(connection, counts, terms, Page(filter, limit, self._clock(), also))
+            return candidates.search_text(connection, counts, terms, Page(filter, limit, self._clock(), also))
 
     def search_vectors(
         self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
@@ -70,19 +70,19 @@ class SearchStore(OpenStore):
                 return []
             if known[0][1] != len(query):
                 raise damaged_row(f"the row of model {model}")
-            rank = self._vectors.nearest(searching.StoredVectors(connection, row, *known[0]), query)
-            return searching.candidates(connection, row.id, rank, Page(filter, limit, self._clock()))
+            rank = self._vectors.nearest(candidates.StoredVectors(connection, row, *known[0]), query)
+            return candidates.candidates(connection, row.id, rank, Page(filter, limit, self._clock()))
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
         with self._reading(namespace, snapshot=True) as connection:
             counts = _counts(connection, namespace)
-            return TermCounts(0, 0.0, {}) if counts is None else keywords.term_counts(connection, counts, terms)
+            return TermCounts(0, 0.0, {}) if counts is None else candidates.term_counts(connection, counts, terms)
 
     def passage_vectors(
         self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]
     ) -> list[tuple[int, int, int, NDArray[float32]]]:
         with self._reading(namespace, snapshot=True) as connection:
-            return vectors.passage_vectors(connection, model, states)
+            return index.passage_vectors(connection, model, states)
 
     def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
         with self._reading(namespace, snapshot=True) as connection:
@@ -93,15 +93,15 @@ class SearchStore(OpenStore):
 
     def models(self) -> tuple[str | None, str | None]:
         with self._reading() as connection:
-            return vectors.models(connection)
+            return index.models(connection)
 
     def indexing(self, namespace: Namespace | None = None) -> Indexing:
         with self._reading() as connection:
             place = None if namespace is None else self._namespace_id(connection, namespace)
-            return vectors.indexing(connection, place)
+            return index.indexing(connection, place)
 
     def aim(self, model: str, dimensions: int) -> None:
-        self._run(lambda group: vectors.aim(self._writing, model, dimensions))
+        self._run(lambda group: index.set_target_model(self._writing, model, dimensions))
         self._drop_retired()
 
     def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
@@ -109,7 +109,7 @@ class SearchStore(OpenStore):
             if not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
                 return []
         claimed: list[Pending] = self._run(
-            lambda group: vectors.claim(self._writing, limit, lease_seconds, self._clock(), even_leased=even_leased)
+            lambda group: index.claim(self._writing, limit, lease_seconds, self._clock(), even_leased=even_leased)
         )
         return claimed
 
@@ -117,10 +117,10 @@ class SearchStore(OpenStore):
         self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
     ) -> list[Pending]:
         with self._reading(namespace, snapshot=True) as connection:
-            return vectors.pending(connection, self._namespace_id(connection, namespace), limit, among)
+            return index.pending(connection, self._namespace_id(connection, namespace), limit, among)
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
-        self._run(lambda group: vectors.index(self._writing, group, model, embedded))
+        self._run(lambda group: index.store_vectors(self._writing, group, model, embedded))
         self._drop_retired()
 
     def tidy(self) -> bool:
@@ -138,5 +138,5 @@ class SearchStore(OpenStore):
         with self._reading() as connection:
             if not connection.execute("SELECT 1 FROM model WHERE role = 'retired'").fetchall():
                 return
-        while self._run(lambda group: vectors.drop_retired(self._writing)):
+        while self._run(lambda group: index.drop_retired(self._writing)):
             continue

@@ -21,7 +21,7 @@ from commonplace.backends.sqlite.checksums import (
 )
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import NAMESPACE_COLUMNS, Group, NamespaceRow, check_namespace_row
-from commonplace.backends.sqlite.indexed import EntryIndex
+from commonplace.backends.sqlite.index import EntryIndex
 from commonplace.backends.states import dump, entry_of, prefixed
 from commonplace.backends.times import commit_time
 from commonplace.checks import JSON, Namespace, check_key

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from commonplace.backends.ranking import Counts, Page, Rank, Ranked, best, posting
-from commonplace.backends.sqlite import keywords
+from commonplace.backends.ranking import Counts, Page, Postings, Rank, Ranked, best, posting, score
 from commonplace.backends.sqlite.checksums import damaged_row, damaged_vector, is_whole_vector
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import NamespaceRow
+from commonplace.backends.sqlite.index import tokens
 from commonplace.backends.sqlite.where import Where, add_filter
-from commonplace.store import Candidate
+from commonplace.errors import Corrupt
+from commonplace.language.passages import LEVEL_FREQUENCY
+from commonplace.store import Candidate, TermCounts
 
 if TYPE_CHECKING:
     from commonplace.backends.vectors import Batch, Halves
@@ -29,7 +31,8 @@ def search_text(
 
     def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
         rows = [posting(chunk, length) for chunk, length, *_ in known]
-        ranked, of_known = keywords.rank(connection, counts, terms, keep if allowed is None else None, rows)
+        postings = _postings(connection, counts, terms)
+        ranked, of_known = score(counts, postings, keep if allowed is None else None, rows)
         scores.update(of_known)
         if allowed is None:
             return ranked
@@ -41,6 +44,37 @@ def search_text(
     others = [row for row in known if row[2] not in listed and row[0] in scores]
     others.sort(key=lambda row: (-scores[row[0]], -row[0]))
     return found + [Candidate(entry_id, scores[chunk], start, stop) for chunk, _, entry_id, start, stop in others]
+
+
+def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) -> TermCounts:
+    weights = dict.fromkeys(terms, 1.0)
+    postings = _postings(connection, counts, weights)
+    return TermCounts(
+        counts.passages,
+        counts.average_length,
+        {term: sum(len(rows) for _, rows in found.levels) for term, found in zip(weights, postings, strict=True)},
+    )
+
+
+def _postings(connection: Connection, counts: Counts, terms: Mapping[str, float]) -> Iterable[Postings]:
+    namespace_id, passages = counts.namespace_id, counts.passages
+    phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
+    lists = iter(
+        connection.execute(
+            "SELECT (SELECT json_group_array(rowid) FROM keywords WHERE keywords MATCH phrase.value)"
+            " FROM json_each(?) AS phrase ORDER BY phrase.key",
+            (json.dumps(phrases),),
+        )
+    )
+    for weight in terms.values():
+        levels = []
+        for frequency in LEVEL_FREQUENCY.values():
+            rows = json.loads(next(lists)[0])
+            if rows:
+                levels.append((frequency, rows))
+        if sum(len(rows) for _, rows in levels) > passages:  # BM25 has no number for this
+            raise Corrupt("the keyword index is damaged; run `commonplace reindex --keywords`")
+        yield Postings(weight, levels)
 
 
 def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:

@@ -1,0 +1,438 @@
+"""Candidates of a search: passages ranked by their words and by their vectors, turned into live entries that pass.
+
+A search is three questions in two round trips. The first question gives what ranks all passages of the namespace by
+either side. The second gives the best of them with all passages of their entries. The third goes with the second and
+gives the entries that will most likely be chosen. By then everything is known of the passages except which entry each
+belongs to and whether that entry passes, so the choice is made as if each passage were an entry. More is asked if that
+guess was wrong, if too few of the best pass the filter, or if the namespace is so large that its vectors have an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from commonplace.backends.postgres import reading
+from commonplace.backends.postgres.connection import (
+    Halfvec,
+    Halves,
+    Session,
+    Vector,
+    array_of,
+    floats_of,
+    numbers_of,
+    texts_of,
+)
+from commonplace.backends.postgres.index import Model
+from commonplace.backends.postgres.pipeline import Result
+from commonplace.backends.postgres.reading import NOW, Spot
+from commonplace.backends.postgres.where import Where, add_filter
+from commonplace.backends.ranking import Counts, Page, Ranked, Ranking, best, chunk_of, score_arrays
+from commonplace.backends.states import columns, entry_of
+from commonplace.entry import Entry
+from commonplace.store import Answer, Asked, Candidate, Choose, TermCounts
+
+if TYPE_CHECKING:
+    from numpy import float32, int64
+    from numpy.typing import NDArray
+
+EXACT_ROWS = 20_000
+"""Up to so many passages in a namespace every vector is compared; above, the index of its part of the table is used."""
+EF_SEARCH = 200
+SCANNED = 200_000
+RESCORED_SHARE = 4
+"""Vectors are ordered by a query rounded to half precision; 1 in so many more are read and scored exactly."""
+
+Known = Sequence[tuple[int, int, int, int]]
+"""Passages to score in any case: posting, entry, start and stop."""
+
+Meaning = tuple[Model, "NDArray[float32]"]
+"""A model and the query's vector by it."""
+
+
+# The first question
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a search needs of a whole namespace: counts, a posting list for each term, and all its vectors' nearness."""
+
+    namespace_id: int
+    counts: Counts
+    postings: list[NDArray[int64]]
+    is_pending: bool
+    """Whether passages wait for their vectors."""
+    meaning: Ranking | None
+    """None if it was not asked for, or if the namespace is too large to compare every vector."""
+
+    def words(self, terms: Mapping[str, float]) -> Ranking:
+        return score_arrays(self.counts, zip(terms.values(), self.postings, strict=True))
+
+
+def ask_lists(
+    session: Session, spot: Spot, terms: Mapping[str, float], meaning: Meaning | None = None
+) -> Callable[[], Listed | None]:
+    """Ask by one statement for lists in the order of the terms. Call the result to wait; None if no such namespace.
+
+    Only the spot's tenant, path and part are used: its number is part of the answer.
+    """
+    near, query = "NULL::bytea, NULL::bytea", list[Any]()
+    if meaning is not None:
+        model, vector = meaning
+        halves = Halves.of(vector)
+        near = "near.chunks, near.shares"
+        query = [halves.coarse, halves.fine, Halves.SCALE, model.id, EXACT_ROWS]
+    result = session.ask(
+        "SELECT n.id, n.chunk_count, n.term_total,"
+        f" EXISTS (SELECT 1 FROM {spot.of('pending')} AS p WHERE p.tenant = n.tenant AND p.namespace = n.id),"
+        f" {spot.of('postings')}(n.id, %s::text[]), {near} FROM {spot.of('namespace')} AS n"
+        + (_NEAR.format(embedding=spot.of("embedding")) if query else "")
+        + " WHERE n.tenant = %s AND n.path = %s",
+        (texts_of(terms), *query, spot.tenant, "/".join(spot.namespace)),
+        binary=True,
+        prepare=True,
+    )
+
+    def read() -> Listed | None:
+        for id, passages, total_length, is_pending, postings, chunks, shares in result.fetchall():
+            is_exact = meaning is not None and passages <= EXACT_ROWS
+            return Listed(
+                id,
+                Counts(id, passages, total_length),
+                [numbers_of(found) for found in postings],
+                is_pending,
+                Ranking(numbers_of(chunks), floats_of(shares)) if is_exact else None,
+            )
+        return None
+
+    return read
+
+
+_NEAR = (
+    " CROSS JOIN LATERAL (SELECT array_send(array_agg(v.chunk)) AS chunks,"
+    " array_send(array_agg(-(v.value <#> %s) - (v.value <#> %s) / %s::float8)) AS shares FROM {embedding} AS v"
+    " WHERE v.tenant = n.tenant AND v.namespace = n.id AND v.model = %s AND NOT v.former AND n.chunk_count <= %s"
+    ") AS near"
+)
+"""Every vector of the namespace, unless it is large: its passages and how near they are, as two arrays."""
+
+
+def term_counts(session: Session, spot: Spot, terms: Iterable[str]) -> TermCounts:
+    weights = dict.fromkeys(terms, 1.0)
+    listed = ask_lists(session, spot, weights)()
+    if listed is None:
+        return TermCounts(0, 0.0, {})
+    return TermCounts(
+        listed.counts.passages,
+        listed.counts.average_length,
+        {term: len(found) for term, found in zip(weights, listed.postings, strict=True)},
+    )
+
+
+# The search
+
+
+def search(
+    session: Session,
+    spot: Spot,
+    asked: Asked,
+    choose: Choose,
+    model: Model | None,
+    now: int | None,
+    *,
+    unless_pending: bool,
+) -> Answer | None:
+    """Both sides' candidates and the chosen entries; with `unless_pending`, None if passages wait for their vectors.
+
+    Only the spot's tenant, path and part are needed: its number comes with the first answer.
+    """
+    meaning = None if asked.meaning is None or model is None else (model, asked.meaning[1])
+    listed = ask_lists(session, spot, asked.terms, meaning)()
+    if listed is None:
+        return Answer([], [], {})
+    if unless_pending and listed.is_pending:
+        return None
+    found = _Search(session, replace(spot, id=listed.namespace_id), Page(asked.filter, asked.limit, now), meaning)
+    words = listed.words(asked.terms)
+    found.look_ahead(words, listed.meaning, choose)
+    by_words, by_meaning = found.candidates(words, listed.meaning, has_words=bool(asked.terms))
+    return Answer(by_words, by_meaning, found.load(choose(by_words, by_meaning)))
+
+
+def search_text(session: Session, spot: Spot, terms: Mapping[str, float], page: Page) -> list[Candidate]:
+    """The candidates by their words alone, then the entries of `page.also` that hold any of them."""
+    listed = ask_lists(session, spot, terms)()
+    if listed is None:
+        return []
+    found = _Search(session, spot, page, None)
+    return found.by_words(listed.words(terms), page.also)
+
+
+def search_vectors(session: Session, spot: Spot, meaning: Meaning, page: Page) -> list[Candidate]:
+    """The candidates by their vectors alone."""
+    listed = ask_lists(session, spot, {}, meaning)()
+    return [] if listed is None else _Search(session, spot, page, meaning).nearest(listed.meaning)
+
+
+class _Search:
+    """The candidates of one search; both sides share what is known of the passages' entries."""
+
+    def __init__(self, session: Session, spot: Spot, page: Page, meaning: Meaning | None) -> None:
+        self._session = session
+        self._spot = spot
+        self._page = page
+        self._meaning = meaning
+        self._step = page.limit + page.limit // 2
+        """So many passages of each side are looked at first: half as many again as entries are wanted."""
+        self._asked: set[int] = set()
+        self._places: dict[int, tuple[int, int, int]] = {}
+        self._passages: dict[int, list[tuple[int, int, int, int]]] = {}
+        self._entries: dict[int, Entry] = {}
+
+    def look_ahead(self, words: Ranking, meaning: Ranking | None, choose: Choose) -> None:
+        """Ask about the best of both sides, and for the entries of those that would be chosen of them."""
+        best_by_words = [chunk for chunk, _ in words.rank(self._step)]
+        if meaning is None and self._meaning is not None:
+            self._select(best_by_words)
+            return
+        best_by_meaning = [] if meaning is None else [chunk for chunk, _ in meaning.rank(self._step)]
+        chunks = list(dict.fromkeys(best_by_words + best_by_meaning))
+        first = best_by_words[: self._page.limit] + best_by_meaning[: self._page.limit]
+        likely = choose(
+            [Candidate(chunk, share, 0, 0) for chunk, share in words.shares(first).items()],
+            [Candidate(chunk, share, 0, 0) for chunk, share in meaning.shares(first).items()] if meaning else [],
+        )
+        passages = self._ask_passages(chunks)
+        entries = self._ask_entries(likely)
+        self._session.end()
+        self._learn(chunks, passages)
+        self._entries = {row[0]: entry_of(self._spot.namespace, row) for row in entries.fetchall()}
+
+    def load(self, entries: Sequence[int]) -> dict[int, Entry]:
+        """These entries; those that were not guessed are asked for now."""
+        if missing := [entry_id for entry_id in entries if entry_id not in self._entries]:
+            self._entries |= reading.load(self._session, self._spot, missing, self._page.now)
+        return {entry_id: self._entries[entry_id] for entry_id in entries if entry_id in self._entries}
+
+    def candidates(
+        self, words: Ranking, meaning: Ranking | None, *, has_words: bool
+    ) -> tuple[list[Candidate], list[Candidate]]:
+        by_meaning = [] if self._meaning is None else self.nearest(meaning)
+        if not has_words:
+            return [], by_meaning
+        near = {candidate.entry_id for candidate in by_meaning}
+        by_words = self.by_words(words, near)
+        if self._meaning is None:
+            return by_words, []
+        # Each side's candidates are scored by the other side too: half a score would rank them too low.
+        others = dict.fromkeys(candidate.entry_id for candidate in by_words if candidate.entry_id not in near)
+        return by_words, by_meaning + self._nearness(self._known(others), meaning)
+
+    def by_words(self, words: Ranking, also: Iterable[int]) -> list[Candidate]:
+        """The best by their words, then the passages of `also` that are not among them and hold any."""
+        found = self._best(words)
+        already = {candidate.entry_id for candidate in found}
+        others = [(chunk_of(row), *place) for row, *place in self._known(also) if place[0] not in already]
+        shares = words.shares([chunk for chunk, *_ in others])
+        others = sorted((row for row in others if row[0] in shares), key=lambda row: (-shares[row[0]], -row[0]))
+        return found + [Candidate(entry_id, shares[chunk], start, stop) for chunk, entry_id, start, stop in others]
+
+    def nearest(self, meaning: Ranking | None) -> list[Candidate]:
+        """The best by their vectors; without a ranking of all of them, by their index."""
+        if meaning is not None:
+            return self._best(meaning)
+        assert self._meaning is not None
+        return Nearest(self._session, self._spot, *self._meaning, self._page).best()
+
+    def _best(self, ranking: Ranking) -> list[Candidate]:
+        return best(
+            ranking.rank,
+            self._select,
+            lambda: allowed_chunks(self._session, self._spot, self._page),
+            self._page.limit,
+            step=self._step,
+        )
+
+    # What is known of the passages
+
+    def _select(self, chunks: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+        """Of these passages, those whose entry passes: the entry, start and stop."""
+        if missing := [chunk for chunk in chunks if chunk not in self._asked]:
+            self._learn(missing, self._ask_passages(missing))
+        return self._places
+
+    def _known(self, entries: Iterable[int]) -> Known:
+        """All passages of these entries, which pass."""
+        if missing := [entry_id for entry_id in entries if entry_id not in self._passages]:
+            for passage in self._ask_known(missing).fetchall():
+                self._passages.setdefault(passage[1], []).append((passage[0], passage[1], passage[2], passage[3]))
+        return [passage for entry_id in entries for passage in self._passages.get(entry_id, ())]
+
+    def _ask_known(self, entries: Sequence[int]) -> Result:
+        return self._session.ask(
+            f"SELECT posting, entry, start, stop FROM {self._spot.of('chunk')} WHERE tenant = %s AND entry = ANY(%s)"
+            " AND ended_commit IS NULL",
+            (self._spot.tenant, list(entries)),
+        )
+
+    def _ask_passages(self, chunks: Sequence[int]) -> Result:
+        """All passages of these passages' entries, if those pass."""
+        spot, where = self._spot, conditions(self._spot, self._page)
+        # Each table is asked once for all its rows: that reads far fewer pages than a look for each.
+        return self._session.ask(
+            f"SELECT c.posting, c.entry, c.start, c.stop FROM {spot.of('entry')} AS e"
+            f" JOIN {spot.of('chunk')} AS c ON c.tenant = e.tenant AND c.entry = e.id AND c.ended_commit IS NULL"
+            f" WHERE e.id = ANY(ARRAY(SELECT entry FROM {spot.of('chunk')}"
+            f" WHERE tenant = %s AND id = ANY(%s::bigint[]) AND ended_commit IS NULL)) AND {where.sql}",
+            (spot.tenant, array_of(chunks), *where.parameters),
+            binary=True,
+            prepare=True,
+        )
+
+    def _ask_entries(self, chunks: Sequence[int]) -> Result:
+        """The live entries that these passages belong to."""
+        spot = self._spot
+        return self._session.ask(
+            f"SELECT {columns('e')} FROM {spot.of('entry')} AS e WHERE e.tenant = %s AND e.id = ANY(ARRAY("
+            f"SELECT entry FROM {spot.of('chunk')} WHERE tenant = %s AND id = ANY(%s::bigint[])"
+            f" AND ended_commit IS NULL)) AND e.namespace = %s AND (e.expires_at IS NULL OR e.expires_at > {NOW})",
+            (spot.tenant, spot.tenant, array_of(chunks), spot.id, self._page.now),
+            binary=True,
+            prepare=True,
+        )
+
+    def _learn(self, chunks: Sequence[int], passages: Result) -> None:
+        self._asked.update(chunks)
+        learned: dict[int, list[tuple[int, int, int, int]]] = {}
+        for row, entry_id, start, stop in passages.fetchall():
+            self._places[chunk_of(row)] = entry_id, start, stop
+            learned.setdefault(entry_id, []).append((row, entry_id, start, stop))
+        self._passages |= learned
+
+    def _nearness(self, known: Known, meaning: Ranking | None) -> list[Candidate]:
+        """How near these passages are, those that have a vector."""
+        chunks = [chunk_of(row) for row, *_ in known]
+        shares = self._ask_nearness(chunks) if meaning is None else meaning.shares(chunks)
+        return [
+            Candidate(entry_id, shares[chunk], start, stop)
+            for chunk, (_, entry_id, start, stop) in zip(chunks, known, strict=True)
+            if chunk in shares
+        ]
+
+    def _ask_nearness(self, chunks: Sequence[int]) -> dict[int, float]:
+        assert self._meaning is not None
+        model, query = self._meaning
+        return dict(
+            self._session.ask(
+                f"SELECT chunk, -(value::vector <#> %s) FROM {self._spot.of('embedding')}"
+                " WHERE tenant = %s AND chunk = ANY(%s::bigint[]) AND model = %s",
+                (Vector.of(query), self._spot.tenant, array_of(chunks), model.id),
+                binary=True,
+            ).fetchall()
+        )
+
+
+class Nearest:
+    """Ranks the passages of a large namespace by the index of its vectors, and keeps which entries of them pass."""
+
+    def __init__(self, session: Session, spot: Spot, model: Model, query: NDArray[float32], page: Page) -> None:
+        self._session = session
+        self._spot = spot
+        self._model = model
+        self._query = query
+        self._page = page
+        self._places: dict[int, tuple[int, int, int]] = {}
+        self._passing = conditions(spot, page)
+
+    def best(self) -> list[Candidate]:
+        return best(
+            self._rank,
+            lambda chunks: self._places,
+            lambda: allowed_chunks(self._session, self._spot, self._page),
+            self._page.limit,
+            step=2**31,
+        )
+
+    def _rank(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+        return self._by_index(keep) if keep is not None and allowed is None else self._among(keep, allowed)
+
+    def _among(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+        """Compare every vector of these passages. `+ 0` keeps the approximate index out of it."""
+        return self._read(
+            f"SELECT chunk, value FROM {self._spot.of('embedding')} WHERE tenant = %s AND namespace = %s AND model = %s"
+            " AND NOT former AND chunk = ANY(%s) ORDER BY (value <#> %s) + 0, chunk DESC LIMIT %s",
+            [
+                self._spot.tenant,
+                self._spot.id,
+                self._model.id,
+                list(allowed or ()),
+                Halfvec.of(self._query),
+                _rows_for(keep),
+            ],
+            keep,
+        )
+
+    def _by_index(self, keep: int) -> Ranked:
+        """Ask the index. It holds other namespaces too, so it goes on until enough of this one were found."""
+        self._session.send(
+            "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', 'relaxed_order', true),"
+            " set_config('hnsw.max_scan_tuples', %s, true)",
+            (str(min(1_000, max(EF_SEARCH, 2 * keep))), str(SCANNED)),
+        )
+        # The model and the namespace are numbers in the statement: a partial index is used only if they are known.
+        dimensions = f"{self._model.dimensions:d}"
+        return self._read(
+            f"SELECT chunk, value FROM {self._spot.of('embedding')} WHERE tenant = %s AND namespace = {self._spot.id:d}"
+            f" AND model = {self._model.id:d} AND NOT former"
+            f" ORDER BY value::halfvec({dimensions}) <#> %s::halfvec({dimensions}) LIMIT %s",
+            [self._spot.tenant, Halfvec.of(self._query), _rows_for(keep)],
+            keep,
+        )
+
+    def _read(self, near: str, parameters: Sequence[Any], keep: int | None) -> Ranked:
+        """The nearest with their scores, best first; of those that pass, what they belong to is kept."""
+        chunk, entry = self._spot.of("chunk"), self._spot.of("entry")
+        rows = self._session.rows(
+            f"WITH near AS MATERIALIZED ({near}) SELECT near.chunk, -(near.value::vector <#> %s) AS score, place.entry,"
+            f" place.start, place.stop FROM near LEFT JOIN LATERAL (SELECT e.id AS entry, c.start, c.stop"
+            f" FROM {chunk} AS c JOIN {entry} AS e ON e.tenant = c.tenant AND e.id = c.entry"
+            f" WHERE c.tenant = %s AND c.id = near.chunk AND c.ended_commit IS NULL AND {self._passing.sql}"
+            ") AS place ON true",
+            [*parameters, Vector.of(self._query), self._spot.tenant, *self._passing.parameters],
+            binary=True,
+            last=True,
+        )
+        ranked = []
+        for passage, score, entry_id, start, stop in rows:
+            ranked.append((passage, score))
+            if entry_id is not None:
+                self._places[passage] = entry_id, start, stop
+        return sorted(ranked, key=lambda one: (-one[1], -one[0]))[:keep]
+
+
+def _rows_for(keep: int | None) -> int | None:
+    return None if keep is None else keep + keep // RESCORED_SHARE
+
+
+def conditions(spot: Spot, page: Page, *, driving_labels: bool = False) -> Where:
+    where = Where()
+    where.add(
+        f"e.tenant = %s AND e.namespace = %s AND (e.expires_at IS NULL OR e.expires_at > {NOW})",
+        spot.tenant,
+        spot.id,
+        page.now,
+    )
+    add_filter(where, spot.id, page.filter, driving_labels=driving_labels)
+    return where
+
+
+def allowed_chunks(session: Session, spot: Spot, page: Page) -> list[int]:
+    where = conditions(spot, page, driving_labels=True)
+    rows = session.rows(
+        f"SELECT c.id FROM {spot.of('entry')} AS e"
+        f" JOIN {spot.of('chunk')} AS c ON c.tenant = e.tenant AND c.entry = e.id"
+        f" WHERE c.ended_commit IS NULL AND {where.sql}",
+        where.parameters,
+    )
+    return [chunk for (chunk,) in rows]

@@ -1,0 +1,410 @@
+"""What is derived from live entries and kept in the file: labels, passages, keywords, models and vectors.
+
+FTS5 only keeps posting lists. A term carries its namespace's number in front and its frequency level behind, and a
+rowid its passage's length step, so a score needs no look at any row (see docs/decisions/002).
+
+A statement hands the interpreter's lock to the other writers, so everything of one kind goes into one statement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, passages_of
+from commonplace.backends.ranking import posting
+from commonplace.backends.sqlite.checksums import LIVE, damaged_row, damaged_vector, live_entry, vector_sum
+from commonplace.backends.sqlite.connection import Connection
+from commonplace.backends.sqlite.group import Group, NamespaceRow, read_namespace
+from commonplace.backends.sqlite.system import MEASURED
+from commonplace.backends.states import labels
+from commonplace.checks import parse_namespace
+from commonplace.entry import INDEXED_ATTRIBUTES
+from commonplace.errors import ConfigurationError
+from commonplace.store import Indexing, Pending, Progress
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+ROWS_A_STATEMENT = 50
+ENTRIES_A_STEP = 500
+RETIRED_A_STEP = 2_000
+LONGEST_LEASE_SECONDS = 3_600
+MOST_DOUBLINGS = 20  # of a lease; more would overflow a float
+
+# FTS5's ascii tokenizer splits at ASCII punctuation. Mapped to the private-use area, it is not split.
+_PUNCTUATION = {code: 0xE100 + code for code in range(0x21, 0x7F) if not chr(code).isalnum()}
+_AFTER_NAMESPACE = "\ue000"
+_LEVEL_MARKS = {2: "\ue002"}
+_MANY = "\ue003"
+_LISTED = "(SELECT value FROM json_each(?))"
+
+
+def tokens(namespace_id: int, terms: Mapping[str, int]) -> str:
+    """The terms of a passage as FTS5 is given them."""
+    prefix = f"{namespace_id}{_AFTER_NAMESPACE}"
+    marked = [term if count == 1 else term + _LEVEL_MARKS.get(count, _MANY) for term, count in terms.items()]
+    if not "".join(terms).isalnum():
+        marked = [term.translate(_PUNCTUATION) for term in marked]
+    return prefix + f" {prefix}".join(marked) if marked else ""
+
+
+class EntryIndex(BaseEntryIndex):
+    """Writes the derived rows of entries in one namespace, as part of a transaction."""
+
+    def __init__(self, connection: Connection, group: Group, row: NamespaceRow) -> None:
+        super().__init__(row)
+        self._connection = connection
+        self._group = group
+        self._row = row
+
+    def chunks_of(self, entry_ids: Sequence[int], *, only_headings: bool = False) -> list[tuple[int, int]]:
+        which = f" AND c.number = {HEADING}" if only_headings else ""
+        return self._connection.execute(
+            "SELECT c.id, c.length FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.entry = j.value"
+            f" WHERE c.ended_commit IS NULL{which}",
+            (json.dumps(entry_ids),),
+        ).fetchall()
+
+    def _text_chunks(self, entry_id: int) -> list[tuple[int, int, int, int]]:
+        return self._connection.execute(
+            "SELECT id, length, start, stop FROM chunk"
+            " WHERE entry = ? AND ended_commit IS NULL AND number >= 0 ORDER BY number",
+            (entry_id,),
+        ).fetchall()
+
+    def _insert_chunks(self, commit: int, added: Sequence[Numbered]) -> None:
+        numbered = [(self._group.next_id("chunk"), *one) for one in added]
+        self._insert(
+            "chunk",
+            8,
+            [
+                (chunk, entry_id, number, found.start, found.end, found.length, commit, None)
+                for chunk, entry_id, number, found in numbered
+            ],
+        )
+        self._insert(
+            "keywords (rowid, terms)",
+            2,
+            [(posting(chunk, found.length), tokens(self._row.id, found.terms)) for chunk, _, _, found in numbered],
+        )
+        self._insert(
+            "pending",
+            4,
+            [(chunk, self._row.id, 0, 0) for chunk, _, number, found in numbered if number != HEADING and found.terms],
+        )
+
+    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None:
+        chunks = json.dumps([chunk for chunk, _ in ended])
+        rows = json.dumps([posting(chunk, length) for chunk, length in ended])
+        execute = self._connection.execute
+        execute(f"UPDATE chunk SET ended_commit = ? WHERE id IN {_LISTED}", (self._row.commit_number, chunks))
+        execute(f"DELETE FROM keywords WHERE rowid IN {_LISTED}", (rows,))
+        execute(f"DELETE FROM pending WHERE chunk IN {_LISTED}", (chunks,))
+        execute(f"UPDATE vector SET former = 1 WHERE chunk IN {_LISTED}", (chunks,))
+
+    def _insert_labels(self, entry_id: int, added: set[tuple[str, str]]) -> None:
+        self._insert("label", 4, [(self._row.id, name, value, entry_id) for name, value in sorted(added)])
+
+    def remove_labels(self, entry_id: int, removed: set[tuple[str, str]]) -> None:
+        for name, value in removed:
+            self._connection.execute(
+                "DELETE FROM label WHERE namespace = ? AND name = ? AND value = ? AND entry = ?",
+                (self._row.id, name, value, entry_id),
+            )
+
+    def _insert(self, table: str, width: int, rows: Sequence[Sequence[Any]]) -> None:
+        for start in range(0, len(rows), ROWS_A_STATEMENT):
+            some = rows[start : start + ROWS_A_STATEMENT]
+            self._connection.execute(_insertion(table, width, len(some)), [value for row in some for value in row])
+
+
+@cache
+def _insertion(table: str, width: int, rows: int) -> str:
+    marks = ", ".join([f"({', '.join('?' * width)})"] * rows)
+    return f"INSERT INTO {table} VALUES {marks}"
+
+
+# Rebuilding
+
+
+def rebuild_keywords(connection: Connection, group: Group, progress: Progress | None) -> None:
+    """Make passages and keywords from the texts again, and keep every vector whose passage stays the same.
+
+    All in one transaction, so that a book is never without its keywords.
+    """
+    execute = connection.execute
+    execute("INSERT INTO keywords (keywords) VALUES ('delete-all')").fetchall()
+    execute("DELETE FROM label")
+    total = execute("SELECT count(*) FROM entry").fetchall()[0][0]
+    entries = execute("SELECT id FROM entry ORDER BY id").fetchall()
+    for done, (entry_id,) in enumerate(entries, 1):
+        row = execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall()[0]
+        namespace_id, commit, heading = row[18], row[7], row[13]
+        entry = live_entry((f"number {namespace_id}",), row)
+        text = entry.text
+        for name, value in sorted(labels(entry.attributes, INDEXED_ATTRIBUTES)):
+            execute("INSERT INTO label VALUES (?, ?, ?, ?)", (namespace_id, name, value, entry_id))
+        _rebuild_entry(connection, group, (namespace_id, entry_id, commit), heading, text)
+        if progress is not None and (done % ENTRIES_A_STEP == 0 or done == total):
+            progress(done, total, "entries")
+    execute("DELETE FROM usage")
+    execute(f"INSERT INTO usage {MEASURED}")
+    for (path,) in execute("SELECT path FROM namespace").fetchall():
+        namespace = tuple(path.split("/"))
+        row = group.namespaces.get(namespace) or read_namespace(connection, namespace)
+        assert row is not None
+        row.chunks_ended += 1
+        row.chunk_count, row.term_total = execute(
+            "SELECT count(*), coalesce(sum(c.length), 0) FROM entry AS e JOIN chunk AS c ON c.entry = e.id"
+            " WHERE e.namespace = ? AND c.ended_commit IS NULL",
+            (row.id,),
+        ).fetchall()[0]
+        row.is_changed = True
+        group.namespaces[namespace] = row
+
+
+def _rebuild_entry(
+    connection: Connection, group: Group, place: tuple[int, int, int], heading: str | None, text: str
+) -> None:
+    namespace_id, entry_id, commit = place
+    known = {
+        (number, start, stop): chunk
+        for chunk, number, start, stop in connection.execute(
+            "SELECT id, number, start, stop FROM chunk WHERE entry = ? AND ended_commit IS NULL", (entry_id,)
+        )
+    }
+    for number, found in passages_of(text, heading):
+        chunk = known.pop((number, found.start, found.end), None)
+        if chunk is None:
+            chunk = group.next_id("chunk")
+            connection.execute(
+                "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
+                (chunk, entry_id, number, found.start, found.end, found.length, commit),
+            )
+            if number != HEADING and found.terms:
+                connection.execute("INSERT INTO pending VALUES (?, ?, 0, 0)", (chunk, namespace_id))
+        else:
+            _set_length(connection, chunk, found.length)
+        connection.execute(
+            "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
+            (posting(chunk, found.length), tokens(namespace_id, found.terms)),
+        )
+    for chunk in known.values():
+        connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
+        connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
+        connection.execute("DELETE FROM chunk WHERE id = ?", (chunk,))
+
+
+def _set_length(connection: Connection, chunk: int, length: int) -> None:
+    """Store the length of a passage by the present tokenizer; the checksums of its vectors include it."""
+    connection.execute("UPDATE chunk SET length = ? WHERE id = ?", (length, chunk))
+    for model, value, start, stop, commit in connection.execute(
+        "SELECT v.model, v.value, c.start, c.stop, c.commit_number FROM vector AS v JOIN chunk AS c ON c.id = v.chunk"
+        " WHERE v.chunk = ?",
+        (chunk,),
+    ).fetchall():
+        connection.execute(
+            "UPDATE vector SET checksum = ? WHERE chunk = ? AND model = ?",
+            (vector_sum((chunk, start, stop, length, commit), value), chunk, model),
+        )
+
+
+# Models and vectors
+
+
+def models(connection: Connection) -> tuple[str | None, str | None]:
+    roles = dict(connection.execute("SELECT role, identity FROM model WHERE role <> 'retired'").fetchall())
+    serving = roles.get("serving")
+    return serving, roles.get("target", serving)
+
+
+def indexing(connection: Connection, namespace_id: int | None) -> Indexing:
+    if namespace_id is None:
+        waiting = connection.execute("SELECT count(*) FROM pending").fetchall()[0][0]
+    else:
+        waiting = connection.execute("SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)).fetchall()[0][
+            0
+        ]
+    return Indexing(*models(connection), waiting)
+
+
+def set_target_model(connection: Connection, model: str, dimensions: int) -> None:
+    """Make `model` the target. A book's first one serves at once; a later one when all passages are embedded again."""
+    known = connection.execute("SELECT id, dimensions, role FROM model WHERE identity = ?", (model,)).fetchall()
+    if known and known[0][1] != dimensions:
+        raise ConfigurationError(
+            f"model {model} gives {dimensions} dimensions, but this book holds vectors of it with {known[0][1]}; "
+            "give the changed model another identity"
+        )
+    serving = connection.execute("SELECT id, identity FROM model WHERE role = 'serving'").fetchall()
+    connection.execute("UPDATE model SET role = 'retired' WHERE role = 'target'")
+    if serving and serving[0][1] == model:
+        model_id = serving[0][0]
+    else:
+        role = "target" if serving else "serving"
+        connection.execute(
+            "INSERT INTO model (identity, dimensions, role) VALUES (?, ?, ?)"
+            " ON CONFLICT (identity) DO UPDATE SET role = excluded.role",
+            (model, dimensions, role),
+        )
+        model_id = connection.execute("SELECT id FROM model WHERE identity = ?", (model,)).fetchall()[0][0]
+    # A vector of another length than its model's, or a damaged one, would fail every search of its namespace.
+    for chunk in list(damaged_vectors(connection)):
+        connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
+    connection.execute(
+        "DELETE FROM vector WHERE length(value) <> 2 * (SELECT m.dimensions FROM model AS m WHERE m.id = vector.model)"
+    )
+    connection.execute(
+        """
+        INSERT OR IGNORE INTO pending (chunk, namespace, ready_at, attempts)
+        SELECT c.id, e.namespace, 0, 0 FROM chunk AS c JOIN entry AS e ON e.id = c.entry
+        WHERE c.ended_commit IS NULL AND c.number >= 0 AND c.length > 0
+            AND NOT EXISTS (SELECT 1 FROM vector AS v WHERE v.chunk = c.id AND v.model = ?)
+        """,
+        (model_id,),
+    )
+    connection.execute(
+        "DELETE FROM pending WHERE EXISTS (SELECT 1 FROM vector AS v WHERE v.chunk = pending.chunk AND v.model = ?)",
+        (model_id,),
+    )
+    _promote_when_done(connection)
+
+
+def damaged_vectors(connection: Connection) -> Iterator[int]:
+    """The chunks of vectors that are not what was stored, or whose chunk is not."""
+    for chunk, value, checksum, *place in connection.execute(
+        "SELECT v.chunk, v.value, v.checksum, c.start, c.stop, c.length, c.commit_number"
+        " FROM vector AS v LEFT JOIN chunk AS c ON c.id = v.chunk"
+    ):
+        if checksum is not None and (type(value) is not bytes or checksum != vector_sum((chunk, *place), value)):
+            yield chunk
+
+
+def claim(connection: Connection, limit: int, lease_seconds: float, now: int, *, even_leased: bool) -> list[Pending]:
+    """Lease the newest passages: what was written last is what the next search most likely asks for."""
+    # A namespace that another write of this very group begins has no row yet: its passages wait for the next turn.
+    chosen = connection.execute(
+        "SELECT chunk, attempts FROM pending WHERE (ready_at <= ? OR ?)"
+        " AND EXISTS (SELECT 1 FROM namespace AS n WHERE n.id = pending.namespace) ORDER BY chunk DESC LIMIT ?",
+        (now, even_leased, limit),
+    ).fetchall()
+    for chunk, attempts in chosen:
+        if type(attempts) is not int:
+            raise damaged_row("the mark of a passage")
+        seconds = min(lease_seconds * 2 ** min(attempts, MOST_DOUBLINGS), LONGEST_LEASE_SECONDS)
+        connection.execute(
+            "UPDATE pending SET ready_at = ?, attempts = attempts + 1 WHERE chunk = ?",
+            (now + int(seconds * 1e6), chunk),
+        )
+    return _passages(connection, [chunk for chunk, _ in chosen])
+
+
+def pending(
+    connection: Connection, namespace_id: int, limit: int, among: Sequence[tuple[int, int]] | None
+) -> list[Pending]:
+    """The newest waiting passages of a namespace, leased or not, or the first of those named by entry and start."""
+    if among is None:
+        chosen = connection.execute(
+            "SELECT chunk FROM pending WHERE namespace = ? ORDER BY chunk DESC LIMIT ?", (namespace_id, limit)
+        ).fetchall()
+    else:
+        chosen = connection.execute(
+            "SELECT p.chunk FROM json_each(?) AS j CROSS JOIN chunk AS c"
+            " ON c.entry = j.value ->> 0 AND c.ended_commit IS NULL AND c.number >= 0 AND c.start = j.value ->> 1"
+            " CROSS JOIN pending AS p ON p.chunk = c.id WHERE p.namespace = ? ORDER BY j.key LIMIT ?",
+            (json.dumps(among), namespace_id, limit),
+        ).fetchall()
+    return _passages(connection, [chunk for (chunk,) in chosen])
+
+
+def _passages(connection: Connection, chunks: Sequence[int]) -> list[Pending]:
+    try:
+        rows = connection.execute(
+            "SELECT c.id, n.path, substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start)"
+            " FROM json_each(?) AS j CROSS JOIN chunk AS c ON c.id = j.value CROSS JOIN entry AS e ON e.id = c.entry"
+            " CROSS JOIN namespace AS n ON n.id = e.namespace",
+            (json.dumps(chunks),),
+        ).fetchall()
+        return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
+    except (UnicodeDecodeError, TypeError):
+        if len(chunks) == 1:
+            return []  # it keeps waiting; whoever reads its entry is told of the damage
+        return [found for chunk in chunks for found in _passages(connection, [chunk])]
+
+
+def store_vectors(
+    connection: Connection, group: Group, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]
+) -> None:
+    """Store vectors of the target model; a passage that ended, or another model's vector, is dropped."""
+    from commonplace.backends.vectors import pack
+
+    roles = {role: (id, identity) for id, identity, role in connection.execute("SELECT id, identity, role FROM model")}
+    model_id, identity = roles.get("target") or roles.get("serving") or (0, None)
+    if identity != model:
+        return
+    for chunk, vector in vectors:
+        waiting = connection.execute(
+            "SELECT p.namespace, c.start, c.stop, c.length, c.commit_number FROM pending AS p"
+            " JOIN chunk AS c ON c.id = p.chunk WHERE p.chunk = ?",
+            (chunk,),
+        ).fetchall()
+        if not waiting:
+            continue
+        namespace_id, *place = waiting[0]
+        packed = pack(vector)
+        connection.execute(
+            "INSERT OR REPLACE INTO vector (namespace, model, former, sequence, chunk, value, checksum)"
+            " VALUES (?, ?, 0, ?, ?, ?, ?)",
+            (namespace_id, model_id, group.next_id("vector"), chunk, packed, vector_sum((chunk, *place), packed)),
+        )
+        connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
+    _promote_when_done(connection)
+
+
+def passage_vectors(
+    connection: Connection, model: str, states: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, int, NDArray[float32]]]:
+    """A state's passages are those that had begun with its commit or before and ended after it."""
+    from commonplace.backends.vectors import unpack
+
+    rows = connection.execute(
+        "SELECT c.entry, c.start, c.stop, v.value, m.dimensions, c.id, v.checksum, c.length, c.commit_number"
+        " FROM model AS m CROSS JOIN json_each(?) AS j"
+        " CROSS JOIN chunk AS c ON c.entry = j.value ->> 0 CROSS JOIN vector AS v ON v.chunk = c.id AND v.model = m.id"
+        " WHERE m.identity = ? AND c.commit_number <= j.value ->> 1"
+        " AND (c.ended_commit IS NULL OR c.ended_commit > j.value ->> 1)",
+        (json.dumps(states), model),
+    ).fetchall()
+    if not rows:
+        return []
+    for _, start, stop, value, dimensions, chunk, checksum, length, commit in rows:
+        is_right = checksum is None or checksum == vector_sum((chunk, start, stop, length, commit), value)
+        if not is_right or len(value) != 2 * dimensions:
+            raise damaged_vector()
+    vectors = unpack([row[3] for row in rows], rows[0][4])
+    return [(*row[:3], vector) for row, vector in zip(rows, vectors, strict=True)]
+
+
+def _promote_when_done(connection: Connection) -> None:
+    target = connection.execute("SELECT id FROM model WHERE role = 'target'").fetchall()
+    if target and not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
+        connection.execute("UPDATE model SET role = 'retired' WHERE role = 'serving'")
+        connection.execute("UPDATE model SET role = 'serving' WHERE id = ?", target[0])
+
+
+def drop_retired(connection: Connection) -> bool:
+    """Remove some vectors of models that no longer serve; whether there may be more."""
+    for (model_id,) in connection.execute("SELECT id FROM model WHERE role = 'retired'").fetchall():
+        rows = connection.execute(
+            "SELECT chunk FROM vector WHERE model = ? LIMIT ?", (model_id, RETIRED_A_STEP)
+        ).fetchall()
+        for (chunk,) in rows:
+            connection.execute("DELETE FROM vector WHERE chunk = ? AND model = ?", (chunk, model_id))
+        if rows:
+            return True
+        connection.execute("DELETE FROM model WHERE id = ?", (model_id,))
+    return False
