@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from commonplace.agents.background import Background
+from commonplace.agents.agent_memory import Background
 
 
 def test_a_key_that_comes_again_while_it_runs_is_run_once_more_and_never_twice_at_once():
@@ -64,7 +64,7 @@ def test_a_thread_that_cannot_be_started_loses_its_job_and_nothing_else(monkeypa
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", no_more_threads)
         assert not work.submit("a", lambda: ran.append("lost"))
-    assert "test: no thread can be started" in caplog.text
+    assert "test: cannot start a thread" in caplog.text
     assert work.settle(0)
     assert work.submit("a", lambda: ran.append("a"))
     assert work.settle(30)
@@ -83,7 +83,7 @@ def no_more_threads(thread):
 def test_a_child_process_of_a_fork_begins_anew_whatever_was_under_way():
     code = """
 import os, threading
-from commonplace.agents.background import Background
+from commonplace.agents.agent_memory import Background
 work = Background("test")
 may_hold, holds, go_on = threading.Event(), threading.Event(), threading.Event()
 def hold():
@@ -127,7 +127,7 @@ def test_more_than_may_wait_is_turned_away():
 def test_a_job_that_hangs_does_not_keep_a_program_from_ending():
     code = (
         "import threading\n"
-        "from commonplace.agents.background import Background\n"
+        "from commonplace.agents.agent_memory import Background\n"
         "Background('test').submit('key', threading.Event().wait)\n"
         "print('ended')\n"
     )

@@ -18,9 +18,8 @@ import pytest
 import commonplace
 from commonplace import ConfigurationError, Corrupt, Forbidden, InvalidInput, NotFound, Unavailable
 from commonplace.agents import AgentMemories, BookOptions
-from commonplace.agents.books import BOOK_MARK
+from commonplace.agents.agent_books import BOOK_MARK
 from commonplace.backends.sqlite.connection import APPLICATION_ID
-from commonplace.store import Store
 from doubles import WordEmbedder
 
 
@@ -145,32 +144,30 @@ def test_many_threads_on_more_agents_than_may_be_open_lose_nothing(open_memories
 def test_a_book_is_not_closed_under_a_call_that_is_under_way(open_memories):
     memories = open_memories(max_open=1)
     first, second = (memories.get_agent_memory(memories.create_agent(name)) for name in ("Ann", "Bob"))
-    thread = first.create_thread("u-1", title="of its own")
-    say(first, thread, "one", "two")
+    first.space.files.write("/notes", "one")
+    open_meanwhile = []
 
-    store = first.space._handle.store
-    states = store.export()
-    next(states)
-    second.create_thread()
-    memories.invalidate(first.agent_id)
-    assert len(list(states)) == 3
-    waker = store.waker()
-    waker.wait(0)
-    second.create_thread()
-    say(first, thread, "three")
-    assert waker.wait(10)
-    waker.close()
+    def change(text):
+        second.create_thread()
+        memories.invalidate(first.agent_id)
+        second.create_thread()
+        open_meanwhile.append(memories.open_books)
+        return f"{text}\ntwo"
+
+    first.space.files.edit("/notes", change)
+    assert open_meanwhile == [1]  # the other one; this one is closed when its call ends
+    assert first.space.files.read("/notes") == "one\ntwo"
     second.create_thread()
     assert memories.open_books == 1
 
 
-def test_a_leased_store_has_every_method_of_a_store(open_memories):
+def test_a_held_store_opens_its_file_for_each_call_and_offers_nothing_that_outlives_one(open_memories):
     memories = open_memories()
     store = memories.get_agent_memory(memories.create_agent("Ann")).space._handle.store
-    assert isinstance(store, Store)
-    assert type(store).__abstractmethods__ == frozenset()
     assert store.stats().namespaces == 0
     assert store.verify() == []
+    for name in ("close", "export", "salvage", "waker", "no_such_method"):
+        assert not hasattr(store, name)
 
 
 # What goes wrong

@@ -134,7 +134,7 @@ def test_models_that_are_cancelled_or_exit_stop_no_later_title(titled_by):
 
 
 @pytest.mark.promise("conversations-title-model-fails")
-@pytest.mark.parametrize("broken", ["commonplace.agents.background.Background.submit", "threading.Thread.start"])
+@pytest.mark.parametrize("broken", ["commonplace.agents.agent_memory.Background.submit", "threading.Thread.start"])
 def test_a_title_that_cannot_even_be_asked_for_is_only_logged(titled_by, caplog, monkeypatch, broken):
     def fail(*args):
         raise RuntimeError("can't start new thread")

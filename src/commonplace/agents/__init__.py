@@ -1,21 +1,20 @@
-"""Memory for agents, one each: `create_agent(name)` makes one, `get_agent_memory(agent_id)` gives its memory.
+"""A memory for each agent: `create_agent(name)` creates one, `get_agent_memory(agent_id)` returns its memory.
 
     agent_id = create_agent("Support helper")
     memory = get_agent_memory(agent_id)
     thread = memory.create_thread("u-123")
     memory.save_messages(thread.id, [{"role": "user", "content": "Hello"}])
 
-These functions share one `AgentMemories` in a process, on the folder that the setting COMMONPLACE_AGENTS names
-(`_tables/agents` below the working directory). A program may make its own, on other folders or on a shared book.
+These functions share one `AgentMemories` per process, on the folder in the setting COMMONPLACE_AGENTS
+(`_tables/agents` below the working directory). You can create your own, on another folder or on a shared book.
 """
 
 from __future__ import annotations
 
 import threading
 
-from commonplace.agents.config import MemoryConfig, SemanticRecall
+from commonplace.agents.agent_memory import AgentMemory, MemoryConfig, SemanticRecall
 from commonplace.agents.memories import AgentMemories, BookOptions
-from commonplace.agents.memory import AgentMemory
 from commonplace.errors import ConfigurationError
 from commonplace.tools.working_memory_tool import WorkingMemoryOptions
 
@@ -38,7 +37,7 @@ _shared: AgentMemories | None = None
 
 
 def create_agent(name: str) -> str:
-    """Make a new agent's folder, `{name-slug}-{uuid}`; the agent's id, a UUID."""
+    """Create an agent's folder, `{name-slug}-{uuid}`; returns the agent's id, a UUID."""
     return _memories().create_agent(name)
 
 
@@ -48,20 +47,20 @@ def get_agent_memory(agent_id: str) -> AgentMemory:
 
 
 def get_agent_folder_name(agent_id: str) -> str | None:
-    """The name of an agent's folder, or None where there is none; it never raises."""
+    """The name of an agent's folder, or None; never raises."""
     try:
         return _memories().get_agent_folder_name(agent_id)
-    except ConfigurationError:  # of the settings; every other function tells it
+    except ConfigurationError:  # from the settings; the other functions raise it
         return None
 
 
 def invalidate(agent_id: str) -> None:
-    """Forget what is cached of an agent: its file is closed, and its folder looked for anew when it is next used."""
+    """Forget what is cached for an agent: its file is closed, and the next use looks for its folder again."""
     _memories().invalidate(agent_id)
 
 
 def close_all() -> None:
-    """Close every agent's file; the next call reads the settings again."""
+    """Close every agent's file. The next call reads the settings again."""
     global _shared
     with _mutex:
         closing, _shared = _shared, None

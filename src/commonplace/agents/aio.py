@@ -1,4 +1,4 @@
-"""Agents' memories, awaited: every call runs in a worker thread.
+"""Agents' memories for asyncio. Every call runs in a worker thread.
 
 agent_id = await commonplace.agents.aio.create_agent("Support helper")
 memory = await commonplace.agents.aio.get_agent_memory(agent_id)
@@ -11,12 +11,12 @@ import asyncio
 from functools import cached_property
 
 from commonplace import agents
-from commonplace.agents.memory import AgentMemory
+from commonplace.agents.agent_memory import AgentMemory
 from commonplace.aio import AsyncSpace, _awaited
 
 
 class AsyncAgentMemory:
-    """`AgentMemory`, awaited."""
+    """`AgentMemory` for asyncio."""
 
     def __init__(self, wrapped: AgentMemory) -> None:
         self._wrapped = wrapped

@@ -1,4 +1,4 @@
-"""The memories of many agents, one instance each: in a folder with a `memory.db` an agent, or in one shared book."""
+"""The memories of many agents, one instance each, in a folder with a `memory.db` per agent or in one shared book."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
-from commonplace.agents.background import Background
-from commonplace.agents.books import OpenBooks, leased_store
-from commonplace.agents.config import MemoryConfig
-from commonplace.agents.folders import AgentFolders, check_agent_id, new_agent, not_found
-from commonplace.agents.memory import AgentMemory
+from commonplace.agents.agent_books import AgentFolders, OpenBooks, check_agent_id, leased_store, new_agent, not_found
+from commonplace.agents.agent_memory import AgentMemory, Background, MemoryConfig
 from commonplace.book import Book, open_book
 from commonplace.checks import Limits, local_path
 from commonplace.embedding import Embedder, create_embedder
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from commonplace.redaction import Redactor
 
 LABEL = "agent"
-"""An agent's namespace is `("agent", its id)`, in a file of its own and in a shared book alike."""
+"""An agent's namespace is `("agent", its id)`, both in its own file and in a shared book."""
 
 MAX_OPEN = 64
 TITLE_THREADS = 4
@@ -44,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BookOptions:
-    """How the books of agents are opened; the embedder is one for all of them."""
+    """How the books of agents are opened. They share one embedder."""
 
     embedder: Embedder | str | None = None
     make_embedder: Callable[[str], Embedder] = create_embedder
@@ -53,15 +50,15 @@ class BookOptions:
     busy_seconds: float = 10.0
     clock: Callable[[], int] | None = None
     background: bool = True
-    """Whether what is written is embedded meanwhile; otherwise only when someone searches."""
+    """Whether to embed new texts in the background; otherwise only a search embeds them."""
     redaction: Redactor | None = None
 
 
 class AgentMemories:
-    """Finds, makes and keeps agents' memories. Safe under threads.
+    """Finds, creates and caches agents' memories. It is thread-safe. Close it, or use it in a `with` block.
 
-    At most `max_open` files stay open besides those in use at the moment; a memory that you hold goes on working, as
-    its file is opened again when it is needed. Close it, or use it in a `with` block.
+    At most `max_open` files stay open, besides those that calls are using. A memory that you hold keeps working: its
+    file is opened again when needed.
     """
 
     def __init__(
@@ -91,13 +88,13 @@ class AgentMemories:
             self._place = _Folders(folder, options or BookOptions(), max_open)
 
     def create_agent(self, name: str) -> str:
-        """Make a new agent; its id, a UUID."""
+        """Create an agent; returns its id, a UUID."""
         return self._place.create(name)
 
     def get_agent_memory(self, agent_id: str) -> AgentMemory:
-        """The one instance of an agent's memory. Raises NotFound where there is no such agent, or its folder is gone.
+        """The one instance of an agent's memory; raises NotFound if there is no such agent, or its folder is gone.
 
-        Nothing is opened before the first call of it.
+        Its first call opens the file.
         """
         id = check_agent_id(agent_id)
         self._place.check(id)
@@ -112,16 +109,16 @@ class AgentMemories:
             return memory
 
     def get_agent_folder_name(self, agent_id: str) -> str | None:
-        """`{name-slug}-{uuid}` of an agent, or None; it never raises."""
+        """`{name-slug}-{uuid}` of an agent, or None; never raises."""
         return self._place.folder_name(agent_id)
 
     @property
     def open_books(self) -> int:
-        """How many books are open now."""
+        """How many books are open."""
         return self._place.open_books
 
     def invalidate(self, agent_id: str) -> None:
-        """Forget what is cached of an agent, and close its file after the calls under way."""
+        """Forget what is cached for an agent, and close its file after the calls in progress."""
         id = check_agent_id(agent_id)
         with self._mutex:
             self._recent.pop(id, None)
@@ -129,14 +126,11 @@ class AgentMemories:
         self._place.forget(id)
 
     def settle(self, seconds: float = 10.0) -> bool:
-        """Wait until titles and vectors under way are done; whether that came to be in time."""
+        """Wait until pending titles and vectors are done; whether that happened in time."""
         return self._titling.settle(seconds) and self._place.settle(seconds)
 
     def close(self) -> None:
-        """Close every file, after the vectors in hand; titles that a model still thinks about are dropped.
-
-        A shared book stays open.
-        """
+        """Close every file after the current batch of vectors. Pending titles are dropped. A shared book stays open."""
         self._titling.close()
         self._place.close()
         with self._mutex:
@@ -153,7 +147,7 @@ class AgentMemories:
 
 
 class _Folders:
-    """Agents in folders, each with a book of its own; one model and one embedding thread serve all of them."""
+    """Agents in folders, each with its own book. They share one model and one embedding thread."""
 
     def __init__(self, base: Path, options: BookOptions, max_open: int) -> None:
         given = options.embedder
@@ -206,12 +200,12 @@ class _Folders:
 
     def close(self) -> None:
         self._embedding.close()
-        self._books.close()  # the job in hand ends at its next call of one
+        self._books.close()  # the running job ends when it next uses a book
         self._embedding.settle(CLOSE_SECONDS)
 
 
 class _SharedBook:
-    """Agents as namespaces of one book, on any backend; an agent is there once its namespace holds anything."""
+    """Agents as namespaces of one book, on any backend. An agent exists once its namespace holds anything."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
@@ -229,7 +223,7 @@ class _SharedBook:
             found = self.space(id).records.list(type=_REGISTERED, filter={"source": _REGISTRAR}, limit=1_000).records
         except CommonplaceError:
             return None
-        # The agent may have records of that type itself; no folder of another name is its own.
+        # The agent may have its own records of that type, but not with a folder name that ends in its id.
         folders = (record.content.get("folder") for record in found if isinstance(record.content, Mapping))
         return next((name for name in folders if isinstance(name, str) and name.endswith(f"-{id}")), None)
 
@@ -245,19 +239,19 @@ class _SharedBook:
         return 1
 
     def forget(self, agent_id: str) -> None:
-        """Nothing is kept of one agent."""
+        """Nothing is cached for an agent."""
 
     def settle(self, seconds: float) -> bool:
-        indexer = getattr(self._book, "indexer", None)  # the book of a service has none: it embeds there
+        indexer = getattr(self._book, "indexer", None)  # a remote book has none; the service embeds
         return indexer is None or indexer.settle(seconds)
 
     def close(self) -> None:
-        """The book is its opener's to close."""
+        """Whoever opened the book closes it."""
 
 
 def _embed(agent_id: str, book: Book) -> None:
     try:
         book.indexer.run()
     except CommonplaceError as error:
-        # Searches meet the same error and tell of it; what is pending stays so.
+        # A search reports the same error. The passages stay pending.
         _log.info("the messages of agent %s have no vectors yet: %s", agent_id, error)

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from commonplace.agents import AgentMemory
-from commonplace.agents.background import Background
+from commonplace.agents.agent_memory import Background
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, Outdated
 from commonplace.server.http.mastra import forms
 from commonplace.server.http.mastra.listing import Listing, filter_of, listed, with_included
