@@ -16,8 +16,7 @@ from typing import Any
 
 import commonplace
 from commonplace import Book, Space
-from commonplace.graph.connector import MemoryConnector
-from commonplace.graph.memory import MemoryNode
+from commonplace.graph.memory_node import MemoryConnector, MemoryNode
 from commonplace.redaction import Redactor, Rule
 from commonplace.space.titles import clean_title, local_title
 from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, UnifiedMemoryTool, import_folder

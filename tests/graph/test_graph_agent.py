@@ -148,7 +148,7 @@ def test_a_model_that_gives_no_assistant_message_is_an_error(answer):
 
 @pytest.mark.parametrize("calls", [[{}], ["x"], [{"id": "c1", "function": None}], 7])
 def test_tool_calls_of_another_shape_are_an_error(calls):
-    with pytest.raises(InvalidInput, match="not in OpenAI's shape"):
+    with pytest.raises(InvalidInput, match="not in OpenAI's format"):
         Agent(Scripted({"role": "assistant", "tool_calls": calls})).run("go")
 
 

@@ -275,7 +275,7 @@ PARTS = (node("M", "memory"), node("N", "memory"), node("A", "agent"), node("T",
             "edge M $self → T $self: memory $self does not go to memoryTool $self; it goes to memoryTool $memory, "
             "agent setMemoryConnector, callModel setMemoryConnector",
         ),
-        (["A tools T $self"] * 2, "edge A tools → T $self stands twice"),
+        (["A tools T $self"] * 2, "edge A tools → T $self occurs twice"),
         (["M $self T $memory", "N $self T $memory"], "edge N $self → T $memory: T has a memory already"),
         (
             ["M $self A setMemoryConnector", "N $self A setMemoryConnector"],
@@ -310,8 +310,8 @@ def test_two_tools_of_one_name_or_two_call_models_on_one_agent_are_named(book):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "the graph is no JSON"),
-        ("[" * 100_000, "the graph is no JSON"),
+        ("{", "the graph is not valid JSON"),
+        ("[" * 100_000, "the graph is not valid JSON"),
         ("[]", "a graph is an object"),
         ('{"nodes": {}}', "a graph is an object"),
         ('{"edges": [5]}', "edge number 1 needs the texts source, sourceHandle, target, targetHandle"),
@@ -352,6 +352,6 @@ def test_a_graph_of_thousands_of_edges_is_checked_in_no_time(book):
         for target in range(200)
     ]
     began = time.process_time()
-    with pytest.raises(InvalidInput, match="stands twice"):
+    with pytest.raises(InvalidInput, match="occurs twice"):
         load_graph({"nodes": nodes, "edges": [*edges, edges[-1]]}, book)
     assert time.process_time() - began < 5

@@ -12,7 +12,7 @@ import pytest
 
 from commonplace import ConfigurationError, Unavailable
 from commonplace.graph import Agent, AnthropicChat, MemoryConnector, MemoryNode, OpenAIChat
-from commonplace.graph.chat_anthropic import to_anthropic
+from commonplace.graph.chat_model import to_anthropic
 from commonplace.tools import UnifiedMemoryTool
 
 

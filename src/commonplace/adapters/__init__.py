@@ -1,1 +1,1 @@
-"""Our tools in the shapes that other programs expect; each module needs that program's package, an extra."""
+"""Our tools in the form that other frameworks expect. Each module needs the package of its framework, an extra."""

@@ -40,7 +40,7 @@ _CLEARED = "All memory cleared"
 
 
 class AnthropicMemoryTool(BetaAbstractMemoryTool):
-    """The memory tool for `Anthropic` clients, over a space, a memory store, or one that ends with the program."""
+    """The memory tool for `Anthropic` clients, over a space or a memory store, by default one in memory."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class AnthropicMemoryTool(BetaAbstractMemoryTool):
 
 
 class AsyncAnthropicMemoryTool(BetaAsyncAbstractMemoryTool):
-    """The memory tool for `AsyncAnthropic` clients; the work is done in a worker thread."""
+    """The memory tool for `AsyncAnthropic` clients. It works in a worker thread."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ def _arguments(command: BaseModel) -> dict[str, object]:
 
 
 def _answer(tool: ClaudeMemoryTool, arguments: object) -> str:
-    """The tool's text; the runner sends a ToolError's text back as a result with `is_error`."""
+    """The tool's text. The runner turns a ToolError into a result with `is_error`."""
     answer = tool.call(cast("Mapping[str, object]", arguments))
     if answer.is_error:
         raise ToolError(answer.text)

@@ -1,7 +1,7 @@
-"""The facts tools as LangChain tools, for LangGraph agents: whose facts they are comes from the run's `configurable`.
+"""The facts tools as LangChain tools, for LangGraph agents. The run's `configurable` selects the namespace.
 
-A call that is refused does not end the run: the tool answers with the reason, and the model can correct its call. The
-plain tools of `tools.fact_tools` raise.
+An invalid call does not end the run: the tool answers with the reason, and the model can correct its call. The plain
+tools in `tools.fact_tools` raise instead.
 
 Needs `pip install 'commonplace-memory[langchain]'`.
 """
@@ -19,7 +19,7 @@ from commonplace.tools.namespace_template import NamespaceTemplate
 from commonplace.tools.tool import wire_text
 
 try:
-    # The annotations below are read at run time: LangChain passes the configuration where it finds RunnableConfig.
+    # LangChain reads the annotations below at run time, and passes the configuration as RunnableConfig.
     from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool, ToolException
 except ImportError as error:
@@ -29,18 +29,18 @@ __all__ = ["FactsTool", "create_manage_memory_tool", "create_search_memory_tool"
 
 
 _NOT_FOR_A_MODEL = (ConfigurationError, Corrupt, Unauthorized)
-"""What only the program or its operator can mend."""
+"""What only the program or its operator can fix."""
 
 
 class FactsTool(BaseTool):
-    """One of the facts tools, as LangChain calls it. With `handle_tool_error=False` a refused call raises."""
+    """A facts tool as LangChain calls it. With `handle_tool_error=False`, an invalid call raises."""
 
     tool: Any
-    """The plain tool behind it."""
+    """The plain tool."""
 
     handle_tool_error: Any = True
 
-    # `self` is positional only: a model may send an argument of that name.
+    # `self` is positional-only, because a model may send an argument with that name.
     def _run(self, /, *, config: RunnableConfig, **arguments: Any) -> Any:
         return self._answer(arguments, config)
 
@@ -67,7 +67,7 @@ def create_manage_memory_tool(
     name: str = "manage_memory",
     store: fact_tools.Spaces | None = None,
 ) -> FactsTool:
-    """A LangChain tool that creates, updates and deletes facts; the arguments are those of `tools.fact_tools`."""
+    """A LangChain tool that creates, updates and deletes facts; the arguments are as in `tools.fact_tools`."""
     return _wrap(
         fact_tools.create_manage_memory_tool(
             namespace,
@@ -90,7 +90,7 @@ def create_search_memory_tool(
     kinds: Sequence[str] = (RECORD,),
     below: bool = False,
 ) -> FactsTool:
-    """A LangChain tool that finds facts; the arguments are those of `tools.fact_tools`."""
+    """A LangChain tool that finds facts; the arguments are as in `tools.fact_tools`."""
     return _wrap(
         fact_tools.create_search_memory_tool(
             namespace,

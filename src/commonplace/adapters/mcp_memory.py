@@ -1,8 +1,8 @@
-"""A memory tool on a user's own MCP server, in one line: `enable_memory(server)` for Claude's, or
-`enable_unified_memory(server, tool)` for the unified one, whose thread id is the `_meta.threadId` of a call.
+"""A memory tool on your own MCP server, in one line.
 
-The server is an `MCPServer` of the package `mcp` or a `FastMCP` of the package `fastmcp`, whose package is then there;
-for the first, `pip install 'commonplace-memory[mcp]'`.
+`enable_memory(server)` adds Claude's tool, `enable_unified_memory(server, tool)` the unified one, whose thread id is
+`_meta.threadId` of a call. The server is an `MCPServer` of the package `mcp`
+(`pip install 'commonplace-memory[mcp]'`) or a `FastMCP` of the package `fastmcp`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import Context, MCPServer
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What the APIs of models take."""
+"""What model APIs accept."""
 
 __all__ = ["enable_memory", "enable_unified_memory"]
 
 
 @dataclass(frozen=True)
 class _Served:
-    """A tool as a server needs it; `call` takes the arguments and the call's thread."""
+    """A tool as a server needs it. `call` takes the arguments and the thread id."""
 
     name: str
     description: str
@@ -47,7 +47,7 @@ def enable_memory(
     wording: WordingName = "seed",
     name: str = ClaudeMemoryTool.name,
 ) -> ClaudeMemoryTool:
-    """Give a server Claude's tool, over a space, a memory store, or one that ends with the program; the tool."""
+    """Add Claude's tool to a server, over a space or a memory store, by default one in memory; returns the tool."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(f"a tool's name has 1 to 64 of A-Z, a-z, 0-9, _ and -, not {name!r:.100}")
     made = InMemoryMemoryStore() if store is None else store
@@ -58,9 +58,9 @@ def enable_memory(
 
 
 def enable_unified_memory(server: MCPServer | FastMCP[Any], tool: UnifiedMemoryTool) -> None:
-    """Give a server the unified tool, over a space or a memory node; with perThread scope, a call names its thread.
+    """Add the unified tool to a server. With the perThread scope, a call must name its thread.
 
-    A tool without `max_characters` gets the default, so that no answer fills a client's context.
+    A tool without `max_characters` gets a default, so that no answer fills the client's context.
     """
     if tool.max_characters is None:
         tool.max_characters = ANSWER_CHARACTERS
@@ -76,7 +76,7 @@ def enable_unified_memory(server: MCPServer | FastMCP[Any], tool: UnifiedMemoryT
 
 
 def _serve(server: MCPServer | FastMCP[Any], tool: _Served, protocol: Callable[[], str]) -> None:
-    """Add the tool, and a prompt that tells a model how to use it well."""
+    """Add the tool, and a prompt that explains to a model how to use it."""
     add = next((_ADD[key] for cls in type(server).__mro__ if (key := _place_of(cls)) in _ADD), None)
     if add is None:
         raise ConfigurationError(
@@ -102,7 +102,7 @@ def _add_to_mcp(server: MCPServer, tool: _Served) -> None:
     from mcp_types import CallToolResult, TextContent
 
     class MemoryTool(Tool):
-        """Passes the arguments on as they came: the SDK would drop unknown ones and parse texts that look like JSON."""
+        """Passes the arguments unchanged. The SDK would drop unknown ones and parse strings that look like JSON."""
 
         async def run(
             self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
@@ -111,9 +111,9 @@ def _add_to_mcp(server: MCPServer, tool: _Served) -> None:
             return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.is_error)
 
     def memory() -> None:
-        """Stands in for the signature that the SDK reads."""
+        """Only gives the SDK a signature to read."""
 
-    # The server takes a tool of its own making only; its registry takes ours.
+    # The server accepts only functions; its registry also accepts a tool.
     registry = server._tool_manager._tools
     _refuse_taken(tool.name, registry)
     registry[tool.name] = MemoryTool.from_function(
@@ -133,7 +133,7 @@ def _add_to_fastmcp(server: FastMCP[Any], tool: _Served) -> None:
             answer = await run_sync(tool.call, arguments, _thread_of(request.meta if request else None))
             return ToolResult(content=answer.text, is_error=answer.is_error)
 
-    # Listing the tools is awaited there; left to itself, the server replaces what has this name.
+    # The public method to list tools is async. Without this check, the server would replace a tool of the same name.
     held = server.local_provider._components.values()
     _refuse_taken(tool.name, [one.name for one in held if isinstance(one, Tool)])
     server.add_tool(

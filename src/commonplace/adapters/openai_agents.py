@@ -1,8 +1,8 @@
 """A `Session` of the OpenAI Agents SDK: `Runner.run(agent, "hello", session=CommonplaceSession(space, "chat-1"))`.
 
-A session is a thread, and its items are the thread's messages: every item comes back as it was put in, in the order in
-which it was, and is found by search, recalled, undone and exported as any other message is. Characters that no store
-can hold, NUL and lone surrogates, become U+FFFD: what a model wrote must not end its run.
+A session is a thread, and its items are the thread's messages. Every item comes back unchanged and in order, and can be
+searched, recalled, undone and exported like any other message. Characters that cannot be stored (NUL and lone
+surrogates) become U+FFFD, so that the output of a model cannot end its run.
 
 Needs `pip install 'commonplace-memory[openai-agents]'`.
 """
@@ -36,21 +36,21 @@ __all__ = ["CommonplaceSession"]
 
 T = TypeVar("T")
 READ_AT_ONCE = 50
-"""So many items of a book in a file are read in less time than a thread takes to begin with them."""
+"""Up to this many items of a local book are read faster than a worker thread starts."""
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class HasSpace(Protocol):
-    """Such as an agent's memory; its `save_messages`, where it has one, saves the items and titles the thread."""
+    """Such as an agent's memory. Its `save_messages`, if it has one, saves the items and titles the thread."""
 
     @property
     def space(self) -> Space: ...
 
 
 class CommonplaceSession(SessionABC):
-    """One conversation, kept in a space. The thread with the session's id is made with the first item."""
+    """One conversation in a space. The first item creates the thread with the session's id."""
 
     def __init__(
         self,
@@ -67,29 +67,29 @@ class CommonplaceSession(SessionABC):
         self._resource = resource
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The newest so many items, or all, oldest first; more than 1,000 are read in pages, one after the other."""
+        """The newest `limit` items, or all, oldest first. More than 1,000 are read in pages."""
         chosen = resolve_session_limit(limit, self.session_settings)
         if chosen is not None and chosen <= READ_AT_ONCE and self._threads.reads_at_once:
             return self._items(chosen)
         return await asyncio.get_running_loop().run_in_executor(None, self._items, chosen)
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Save items, all or none, after those that are there."""
+        """Append items, all or none."""
         if items:
             await _finished(lambda: self._add(cast("list[dict[str, Any]]", items)))
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Take the newest item away; None where there is none."""
+        """Remove the newest item; None if there is none."""
         return await _finished(self._pop)
 
     async def clear_session(self) -> None:
-        """Delete all items, as one commit that `Space.undo` takes back."""
+        """Delete all items in one commit, which `Space.undo` can undo."""
         await _finished(self._clear)
 
     def close(self) -> None:
-        """There is nothing to release: the book is the caller's, and stays open."""
+        """Does nothing; the book belongs to the caller and stays open."""
 
-    # In a worker thread, but for the newest few items
+    # These run in a worker thread, except for reading the newest few items
 
     def _items(self, limit: int | None) -> list[TResponseInputItem]:
         if limit is not None and limit <= MAX_PAGE:
@@ -132,13 +132,13 @@ class CommonplaceSession(SessionABC):
         try:
             self._save(self.session_id, items, resource=self._resource, verbatim=True)
         except NotFound:
-            with suppress(AlreadyExists):  # another one may have just made it
+            with suppress(AlreadyExists):  # another session may have just created it
                 self._threads.create(id=self.session_id, resource=self._resource)
             self._save(self.session_id, items, resource=self._resource, verbatim=True)
 
     def _pop(self) -> TResponseInputItem | None:
         while newest := self._last(1):
-            # Of several that pop at once, the one whose deletion was a commit has taken it.
+            # If several pop at once, the item belongs to the one whose deletion made a commit.
             if self._threads.delete_messages([newest[0].id], resource=self._resource) is not None:
                 return _item(newest[0])
         return None
@@ -166,7 +166,7 @@ def _item(message: Message) -> TResponseInputItem:
 
 
 def _storable(value: Any) -> Any:
-    """The same with U+FFFD for each character that no store can hold."""
+    """A copy with U+FFFD for each character that cannot be stored."""
     if isinstance(value, str):
         return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, Mapping):
@@ -175,17 +175,17 @@ def _storable(value: Any) -> Any:
 
 
 async def _finished(change: Callable[[], T]) -> T:
-    """Make a change in a worker thread; a caller who is cancelled still waits for how it ended.
+    """Run a change in a worker thread. A cancelled caller still waits until it has finished.
 
-    Otherwise what comes next, such as taking the items back, could overtake it.
+    Otherwise a later change, such as removing the items again, could overtake it.
     """
     future = asyncio.get_running_loop().run_in_executor(None, change)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         while not future.done():
-            with suppress(asyncio.CancelledError):  # once more: whoever cancels waits as well
+            with suppress(asyncio.CancelledError):  # cancelled again; keep waiting
                 await asyncio.wait({future})
         if not future.cancelled():
-            future.exception()  # asked for, or asyncio calls it forgotten
+            future.exception()  # otherwise asyncio logs that it was never retrieved
         raise

@@ -1,4 +1,4 @@
-"""An agent: a chat model that calls its tools until it has an answer, within a bound of turns."""
+"""An agent: a chat model that calls its tools until it has an answer, with a limit on the turns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from commonplace.errors import InvalidInput
-from commonplace.graph.call_model import CallModel, ChatModel, Tool
-from commonplace.graph.connector import MemoryConnector, Message
+from commonplace.graph.chat_model import CallModel, ChatModel, Tool, text_of
+from commonplace.graph.memory_node import MemoryConnector, Message
 from commonplace.tools.tool import wire_text
 
 DEFAULT_MAX_TURNS = 20
@@ -17,13 +17,13 @@ DEFAULT_MAX_TURNS = 20
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run came to. `messages` can be given to the next run, with a new question after them."""
+    """The result of a run. Pass `messages` and a new question to the next run."""
 
     output: str
     messages: tuple[Message, ...]
     turns: int
     is_complete: bool
-    """False when the bound of turns ended the run while the model still called tools."""
+    """False if the limit on turns ended the run while the model still called tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _ToolCall:
 
 
 class Agent:
-    """Runs a chat model with tools. It holds no conversation: any number of threads may run at once."""
+    """Runs a chat model with tools. It keeps no conversation, so any number of threads may run at once."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Agent:
         thread_id: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Answer a text, or go on from messages; the thread is `thread_id` or the config's `configurable.thread_id`."""
+        """Answer a text, or continue from messages. The thread may also be `configurable.thread_id` of the config."""
         thread_id = _thread_id(thread_id, config)
         history = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         for turn in range(1, self.max_turns + 1):
@@ -70,10 +70,10 @@ class Agent:
             history.append(answer)
             calls = _tool_calls(answer)
             if not calls:
-                return Run(_text(answer), tuple(history), turn, is_complete=True)
-            # The last turn's calls run as well: a history with unanswered calls is one that no model takes.
+                return Run(text_of(answer.get("content")), tuple(history), turn, is_complete=True)
+            # The last turn's calls run too, because no model accepts a history with unanswered calls.
             history += [self._answer(call, thread_id) for call in calls]
-        return Run(_text(answer), tuple(history), self.max_turns, is_complete=False)
+        return Run(text_of(answer.get("content")), tuple(history), self.max_turns, is_complete=False)
 
     def _answer(self, call: _ToolCall, thread_id: str | None) -> Message:
         tool = self.call_model.tools.get(call.name) if isinstance(call.name, str) else None
@@ -98,11 +98,11 @@ def _tool_calls(answer: Message) -> list[_ToolCall]:
     try:
         return [_ToolCall(call["id"], call["function"]["name"], _arguments(call["function"])) for call in calls]
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidInput(f"the chat model's tool calls are not in OpenAI's shape: {str(calls)[:200]}") from error
+        raise InvalidInput(f"the chat model's tool calls are not in OpenAI's format: {str(calls)[:200]}") from error
 
 
 def _arguments(function: Mapping[str, Any]) -> object:
-    """The arguments parsed; what is no JSON goes to the tool as it came, and its refusal goes to the model."""
+    """The parsed arguments. Invalid JSON goes to the tool unchanged, whose refusal goes to the model."""
     given = function.get("arguments", "")
     if not isinstance(given, str):
         return given
@@ -110,11 +110,3 @@ def _arguments(function: Mapping[str, Any]) -> object:
         return json.loads(given)
     except (ValueError, RecursionError):
         return given
-
-
-def _text(answer: Message) -> str:
-    """The text of a message, whether it is a string or a list of parts."""
-    content = answer.get("content")
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text") or "" for part in content or [] if isinstance(part, Mapping))

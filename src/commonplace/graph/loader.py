@@ -1,4 +1,4 @@
-"""Graphs from JSON: nodes and edges become memories, tools and agents, wired. What is wrong names its node or edge."""
+"""Graphs from JSON: nodes and edges become connected memories, tools and agents. Errors name the node or edge."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from commonplace.book import Book
 from commonplace.checks import Namespace, check_namespace, parse_namespace
 from commonplace.errors import InvalidInput
 from commonplace.graph.agent import DEFAULT_MAX_TURNS, Agent
-from commonplace.graph.call_model import CallModel, ChatModel
-from commonplace.graph.connector import DEFAULT_MAX_CHARS, MemoryConnector
-from commonplace.graph.memory import MemoryNode
+from commonplace.graph.chat_model import CallModel, ChatModel
+from commonplace.graph.memory_node import DEFAULT_MAX_CHARS, MemoryConnector, MemoryNode
 from commonplace.tools.tool import ANSWER_CHARACTERS
 from commonplace.tools.unified import COMMANDS, DEFAULT_DESCRIPTION, DEFAULT_NAME, UnifiedMemoryTool
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The wired parts, by node id."""
+    """The connected parts, by node id."""
 
     memories: Mapping[str, MemoryNode]
     tools: Mapping[str, UnifiedMemoryTool]
@@ -38,10 +37,10 @@ def load_graph(
     models: Mapping[str, ChatModel] | None = None,
     bind_within: Sequence[str] | None = None,
 ) -> Graph:
-    """Read a graph, as JSON text or parsed, and wire it; all or nothing.
+    """Read a graph, as JSON text or parsed, and connect its parts; raises if anything in it is wrong.
 
-    `model` answers for agents whose config names none, `models` has those that a config names. A memory's config may
-    bind a namespace at or below `bind_within`: by default the graph's own namespace, with `()` any.
+    `model` is for agents whose config names no model, `models` has the named ones. A memory's config may bind a
+    namespace at or below `bind_within`, by default the graph's own; `()` allows any.
     """
     loader = _Loader(book, check_namespace(tuple(namespace)), model, models or {}, bind_within)
     return loader.load(_parse(graph))
@@ -52,7 +51,7 @@ def _parse(graph: str | Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             graph = json.loads(graph)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"the graph is no JSON: {error}") from error
+            raise InvalidInput(f"the graph is not valid JSON: {error}") from error
     if not isinstance(graph, Mapping) or not all(isinstance(graph.get(key, []), list) for key in ("nodes", "edges")):
         raise InvalidInput('a graph is an object with the lists "nodes" and "edges"')
     return graph
@@ -90,9 +89,9 @@ class _Loader:
         seen: set[_Edge] = set()
         for edge in edges:
             if edge in seen:
-                raise InvalidInput(f"{edge} stands twice")
+                raise InvalidInput(f"{edge} occurs twice")
             seen.add(edge)
-        # An agent's call model comes first: its tools and its memory belong to it.
+        # Connect call models first, because an agent's tools and memory belong to them.
         for edge in sorted(edges, key=lambda edge: edge.source_handle != "callModel"):
             with _named(str(edge)):
                 self._wire(edge)
@@ -229,7 +228,7 @@ class _Loader:
 
 _TEXT_OR_NONE = (str, type(None))
 
-# Each template with what makes it and the types that its config takes.
+# Each template with its constructor and the types of its config.
 _TEMPLATES: dict[str, tuple[Callable[[_Loader, str, Mapping[str, Any]], None], Mapping[str, type | tuple[type, ...]]]]
 _TEMPLATES = {
     "memory": (
@@ -241,7 +240,7 @@ _TEMPLATES = {
     "callModel": (_Loader._add_call_model, {"model": _TEXT_OR_NONE, "systemPrompt": _TEXT_OR_NONE}),
 }
 
-# Every edge there can be: source template and handle, target template and handle.
+# All possible edges: source template and handle, target template and handle.
 _WIRES: dict[tuple[str, str, str, str], Callable[[_Loader, _Edge], None]] = {
     ("agent", "tools", "memoryTool", "$self"): _Loader._wire_tool,
     ("callModel", "tools", "memoryTool", "$self"): _Loader._wire_tool,
@@ -269,7 +268,7 @@ def _check_config(config: object, keys: Mapping[str, type | tuple[type, ...]]) -
 
 @contextmanager
 def _named(part: str) -> Iterator[None]:
-    """Put the node or the edge in front of what was wrong."""
+    """Prefix an error with its node or edge."""
     try:
         yield
     except InvalidInput as error:

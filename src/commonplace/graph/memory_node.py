@@ -1,38 +1,136 @@
-"""The memory connector: what a model is shown of a memory before each call, and where in the messages."""
+"""A memory node, and the connector that shows it to a model.
+
+A node has one tree of files for all threads, or one per thread, in a namespace that nothing else uses.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
+from commonplace.book import Book
+from commonplace.checks import Limits, Namespace, check_namespace
 from commonplace.errors import InvalidInput, IsADirectory, NotADirectory, NotFound
-from commonplace.graph.memory import MemoryNode
 from commonplace.space.files import FileInfo, Files
-from commonplace.space.names import ROOT
+from commonplace.space.names import ROOT, normalise
 from commonplace.space.space import Space
 
 Message: TypeAlias = dict[str, Any]
-"""A chat message in OpenAI's shape."""
+"""A chat message in OpenAI's format."""
 
+Scope = Literal["global", "perThread"]
 Placement = Literal["after_system", "last_message"]
 Content = Literal["tree", "full"]
 
-PLACEMENTS = ("after_system", "last_message")
-CONTENTS = ("tree", "full")
+PLACEMENTS = get_args(Placement)
+CONTENTS = get_args(Content)
 MAX_CHARS = 20_000
 DEFAULT_MAX_CHARS = 4_000
-
+_SCOPES: dict[str, Scope] = {"global": "global", "perThread": "perThread", "thread": "perThread"}
 _HEADING = "Memory"
 _INDENT = "  "
 _MAX_BYTES_A_CHARACTER = 4
 
 
+class MemoryNode:
+    """A graph's memory.
+
+    Its tree is in namespace + ("memory", node id), the tree of a thread in that + ("thread", thread id). `bind` sets
+    the namespace of the tree itself, such as one that another interface already uses.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        node_id: str,
+        namespace: Sequence[str] = ("user", "default"),
+        *,
+        scope: str = "global",
+        bind: Sequence[str] | None = None,
+    ) -> None:
+        if scope not in _SCOPES:
+            raise InvalidInput(f"unknown scope {scope!r}; use global or perThread")
+        self._book = book
+        self.node_id = node_id
+        self.scope: Scope = _SCOPES[scope]
+        self.namespace: Namespace = check_namespace((*namespace, "memory", node_id) if bind is None else tuple(bind))
+        if self.needs_thread:
+            check_namespace((*self.namespace, "thread", "id"))  # too many labels raise now, not in a run
+
+    @property
+    def needs_thread(self) -> bool:
+        return self.scope == "perThread"
+
+    @property
+    def limits(self) -> Limits:
+        return self._book.limits
+
+    def space(self, thread_id: str | None = None) -> Space:
+        """The space of the tree; for a perThread memory, that of the thread."""
+        if not self.needs_thread:
+            return self.shared_space()
+        if not thread_id:
+            raise InvalidInput("threadId is required for perThread scope")
+        return self._book.space(*thread_namespace(self.namespace, thread_id), actor=self._actor)
+
+    def shared_space(self) -> Space:
+        """The space for all threads. The connector of a perThread memory shows it while a thread has no files."""
+        return self._book.space(*self.namespace, actor=self._actor)
+
+    @property
+    def _actor(self) -> str:
+        return f"memory node {self.node_id}"
+
+    def tree(self, thread_id: str | None = None) -> Files:
+        """The files of the tree."""
+        return self.space(thread_id).files
+
+    def stat(self, path: str, *, thread_id: str | None = None) -> FileInfo:
+        """A file or a directory, without its text; raises NotFound."""
+        return self.tree(thread_id).stat(path)
+
+    def ensure_dir(self, path: str, *, thread_id: str | None = None) -> FileInfo:
+        """Create a directory and its parents; it may exist already, as the root always does."""
+        files = self.tree(thread_id)
+        return files.stat(ROOT) if normalise(path, self.limits) == ROOT else files.make_directory(path)
+
+    def get_all(self, *, thread_id: str | None = None) -> dict[str, str]:
+        """Every file's text by its path, sorted."""
+        files = self.tree(thread_id)
+        texts = {}
+        for item in files.walk():
+            if item.kind == "file":
+                try:
+                    texts[item.path] = files.read(item.path)
+                except NotFound:
+                    continue  # deleted since it was listed
+        return dict(sorted(texts.items()))
+
+    def dump(self, *, thread_id: str | None = None) -> dict[str, Any]:
+        """The whole tree as plain data: its node, scope, files with their texts, and directories."""
+        directories = [item.path for item in self.tree(thread_id).walk() if item.kind == "directory"]
+        thread = {"threadId": thread_id} if self.needs_thread else {}
+        data = self.get_all(thread_id=thread_id)
+        return {"nodeId": self.node_id, "scope": self.scope, **thread, "data": data, "dirs": sorted(directories)}
+
+
+def thread_namespace(namespace: Namespace, thread_id: object) -> Namespace:
+    """The namespace of a thread. The id is used unchanged; one that cannot be a label raises."""
+    try:
+        return check_namespace((*namespace, "thread", thread_id))
+    except InvalidInput as error:
+        raise InvalidInput(f"thread id {str(thread_id)[:40]!r} cannot be used: {error}") from error
+
+
+# The connector
+
+
 class MemoryConnector:
     """Shows a memory to a model as one system message of at most `max_chars` characters.
 
-    `tree` names files and directories, `full` gives every file's text and falls back to the tree when that is too
-    long. While a thread's own memory is empty, the shared one is shown.
+    `tree` lists files and directories. `full` shows every file's text, and falls back to the tree if that is too long.
+    While a thread's own memory is empty, the shared one is shown.
     """
 
     def __init__(
@@ -55,7 +153,7 @@ class MemoryConnector:
         self.max_chars = max_chars
 
     def render(self, thread_id: str | None = None) -> str | None:
-        """The text of the message; None where there is nothing to show."""
+        """The text of the message; None if there is nothing to show."""
         space = self._space(thread_id)
         if self.content == "full":
             text = full_text(space.files, self.max_chars)
@@ -64,7 +162,7 @@ class MemoryConnector:
         return tree_text(space, self.max_chars)
 
     def place(self, messages: Sequence[Message], thread_id: str | None = None) -> list[Message]:
-        """The messages with the memory among them; those given stay as they are."""
+        """A copy of the messages with the memory inserted."""
         text = self.render(thread_id)
         placed = list(messages)
         if text is not None:
@@ -82,10 +180,10 @@ class MemoryConnector:
 
 
 def full_text(files: Files, max_chars: int) -> str | None:
-    """One line a file, its text as a JSON string; empty where there are no files, None where it is too long."""
+    """One line per file, its text as a JSON string; empty if there are no files, None if it is too long."""
     found: list[FileInfo] = []
     waiting = [ROOT]
-    # A text has at least a quarter as many characters as bytes, so sizes alone tell most of what cannot fit.
+    # A character has at most four bytes, so the sizes alone show when most trees cannot fit.
     least = len(_HEADING)
     while waiting:
         for item in _list(files, waiting.pop()):
@@ -109,7 +207,7 @@ def full_text(files: Files, max_chars: int) -> str | None:
 
 
 def tree_text(space: Space, max_chars: int) -> str:
-    """The directories and files, as many whole levels as fit; a last line says how many entries were left out."""
+    """Directories and files, as many complete levels as fit. A last line says how many entries were left out."""
     children: dict[str, list[FileInfo]] = {}
     total = _count(space)
     length, listed = len(f"{_HEADING}\n{ROOT}"), 0
@@ -121,13 +219,13 @@ def tree_text(space: Space, max_chars: int) -> str:
             below[path] = _list(space.files, path)
             length += sum(len(f"\n{_INDENT * depth}{_line(item)}") for item in below[path])
             if length > max_chars:
-                break  # a level that does not fit is not listed to its end
+                break  # this level does not fit; do not list the rest of it
         if length > max_chars:
             break
         items = [item for listing in below.values() for item in listing]
         children |= below
         listed, depth = listed + len(items), depth + 1
-        # The whole tree may fit where a part of it and the line for the rest does not.
+        # The whole tree may fit even if a part of it plus the last line does not.
         if length + len(_left_out(total - listed)) <= max_chars:
             fitting, fitting_count = depth, listed
         level = [item.path for item in items if item.kind == "directory"]
@@ -166,7 +264,7 @@ def _left_out(count: int) -> str:
 
 
 def _fit(text: str, last_line: str, max_chars: int) -> str:
-    """With the last line where it fits whole: half a number would be a wrong one."""
+    """The text with the last line if it fits completely; a truncated number would be wrong."""
     return next((long for long in (text + last_line, text + "\n…") if len(long) <= max_chars), text[:max_chars])
 
 
