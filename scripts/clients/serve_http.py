@@ -20,12 +20,12 @@ from commonplace.server.http.app import build_app
 from commonplace.server.http.auth import make_gate
 from commonplace.server.http.run import UVICORN, GracefulServer
 from commonplace.server.http.service import Service
-from commonplace.server.mcp.app import build_server
+from commonplace.server.mcp.server import build_server
 from commonplace.settings import Settings
 
 
 def main() -> None:
-    fixtures = patch("commonplace.server.mcp.http.build_server", _build_with_fixtures)
+    fixtures = patch("commonplace.server.mcp.streamable_http.build_server", _build_with_fixtures)
     with (
         open_book(sys.argv[1]) as book,
         socket.create_server(("127.0.0.1", 0)) as listening,

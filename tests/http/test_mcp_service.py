@@ -25,9 +25,9 @@ from commonplace.errors import Unavailable
 from commonplace.server.http import mcp_sessions
 from commonplace.server.http.api_keys import Rate
 from commonplace.server.http.mcp_sessions import Sessions
-from commonplace.server.mcp.http import session_manager
-from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.lazy_memory import Memory
 from commonplace.server.mcp.profiles import PROFILES
+from commonplace.server.mcp.streamable_http import session_manager
 
 NOTE = {"type": "note", "content": {"text": "Deploys go out on Tuesdays"}, "source": "test://one", "confidence": 0.9}
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -144,7 +144,7 @@ def test_an_id_that_is_under_way_is_refused_and_free_again_with_its_answer(space
     anyio.run(use)
     assert [answer.status_code for answer in answers] == [409, 409, 200, 200, 200]
     assert answers[0].json()["id"] is None
-    assert "is under way" in answers[0].json()["error"]["message"]
+    assert "is in progress" in answers[0].json()["error"]["message"]
     assert [result(answer)["id"] for answer in answers[2:]] == [8, 7, 7]
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from commonplace.server.mcp import profiles, resources
-from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.lazy_memory import Memory
 
 MOST = 60_000
 """Fifty thousand characters of what is stored, and the words around them."""

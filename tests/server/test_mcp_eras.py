@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commonplace.errors import ConfigurationError
-from commonplace.server.mcp.eras import HANDSHAKE, check_version, mended_initialize
+from commonplace.server.mcp.jsonrpc import HANDSHAKE, check_version, completed_initialize
 
 from .conftest import NOTE
 
@@ -57,7 +57,7 @@ def test_the_newest_revision_needs_no_handshake(stdio):
 )
 def test_a_client_that_names_no_known_revision_gets_the_configured_one(named, configured, given):
     params = {} if named is None else {"protocolVersion": named}
-    assert mended_initialize(params, configured)["protocolVersion"] == given
+    assert completed_initialize(params, configured)["protocolVersion"] == given
 
 
 @pytest.mark.promise("mcp-eras")

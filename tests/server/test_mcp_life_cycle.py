@@ -14,9 +14,9 @@ import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from commonplace.server.mcp.app import build_server
-from commonplace.server.mcp.framing import MAX_DEPTH, PARSE_ERROR, parse_line
-from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.jsonrpc import MAX_DEPTH, PARSE_ERROR, parse_line
+from commonplace.server.mcp.lazy_memory import Memory
+from commonplace.server.mcp.server import build_server
 from commonplace.server.mcp.stdio import serve
 
 from .conftest import NOTE, PROGRAM, SECONDS, Stdio, server_environment
@@ -199,7 +199,8 @@ def test_a_line_of_5_mb_is_answered_with_what_to_correct(opened):
     [(b'{"jsonrpc":"2.0","id":4,', b"}"), (b"{", b',"jsonrpc":"2.0","id":4}')],
 )
 def test_a_line_above_the_bound_is_refused_with_its_id(monkeypatch, before, after, length):
-    from commonplace.server.mcp import framing, stdio
+    from commonplace.server.mcp import jsonrpc as framing
+    from commonplace.server.mcp import stdio
 
     monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 100)
     long = before + b'"method":"ping","params":{"a":"' + b"x" * length + b'"}' + after + b"\n"
@@ -250,7 +251,7 @@ def test_the_handshake_opens_no_store_and_loads_no_model(tmp_path, stdio):
         [
             sys.executable,
             "-c",
-            "import sys, commonplace.server.mcp.running;"
+            "import sys, commonplace.server.mcp.stdio;"
             "print([name for name in ('numpy', 'apsw', 'onnxruntime') if name in sys.modules])",
         ],
         capture_output=True,

@@ -11,9 +11,11 @@ import pytest
 import commonplace
 from commonplace.cli import mcp as command
 from commonplace.errors import InvalidInput, NotFound
-from commonplace.server.mcp import completion, guidance, profiles, prompts, resources
+from commonplace.server.mcp import profiles, prompts, resources
+from commonplace.server.mcp import prompts as guidance
+from commonplace.server.mcp import resources as completion
 from commonplace.server.mcp.client_config import CLIENTS
-from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.lazy_memory import Memory
 from commonplace.space.records import TAG_RULE
 from commonplace.tools.claude import WordingName
 

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from commonplace import Corrupt, Forbidden, InvalidInput, Limits, Unavailable
-from commonplace.server.mcp.completion import complete_path
+from commonplace.server.mcp.resources import complete_path
 from commonplace.tools import UnifiedMemoryTool, memory_protocol
 from commonplace.tools.unified import COMMANDS, Envelope
 

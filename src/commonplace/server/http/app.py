@@ -33,7 +33,7 @@ from commonplace.server.http.request_limits import LimitsMiddleware, RequestLimi
 from commonplace.server.http.rest.answers import documented
 from commonplace.server.http.service import Service
 from commonplace.server.http.worker_threads import StoreThreads
-from commonplace.server.mcp.app import ToolCalls
+from commonplace.server.mcp.server import ToolCalls
 
 OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*")
 """They need no key, and show nothing of the memory."""

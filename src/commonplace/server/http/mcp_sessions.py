@@ -29,10 +29,10 @@ from commonplace.errors import Unavailable
 from commonplace.server.http.auth import Principal
 from commonplace.server.http.service import Service
 from commonplace.server.http.worker_threads import StoreThreads
-from commonplace.server.mcp.app import ToolCalls
-from commonplace.server.mcp.http import IDLE_SECONDS, session_manager
-from commonplace.server.mcp.memory import ACTOR, CLIENT, Memory
+from commonplace.server.mcp.lazy_memory import ACTOR, CLIENT, Memory
 from commonplace.server.mcp.profiles import PROFILES, Profile
+from commonplace.server.mcp.server import ToolCalls
+from commonplace.server.mcp.streamable_http import IDLE_SECONDS, session_manager
 from commonplace.space.space import Space
 
 K = TypeVar("K", bound=Hashable)

@@ -34,7 +34,7 @@ from commonplace.errors import CommonplaceError, ConfigurationError, Forbidden, 
 from commonplace.server.http.origins import SECURITY_HEADERS
 from commonplace.server.http.request_limits import Refusal, Work
 from commonplace.server.http.service import Service
-from commonplace.server.mcp.app import ToolCalls
+from commonplace.server.mcp.server import ToolCalls
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

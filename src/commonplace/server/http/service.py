@@ -8,8 +8,8 @@ from typing import Annotated, cast
 from fastapi import Depends, Query, Request
 
 from commonplace.book import Book
-from commonplace.server.clients import client_word
 from commonplace.server.http.auth import Gate, Principal
+from commonplace.server.mcp.lazy_memory import client_word
 from commonplace.settings import Settings
 from commonplace.space.space import Space
 

@@ -34,10 +34,10 @@ def run_stdio(
 ) -> None:
     """Serve the settings' namespace on standard input and output until the input ends.
 
-    `wording` is that of Claude's tool; with `is_per_thread` each `_meta.threadId` of a call has files of its own.
+    `wording` is that of Claude's tool. With `is_per_thread`, each `_meta.threadId` has its own files.
     """
     _check_installed("mcp", "mcp")
-    from commonplace.server.mcp.running import run
+    from commonplace.server.mcp.stdio import run
 
     run(
         settings,

@@ -1,4 +1,4 @@
-"""The JSON that a client is given to start `commonplace mcp`, ready to paste."""
+"""The configuration of an MCP client that starts `commonplace mcp`, as JSON to paste."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "memory"
 
 
 def client_config(client: str, arguments: Sequence[str]) -> str:
-    """What goes into the client's file. Programs with windows know no PATH of a shell, so the command is absolute."""
+    """The JSON for the client's file. The command is absolute: desktop clients do not have your shell's PATH."""
     command, *first = _program()
     started: dict[str, Any] = {"command": command, "args": [*first, "mcp", *arguments]}
     if client in ("claude-code", "vscode"):

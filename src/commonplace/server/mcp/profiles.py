@@ -1,4 +1,4 @@
-"""The profiles: which tools a client is shown, so that its context stays small. Listing them opens no store."""
+"""The profiles: which tools a client gets, so that its context stays small. Listing them opens no store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.server.mcp.memory import THREAD, Memory
+from commonplace.server.mcp.lazy_memory import THREAD, Memory
 from commonplace.space.space import Space
 from commonplace.tools.as_data import as_data
 from commonplace.tools.claude import ClaudeMemoryTool
@@ -36,10 +36,10 @@ PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 Call = Callable[[Memory, Mapping[str, Any]], ToolAnswer]
 _WRITES_THAT_QUOTE = ("memory", "claude_memory", MESSAGE_ADD.name)
-"""Tools that change something, and answer with what is stored."""
+"""Tools that write, and that answer with stored text."""
 
 _REFUSALS_THAT_QUOTE = (MESSAGE_ADD.name, UPDATE_WORKING_MEMORY)
-"""Tools whose refusals may quote what is stored: the id of another thread, a field that was not sent."""
+"""Tools whose errors may quote stored text: the id of another thread, a field that was not sent."""
 
 
 def check_profile(name: str) -> Profile:
@@ -50,7 +50,7 @@ def check_profile(name: str) -> Profile:
 
 
 _READING_ACTIONS = frozenset(("read", "list", "view"))
-"""Of tools that both read and write, by their argument `action` or `command`."""
+"""The values of `action` or `command` that only read, in tools that also write."""
 
 
 class Toolbox:
@@ -64,7 +64,7 @@ class Toolbox:
             for name, (spec, _) in self._tools.items()
             if memory.wraps_results and (spec.is_read_only or name in _WRITES_THAT_QUOTE)
         }
-        # What is wrapped is a text: structured, it would reach the model without its marks.
+        # A wrapped result is a text. Structured content would reach the model without its marks.
         self.specs = [
             _wire(replace(spec, output_schema={}) if name in self._wrapped else spec)
             for name, (spec, _) in self._tools.items()
@@ -74,12 +74,12 @@ class Toolbox:
         return name in self._tools
 
     def only_reads(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call changes nothing, as far as that shows before it is made."""
+        """Whether a call only reads, as far as its arguments show."""
         named = arguments.get("action", arguments.get("command"))
         return self._tools[name][0].is_read_only or (isinstance(named, str) and named in _READING_ACTIONS)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-        """Run a tool; what the store or the call refuses is an answer that a model can act on."""
+        """Run a tool. An error is an answer too, which a model can act on."""
         _, call = self._tools[name]
         try:
             answer = call(self._memory, arguments)
@@ -150,7 +150,7 @@ def _claude(name: str) -> tuple[ToolSpec, Call]:
 
 @dataclass(frozen=True)
 class _OneSpace:
-    """The server's own space, whatever the tool asks for: a client cannot name another."""
+    """The server's own space, whatever namespace a tool asks for."""
 
     memory: Memory
 
@@ -221,7 +221,7 @@ def _fact_spec(
 
 
 def _wire(spec: ToolSpec) -> dict[str, Any]:
-    """A tool as `tools/list` shows it; a tool that answers in plain text has no output schema."""
+    """A tool as `tools/list` shows it. A tool that answers with plain text has no output schema."""
     hints = {"readOnlyHint": spec.is_read_only, "openWorldHint": False}
     if not spec.is_read_only:
         hints |= {"destructiveHint": spec.is_destructive, "idempotentHint": spec.is_idempotent}

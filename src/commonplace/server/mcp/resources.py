@@ -1,20 +1,27 @@
-"""Resources: every memory at an address of its own, `mem://…`, and the lists that a client may attach."""
+"""Resources: every memory has an address, `mem://…`, and so have lists. Completion of tags, types and paths."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode
 
-from commonplace.errors import InvalidInput, NotFound
-from commonplace.server.mcp.memory import Memory
+from commonplace.errors import InvalidInput, NotADirectory, NotFound
+from commonplace.server.mcp.lazy_memory import Memory
+from commonplace.space.files import Files
+from commonplace.space.names import ROOT
+from commonplace.space.records import Record
 from commonplace.tools.record_tools import excerpt, how_to_go_on
 from commonplace.tools.tool import ANSWER_CHARACTERS, check_count
 
 JSON_TYPE = "application/json"
 TEXT_TYPE = "text/plain"
+
+RECORDS_LOOKED_AT = 1_000
+"""The newest records: enough to know the tags and types in use, and fast enough while a person types."""
 
 RESOURCES: tuple[dict[str, Any], ...] = (
     {
@@ -82,7 +89,7 @@ _QUERY = {
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a client is given. Where that is not all, `rest` is the address to go on with and `note` says so."""
+    """What a client reads. If there is more, `rest` is the address to go on with, and `note` says so."""
 
     text: str
     mime_type: str = JSON_TYPE
@@ -91,7 +98,7 @@ class Contents:
 
 
 def read(memory: Memory, uri: str) -> Contents:
-    """What stands at an address; raises NotFound for what is missing and InvalidInput for a wrong address."""
+    """The contents of an address; NotFound if there are none, InvalidInput for an invalid address."""
     kind, rest, query = parse_uri(uri)
     records = memory.records
     if kind == "item":
@@ -112,7 +119,7 @@ def read(memory: Memory, uri: str) -> Contents:
 
 
 def _with_rest(contents: Contents, uri: str, note: str | None, **place: object) -> Contents:
-    """The contents with the address of the rest, where there is one: the same from another place on."""
+    """The contents with the address of the rest, if there is one: the same address with another start."""
     if note is None:
         return contents
     address, _, written = uri.partition("?")
@@ -122,7 +129,7 @@ def _with_rest(contents: Contents, uri: str, note: str | None, **place: object) 
 
 
 def parse_uri(uri: str) -> tuple[str, str, Mapping[str, str]]:
-    """The kind of an address, its decoded path, and its query; refused where no resource has this shape."""
+    """The kind of an address, its decoded path, and its query; NotFound if no resource has such an address."""
     scheme, _, address = uri.partition("://")
     address, _, written = address.partition("?")
     kind, _, rest = address.partition("/")
@@ -135,10 +142,51 @@ def parse_uri(uri: str) -> tuple[str, str, Mapping[str, str]]:
     query: dict[str, str] = {}
     for name, values in parse_qs(written, keep_blank_values=True).items():
         if name not in _QUERY.get(kind, ()) or len(values) > 1:
-            raise InvalidInput(f"{name[:100]!r} is no parameter of mem://{kind}, or stands twice in {uri[:200]}")
+            raise InvalidInput(f"{name[:100]!r} is not a parameter of mem://{kind}, or is twice in {uri[:200]}")
         query[name] = values[0]
     return kind, unquote(rest, errors="surrogateescape"), query
 
 
 def _json(value: object) -> Contents:
     return Contents(json.dumps(value, ensure_ascii=False, default=dict))
+
+
+# Completion
+
+
+def complete(memory: Memory, argument: str, typed: str, *, is_prompt: bool = False) -> list[str]:
+    """The values in use for an argument, the most frequent first; none for an argument that takes any text."""
+    if argument == "path" and not is_prompt:
+        return [path.lstrip("/") for path in complete_path(memory.space.files, typed)]
+    if argument == "type":
+        return _most_used((record.type for record in _newest(memory)), typed)
+    if argument == "tags":
+        given, _, started = typed.rpartition(",")
+        before = f"{given}," if given else ""
+        chosen = given.split(",")
+        tags = _most_used((tag for record in _newest(memory) for tag in record.tags), started.strip().lower())
+        return [before + tag for tag in tags if tag not in chosen]
+    return []
+
+
+def _newest(memory: Memory) -> Iterator[Record]:
+    yield from memory.space.records.list(limit=RECORDS_LOOKED_AT).records
+
+
+def _most_used(values: Iterable[str], typed: str) -> list[str]:
+    counts: dict[str, int] = {}
+    for value in values:
+        if value.startswith(typed):
+            counts[value] = counts.get(value, 0) + 1
+    return sorted(counts, key=lambda value: (-counts[value], value))
+
+
+def complete_path(files: Files, typed: str, *, limit: int = 100) -> list[str]:
+    """The paths that begin with the text, one level deep. A directory ends with `/`."""
+    above, _, start = ("/" + typed.replace("\\", "/").lstrip("/")).rpartition("/")
+    try:
+        listed = files.list(above or ROOT)
+    except (InvalidInput, NotFound, NotADirectory):
+        return []  # nothing begins with this text
+    found = (item.path + ("/" if item.kind == "directory" else "") for item in listed if item.name.startswith(start))
+    return list(islice(found, limit))

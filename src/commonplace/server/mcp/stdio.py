@@ -1,7 +1,7 @@
-"""The server on standard input and output: one message a line, an answer to every request.
+"""`commonplace mcp`: the server on standard input and output, with one message per line.
 
-Between the SDK and the pipe stands what the SDK leaves out: a line that is no message is answered with its error,
-`initialize` is mended, and the end of the input waits for the answers that are still due.
+It does what the SDK leaves out: every invalid line is answered with an error, an incomplete `initialize` is completed,
+and the end of the input waits for the answers that are still due.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import os
 import sys
 from collections import Counter
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -28,8 +29,22 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from commonplace.server.mcp.eras import mended_initialize
-from commonplace.server.mcp.framing import END_BYTES, INVALID_REQUEST, MAX_LINE_BYTES, Refusal, parse_line, too_long
+from commonplace.server.logs import configure_logging
+from commonplace.server.mcp.jsonrpc import (
+    END_BYTES,
+    INVALID_REQUEST,
+    MAX_LINE_BYTES,
+    Refusal,
+    check_version,
+    completed_initialize,
+    parse_line,
+    too_long,
+)
+from commonplace.server.mcp.lazy_memory import ACTOR, Memory
+from commonplace.server.mcp.profiles import check_profile
+from commonplace.server.mcp.server import build_server
+from commonplace.settings import Settings, open_from_settings
+from commonplace.tools.claude import WordingName, wording_named
 from commonplace.wire.forms import on_one_line
 
 if TYPE_CHECKING:
@@ -38,20 +53,66 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server.lowlevel import Server
 
-_UNENDING = "subscriptions/listen"
+    from commonplace.book import Book
+    from commonplace.space.space import Space
+
+_ENDLESS = "subscriptions/listen"
 _log = logging.getLogger(__name__)
+
+
+def run(
+    settings: Settings,
+    profile: str,
+    *,
+    protocol_version: str | None,
+    debug_file: Path | None,
+    wording: WordingName = "seed",
+    is_per_thread: bool = False,
+) -> None:
+    """Serve the settings' namespace until the input ends. See `commonplace.server.mcp.run_stdio`."""
+    configure_logging(settings.log_level, debug_file)
+    chosen = check_profile(profile)
+    wording_named(wording)
+    version = None if protocol_version is None else check_version(protocol_version)
+    is_keys_own = settings.remote is not None and settings.namespace is None
+    labels = () if is_keys_own else settings.namespace_labels
+    with ExitStack() as opened:
+        books: list[Book] = []
+
+        def open_thread(thread_id: str) -> Space:
+            namespace = memory.space.namespace
+            return books[-1].space(*namespace, "thread", thread_id, actor=ACTOR)
+
+        def open_space() -> Space:
+            book = opened.enter_context(open_from_settings(settings, background=True))
+            books.append(book)
+            space = book.space(*labels, actor=ACTOR)
+            _log.info("opened the book for %s", "/".join(space.namespace))
+            return space
+
+        memory = Memory(
+            open_space,
+            default_limit=settings.search_default_limit,
+            max_limit=settings.search_max_limit,
+            wraps_results=settings.wrap_results,
+            open_thread=open_thread if is_per_thread else None,
+            wording=wording,
+        )
+        server = build_server(memory, chosen, is_stdio=True)
+        with claimed_pipes() as (stdin, stdout):
+            anyio.run(lambda: serve(server, stdin, stdout, version=version))
 
 
 @contextmanager
 def claimed_pipes() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Standard input and output for the protocol alone; whatever else prints meanwhile goes to stderr."""
+    """Standard input and output for the protocol only; anything else that prints meanwhile goes to stderr."""
     reading, writing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     sys.stdout.flush()
     os.dup2(nothing, 0)
     os.dup2(2, 1)
     try:
-        # Not closed with the object: a thread may still wait in a read when the server has ended.
+        # Not closed with the object: a thread may still be blocked in a read when the server has ended.
         yield os.fdopen(reading, "rb", closefd=False), os.fdopen(writing, "wb", closefd=False)
     finally:
         os.dup2(reading, 0)
@@ -60,7 +121,7 @@ def claimed_pipes() -> Iterator[tuple[BinaryIO, BinaryIO]]:
 
 
 async def serve(server: Server[Any], stdin: BinaryIO, stdout: BinaryIO, *, version: str | None = None) -> None:
-    """Serve one client until its input ends; `version` is the revision for a client that names no known one."""
+    """Serve one client until its input ends; `version` is the revision for a client that does not name a known one."""
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception]()
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage]()
     due = _Due()
@@ -79,7 +140,7 @@ class _Due:
         self._none_left.set()
 
     def add(self, message: dict[str, Any]) -> None:
-        if "id" in message and "method" in message and message["method"] != _UNENDING:
+        if "id" in message and "method" in message and message["method"] != _ENDLESS:
             self._ids[message["id"]] += 1
             if self._none_left.is_set():
                 self._none_left = anyio.Event()
@@ -100,14 +161,14 @@ class _Due:
 
 
 class _Input:
-    """Lines of the client as messages or refusals."""
+    """The lines of the client as messages or refusals."""
 
     def __init__(self, stdin: BinaryIO, version: str | None) -> None:
         self._stdin = stdin
         self._version = version
 
     def next(self) -> dict[str, Any] | Refusal | None:
-        """The next one, waited for; None at the end."""
+        """Wait for the next one; None at the end."""
         while line := self._stdin.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 start, end = line[:END_BYTES], line[-END_BYTES:]
@@ -118,21 +179,21 @@ class _Input:
             if line.strip():
                 message = parse_line(line)
                 if isinstance(message, dict) and message.get("method") == "initialize":
-                    message["params"] = mended_initialize(message.get("params"), self._version)
+                    message["params"] = completed_initialize(message.get("params"), self._version)
                 return message
         return None
 
 
 def _lines(source: _Input) -> MemoryObjectReceiveStream[dict[str, Any] | Refusal]:
-    """The input as a stream, read in a thread of its own.
+    """The input as a stream, read in its own thread.
 
-    The thread is a daemon: while it waits for a line, the program must still be able to end.
+    The thread is a daemon, so that the program can exit while it waits for a line.
     """
     sending, receiving = anyio.create_memory_object_stream[dict[str, Any] | Refusal]()
     loop = asyncio.get_running_loop()
 
     def pump() -> None:
-        # A loop that has ended takes nothing more, and says so in one of these ways.
+        # A loop that has ended accepts nothing more, and raises one of these.
         with suppress(RuntimeError, CancelledError, anyio.BrokenResourceError):
             while (message := source.next()) is not None:
                 asyncio.run_coroutine_threadsafe(sending.send(message), loop).result()
@@ -161,7 +222,7 @@ async def _read(
                 continue
             due.add(message)
             await to_server.send(SessionMessage(parsed))
-        # The SDK cancels what is under way when its input ends.
+        # The SDK cancels requests in progress when its input ends.
         await due.wait()
 
 
@@ -172,11 +233,11 @@ def _refused(refusal: Refusal) -> SessionMessage:
 
 
 def _line_of(message: JSONRPCMessage) -> bytes:
-    """A message as JSON, or the error that takes the place of one that cannot be written."""
+    """A message as JSON, or an error if it cannot be written as JSON."""
     try:
         return on_one_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
     except ValueError:
-        _log.exception("a message cannot be written")
+        _log.exception("cannot write a message as JSON")
         error = ErrorData(code=INTERNAL_ERROR, message="The answer cannot be written; the server's log says why")
         instead = JSONRPCError(jsonrpc="2.0", id=getattr(message, "id", None), error=error)
         return instead.model_dump_json(by_alias=True, exclude_unset=True).encode()
@@ -194,7 +255,7 @@ async def _write(
             try:
                 await run_sync(put, _line_of(answer.message) + b"\n")
             except BrokenPipeError:
-                _log.info("the client has gone")
+                _log.info("the client has disconnected")
                 scope.cancel()
                 return
             if isinstance(answer.message, (JSONRPCResponse, JSONRPCError)):

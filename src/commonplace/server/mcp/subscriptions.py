@@ -1,7 +1,7 @@
-"""Subscriptions: a client is told when an address that it watches has changed, whoever changed it.
+"""Subscriptions: a client gets a notification when a resource that it watches has changed, whoever changed it.
 
-The change feed of the namespace drives it, so writes of other processes are seen too. Nothing is read while no one is
-subscribed. Both ways of the protocol end here: `resources/subscribe`, and since 2026-07-28 `subscriptions/listen`.
+They follow the change feed of the namespace, so they see writes of other processes too. Without subscriptions nothing
+is read. There are two ways to subscribe: `resources/subscribe`, and since 2026-07-28 `subscriptions/listen`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Res
 
 from commonplace.entry import Change
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, Unavailable
-from commonplace.server.mcp.memory import Memory
+from commonplace.server.mcp.lazy_memory import Memory
 from commonplace.server.mcp.resources import parse_uri
 from commonplace.space.names import FILE, RECORD, normalise
 
 POLL_SECONDS = 0.5
 SEND_SECONDS = 5.0
-"""Long enough for a client that takes in a large answer first: whoever is dropped cannot be told."""
+"""Long enough for a client that is reading a large answer. A client that is dropped gets no notice of it."""
 
 MAX_SUBSCRIPTIONS = 1_000
 _PAGE = 1_000
@@ -42,7 +42,7 @@ Context = ServerRequestContext[Any, Any]
 
 @dataclass
 class Watcher:
-    """Who watches what, and the task that follows the feed for them."""
+    """The subscriptions of all clients, and the task that follows the feed for them."""
 
     memory: Memory
     poll_seconds: float = POLL_SECONDS
@@ -67,7 +67,7 @@ class Watcher:
                 group.cancel_scope.cancel()
 
     def look_now(self) -> None:
-        """This server may just have changed something: do not wait for the next look."""
+        """Read the feed now: this server may have just changed something."""
         if self._targets:
             self._wake.set()
 
@@ -105,7 +105,7 @@ class Watcher:
     # What is watched
 
     async def _begin(self, uris: list[str]) -> None:
-        """From here on no change is missed: the place in the feed is known before the client is answered."""
+        """Watch resources. The position in the feed is known before the client is answered, so no change is missed."""
         targets = {uri: await run_sync(partial(_target, self.memory, uri)) for uri in uris}
         if not self._targets or self._seen is None:
             self._seen = await run_sync(lambda: self.memory.space.stats().commit)
@@ -113,7 +113,7 @@ class Watcher:
         self._wake.set()
 
     def _drop(self, connection: Connection) -> None:
-        """A client has gone, and its subscriptions with it."""
+        """End the subscriptions of a client that has disconnected."""
         ended = [key for key in self._sessions if key[0] is connection]
         for key in ended:
             del self._sessions[key]
@@ -136,14 +136,14 @@ class Watcher:
             try:
                 changes = await run_sync(self._changes)
             except CommonplaceError as error:
-                _log.debug("the feed cannot be read now: %s", error)
+                _log.debug("cannot read the feed now: %s", error)
                 continue
             targets = self._targets.items()
             for uri in [uri for uri, target in targets if changes is None or _is_touched(target, changes)]:
-                await self._tell(uri)
+                await self._notify(uri)
 
     def _changes(self) -> list[Change] | None:
-        """What came since the last look; None where a purge has taken it from the feed, and anything may be gone."""
+        """The changes since the last call; None if a purge removed them from the feed: anything may have changed."""
         try:
             changes = self.memory.space.changes(self._seen or 0, _PAGE)
         except Conflict:
@@ -153,7 +153,7 @@ class Watcher:
             self._seen = changes[-1].commit
         return changes
 
-    async def _tell(self, uri: str) -> None:
+    async def _notify(self, uri: str) -> None:
         await self._bus.publish(ResourceUpdated(uri=uri))
         async with anyio.create_task_group() as group:
             for (connection, watched), session in self._sessions.items():
@@ -161,21 +161,21 @@ class Watcher:
                     group.start_soon(self._send, connection, session, uri)
 
     async def _send(self, connection: Connection, session: ServerSession, uri: str) -> None:
-        """Tell one client. One that does not read is told no more: the others would wait for it."""
+        """Notify one client. A client that does not read is dropped, because the others would wait for it."""
         with anyio.move_on_after(SEND_SECONDS) as limit:
             await session.send_resource_updated(uri)
         if limit.cancelled_caught:
-            _log.info("a client does not read what it is told; its subscriptions end")
+            _log.info("a client does not read its notifications; its subscriptions end")
             self._drop(connection)
 
 
 def _connection(context: Context) -> Connection:
-    # The SDK has no public way to hear that a client has gone; without one, a long-lived server would keep them all.
+    # The SDK has no public event for a closed connection. Without one, a server would keep all subscriptions forever.
     return context.session._connection
 
 
 def _target(memory: Memory, uri: str) -> tuple[str, str | None]:
-    """The kind of entry behind an address, and its key where it is one entry and no list."""
+    """The kind of entry behind an address, and its key if it is a single entry."""
     kind, rest, _ = parse_uri(uri)
     if kind == "message":
         raise InvalidInput("messages cannot be subscribed to; watch mem://recent, mem://item/ID or mem://file/PATH")
@@ -185,6 +185,6 @@ def _target(memory: Memory, uri: str) -> tuple[str, str | None]:
 
 
 def _is_touched(target: tuple[str, str | None], changes: Iterable[Change]) -> bool:
-    # A list may have lost or gained any record: a former type or tag is not in the feed.
+    # Any change of a record may change a list: the feed does not have a former type or tag.
     kind, key = target
     return any(change.kind == kind and key in (None, change.key) for change in changes)

@@ -1,8 +1,8 @@
-"""What clients send over HTTP, before the SDK reads it: the same rules as on stdio, and an answer to every request.
+"""The server over streamable HTTP: the sessions of one memory and one profile, as an ASGI app.
 
-The SDK reads JSON that can be understood in two ways, takes a request whose id is null or 1.5 for a notification, and
-knows no batches. It answers the last of several requests with one id, and leaves the others waiting for as long as
-they stay connected.
+A body is parsed by the same rules as a line on stdio before the SDK reads it, and every request gets an answer. The SDK
+accepts JSON that can be read in two ways, takes a request whose id is null or 1.5 for a notification, and does not know
+batches. Of several requests with the same id, it answers only the last one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from anyio.to_thread import run_sync
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
 from pydantic_core import to_json
@@ -21,8 +22,17 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace.errors import CommonplaceError
-from commonplace.server.mcp.eras import has_batches, mended_initialize
-from commonplace.server.mcp.framing import Refusal, check_envelope, parse_json
+from commonplace.server.mcp.jsonrpc import (
+    MAX_LINE_BYTES,
+    Refusal,
+    check_envelope,
+    completed_initialize,
+    has_batches,
+    parse_json,
+)
+from commonplace.server.mcp.lazy_memory import Memory
+from commonplace.server.mcp.profiles import Profile
+from commonplace.server.mcp.server import Run, ToolCalls, build_server, run_in_thread
 from commonplace.wire.forms import on_one_line
 
 MAX_BATCH = 50
@@ -31,15 +41,39 @@ _EVENT_STREAM = b"text/event-stream"
 _NO_BATCHES = "Invalid Request: only revision 2025-03-26 has batches; send one message at a time"
 _BATCH_LENGTH = f"Invalid Request: a batch holds 1 to {MAX_BATCH} messages; send more in several"
 _ALONE = "Invalid Request: initialize may not be part of a batch; send it alone, and first"
-_UNDER_WAY = "Invalid Request: a request with this id is under way in this session; give each an id of its own"
+_IN_PROGRESS = "Invalid Request: a request with this id is in progress in this session; use another id"
+MAX_SESSIONS = 1_000
+"""Of one caller with one profile."""
+
+IDLE_SECONDS = 30 * 60
 
 
-class Posts:
-    """ASGI middleware inside the SDK's limit on bodies, which hands on a body as one message."""
+def session_manager(
+    memory: Memory,
+    profile: Profile,
+    *,
+    is_stateless: bool = False,
+    run: Run = run_in_thread,
+    tool_calls: ToolCalls | None = None,
+) -> StreamableHTTPSessionManager:
+    """The sessions of one memory and one profile. Enter its `run()` before the first request."""
+    manager = StreamableHTTPSessionManager(
+        build_server(memory, profile, run=run, tool_calls=tool_calls),
+        stateless=is_stateless,
+        session_idle_timeout=IDLE_SECONDS,
+        max_request_body_size=MAX_LINE_BYTES,  # the service has a lower limit
+        max_sessions=MAX_SESSIONS,
+    )
+    manager.asgi_app.app = MessageMiddleware(manager.asgi_app.app)  # inside of its limit on bodies
+    return manager
+
+
+class MessageMiddleware:
+    """ASGI middleware that checks what a client posts, before the SDK reads it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._under_way: set[tuple[str, str]] = set()
+        self._in_progress: set[tuple[str, str]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         send = _with_whole_lines(send)
@@ -59,11 +93,11 @@ class Posts:
             await _response(message)(scope, receive, send)
             return
         if message.get("method") == "initialize":
-            body = to_json({**message, "params": mended_initialize(message.get("params"))})
+            body = to_json({**message, "params": completed_initialize(message.get("params"))})
         await self._answer(message, body, scope, receive, send)
 
     async def _answer(self, message: dict[str, Any], body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have the SDK answer one message, unless one with its id is under way."""
+        """Let the SDK answer one message, unless a request with the same id is in progress."""
         received: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
@@ -74,23 +108,23 @@ class Posts:
             await self._app(scope, replay, send)
             return
         key = session, str(message["id"])
-        if key in self._under_way:
-            # Without the id: a client would take it for the answer to the request that is under way.
-            await _response(Refusal(None, INVALID_REQUEST, _UNDER_WAY), 409)(scope, replay, send)
+        if key in self._in_progress:
+            # Without the id, because a client would take it for the answer to the request in progress.
+            await _response(Refusal(None, INVALID_REQUEST, _IN_PROGRESS), 409)(scope, replay, send)
             return
-        self._under_way.add(key)
+        self._in_progress.add(key)
         with ExitStack() as held:
-            held.callback(self._under_way.discard, key)
+            held.callback(self._in_progress.discard, key)
 
-            async def send_and_let_go(message: Message) -> None:
+            async def send_and_release(message: Message) -> None:
                 if message["type"] == "http.response.body" and not message.get("more_body", False):
-                    held.close()  # before the client, with its whole answer, can use the id again
+                    held.close()  # before the client has the whole answer and can use the id again
                 await send(message)
 
-            await self._app(scope, replay, send_and_let_go)
+            await self._app(scope, replay, send_and_release)
 
     async def _answer_batch(self, posted: list[Any], scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer each message in turn, as if it came alone, and give the answers together."""
+        """Answer each message in turn, as if it came alone, and send the answers together."""
         version = Headers(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER)
         if not has_batches(version) or not 1 <= len(posted) <= MAX_BATCH:
             text = _BATCH_LENGTH if has_batches(version) else _NO_BATCHES
@@ -107,20 +141,20 @@ class Posts:
             if isinstance(message, Refusal):
                 answers.append(_error(message))
                 continue
-            caught = _Caught()
-            await self._answer(message, to_json(message), scope, receive, caught.send)
-            if caught.status >= 400 and not has_done:
-                # Wrong is what all of them came with: their session, or a header.
-                await caught.response()(scope, receive, send)
+            captured = _Captured()
+            await self._answer(message, to_json(message), scope, receive, captured.send)
+            if captured.status >= 400 and not has_done:
+                # What they have in common is wrong: the session, or a header.
+                await captured.response()(scope, receive, send)
                 return
             has_done = True
-            answers += caught.answers()
+            answers += captured.answers()
         response = Response(to_json(answers), media_type="application/json") if answers else Response(status_code=202)
         await response(scope, receive, send)
 
 
 async def _counted(message: dict[str, Any], scope: Scope) -> dict[str, Any] | Refusal:
-    """Count a message of a batch as a call of its own: the request as a whole has counted as one."""
+    """Count a further message of a batch against the caller's rate; the request itself has counted for the first."""
     count_call = scope.get("state", {}).get("count_call")
     if count_call is None:
         return message
@@ -131,8 +165,8 @@ async def _counted(message: dict[str, Any], scope: Scope) -> dict[str, Any] | Re
     return message
 
 
-class _Caught:
-    """An answer that is not sent but looked at."""
+class _Captured:
+    """An answer that is kept instead of being sent."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -146,7 +180,7 @@ class _Caught:
             self._body += message.get("body", b"")
 
     def answers(self) -> list[dict[str, Any]]:
-        """The answers to requests in it, of events or of plain JSON."""
+        """The JSON-RPC answers in it, from events or from plain JSON."""
         if dict(self._headers).get(b"content-type", b"").startswith(_EVENT_STREAM):
             lines = [line[5:].strip() for line in self._body.splitlines() if line.startswith(b"data:")]
         else:
@@ -161,7 +195,7 @@ class _Caught:
 
 
 def _with_whole_lines(send: Send) -> Send:
-    """Events of which no reader divides a line in two. The SDK sends each event in one piece."""
+    """Escape the characters that some readers take for the end of a line. The SDK sends each event in one piece."""
     is_events = False
 
     async def sending(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The MCP server over one memory: what its profile offers, in the words that each era of the protocol can parse."""
+"""The MCP server of one memory: the tools, resources and prompts of its profile, for every revision of the protocol."""
 
 from __future__ import annotations
 
@@ -20,14 +20,11 @@ from pydantic import ValidationError
 
 from commonplace import __version__
 from commonplace.errors import CommonplaceError
-from commonplace.server.clients import client_word
-from commonplace.server.mcp.completion import complete
-from commonplace.server.mcp.eras import HANDSHAKE, has_links
-from commonplace.server.mcp.guidance import instructions
-from commonplace.server.mcp.memory import CLIENT, THREAD, Memory
+from commonplace.server.mcp.jsonrpc import HANDSHAKE, has_links
+from commonplace.server.mcp.lazy_memory import CLIENT, THREAD, Memory, client_word
 from commonplace.server.mcp.profiles import Profile, ToolAnswer, Toolbox
-from commonplace.server.mcp.prompts import prompts_for, render
-from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, TEXT_TYPE, read
+from commonplace.server.mcp.prompts import instructions, prompts_for, render
+from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, TEXT_TYPE, complete, read
 from commonplace.server.mcp.subscriptions import Watcher
 from commonplace.tools.tool import wire_text
 
@@ -44,7 +41,7 @@ ToolCalls = Counter[tuple[str, str, str]]
 
 
 class Run(Protocol):
-    """Has work done in a thread; `writes` tells whether it may change something."""
+    """Runs work in a thread; `writes` says whether it may change something."""
 
     def __call__(self, work: Callable[[], T], writes: bool) -> Awaitable[T]: ...
 
@@ -77,26 +74,26 @@ def build_server(
     """
     watcher = Watcher(memory)
     counted = Counter() if tool_calls is None else tool_calls
-    offered = _Offered(memory, profile, watcher, _one_by_one() if is_stdio else run, counted)
+    handlers = _Handlers(memory, profile, watcher, _one_by_one() if is_stdio else run, counted)
     server: Server[Any] = Server(
         "commonplace",
         version=__version__,
         title="Commonplace memory",
         instructions=instructions(profile),
-        on_list_tools=offered.list_tools,
-        on_call_tool=offered.call_tool,
-        on_list_resources=offered.list_resources,
-        on_list_resource_templates=offered.list_templates,
-        on_read_resource=offered.read_resource,
-        on_list_prompts=offered.list_prompts,
-        on_get_prompt=offered.get_prompt,
-        on_completion=offered.complete,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
+        on_completion=handlers.complete,
         on_subscribe_resource=watcher.subscribe,
         on_unsubscribe_resource=watcher.unsubscribe,
         on_subscriptions_listen=watcher.listen,
         lifespan=watcher.lifespan,
     )
-    middleware: list[ServerMiddleware[Any]] = [_worded_errors, _named_client, _first_page]
+    middleware: list[ServerMiddleware[Any]] = [_translated_errors, _named_client, _first_page]
     server.middleware = [*middleware, _after_initialize] if is_stdio else middleware
     return server
 
@@ -117,8 +114,8 @@ async def _named_client(ctx: Context, call_next: CallNext) -> HandlerResult:
         CLIENT.reset(named)
 
 
-async def _worded_errors(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Our errors with their words, in one table; what nobody foresaw is logged and told as such."""
+async def _translated_errors(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Our errors as JSON-RPC errors with their text. An unexpected error is logged."""
     try:
         return await call_next(ctx)
     except MCPError as error:
@@ -140,8 +137,8 @@ def _first_fault(error: ValidationError) -> str:
     return f"{place}: {fault['msg']}" if place else str(fault["msg"])
 
 
-class _Offered:
-    """The handlers. What touches the memory runs in a worker thread."""
+class _Handlers:
+    """The request handlers. Calls of the memory run in a worker thread."""
 
     def __init__(self, memory: Memory, profile: Profile, watcher: Watcher, run: Run, tool_calls: ToolCalls) -> None:
         self._memory = memory
@@ -220,14 +217,14 @@ class _Offered:
             is_offered = named in offered
         else:
             what, named, offered = "resource", ref.uri, [template["uriTemplate"] for template in TEMPLATES]
-            # With values in it, or with fewer of its variables, it is still that resource.
+            # A template with values filled in, or with fewer variables, is still that resource.
             is_offered = any(named.startswith(template.partition("{")[0]) for template in offered)
         if not is_offered:
             raise MCPError(types.INVALID_PARAMS, f"Unknown {what}: {named[:100]}; there are {', '.join(offered)}")
 
 
 async def _first_page(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Each list is one page and gives no cursor: whoever sends one has it from elsewhere."""
+    """Each list is a single page without a cursor, so a cursor is an error."""
     if ctx.method.endswith("/list") and (ctx.params or {}).get("cursor"):
         raise MCPError(types.INVALID_PARAMS, "Invalid params: unknown cursor; leave it out, the list is one page")
     return await call_next(ctx)
@@ -246,5 +243,5 @@ def _result(answer: ToolAnswer, version: str) -> types.CallToolResult:
 
 
 def _plain(structured: dict[str, Any]) -> dict[str, Any] | None:
-    """Plain JSON objects all the way down, as the SDK's models need them; a refusal and a plain text have none."""
+    """Plain dicts and lists, as the SDK's models need them; None for an error or a plain text."""
     return json.loads(json.dumps(structured, default=dict)) if structured else None

@@ -1,4 +1,4 @@
-"""The memory that a server offers: one namespace, opened when it is first needed, never before the handshake."""
+"""The memory behind an MCP server: one namespace, opened by the first call that needs it, not at the handshake."""
 
 from __future__ import annotations
 
@@ -18,23 +18,30 @@ if TYPE_CHECKING:
     from commonplace.tools.record_tools import RecordTools
 
 ACTOR = "mcp"
-"""Noted with every write of this face."""
+"""The actor of every write over MCP."""
 
 CLIENT: ContextVar[str | None] = ContextVar("client", default=None)
-"""What the client whose request is being answered says it is."""
+"""The name that the client of the current request gives itself."""
 
 THREAD: ContextVar[str | None] = ContextVar("thread", default=None)
-"""The `_meta.threadId` of the call that is being answered."""
+"""The `_meta.threadId` of the current call."""
 
 MAX_CLIENTS = 32
+MAX_CLIENT_CHARACTERS = 80
+
+
+def client_word(said: str) -> str | None:
+    """The first printable word of a client's name, for the history. It is only the client's own claim."""
+    first = next(iter(said.split()), "")
+    return "".join(character for character in first if character.isprintable())[:MAX_CLIENT_CHARACTERS] or None
 
 
 class Memory:
-    """One space and its record tools. `open_space` is called once, in a worker thread, again where it failed.
+    """One space and its record tools. `open_space` is called once, in a worker thread, and again if it failed.
 
-    With `is_per_client` it is called once for each name of a client, so that it can note `CLIENT` as the actor. With
-    `wraps_results` what is found in it is shown to the client's model as data, not instructions. With `open_thread`
-    each thread has files of its own; `wording` is that of Claude's tool.
+    With `is_per_client` it is called once for each client name, so that it can record `CLIENT` as the actor. With
+    `wraps_results`, results are marked as data for the client's model, not as instructions. With `open_thread`, each
+    thread has its own files. `wording` is that of Claude's tool.
     """
 
     def __init__(
@@ -76,7 +83,7 @@ class Memory:
     def space(self) -> Space:
         return self.records.space
 
-    # The memory of the unified tool: one tree for all threads, or one for each
+    # The files of the unified tool: one tree for all threads, or one per thread
 
     @property
     def needs_thread(self) -> bool:
@@ -87,7 +94,7 @@ class Memory:
         return self.space.limits
 
     def files_space(self, thread_id: str | None = None) -> Space:
-        """Where the files are; with a tree for each thread, that of the call's thread."""
+        """The space with the files; with a tree per thread, that of the call's thread."""
         if self._open_thread is None:
             return self.space
         if not thread_id:
