@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import commonplace
-from commonplace.cli.keys import ACTIONS
+from commonplace.cli.service_commands import ACTIONS
 from commonplace.server.http.api_keys import Key, Keys, Rate, system_time
 from commonplace.space import rules
 

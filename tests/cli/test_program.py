@@ -17,11 +17,9 @@ import pytest
 import commonplace
 from commonplace import errors
 from commonplace.cli import main
-from commonplace.cli.failures import MEANINGS, exit_code
-from commonplace.cli.output import Output
+from commonplace.cli.exit_codes import MEANINGS, exit_code
+from commonplace.cli.output import Output, ProgressBar
 from commonplace.cli.parser import build
-from commonplace.cli.progress import ProgressBar
-from commonplace.cli.reference import reference
 
 from .conftest import Run
 
@@ -104,7 +102,8 @@ def test_every_example_in_the_help_can_be_parsed() -> None:
 
 def test_the_written_reference_is_what_the_program_says() -> None:
     written = (ROOT / "docs" / "cli.md").read_text()
-    assert written == reference(), "run `python -m commonplace.cli.reference > docs/cli.md`"
+    made = subprocess.run([sys.executable, "scripts/cli_reference.py"], cwd=ROOT, capture_output=True, check=True)
+    assert written == made.stdout.decode(), "run `python scripts/cli_reference.py > docs/cli.md`"
 
 
 @pytest.mark.parametrize("name", ["COMMONPLACE_AGENTS", "DATABASE_URL"])
@@ -386,7 +385,7 @@ def test_control_c_exits_with_130_and_changes_nothing(run: Run, book_file: Path)
     assert run("ls", "--records", "--json").json[0]["content"] == {"text": "one"}
 
 
-@pytest.mark.parametrize("step", ["parser.build_parser", "context.Context.create"])
+@pytest.mark.parametrize("step", ["parser.build_parser", "invocation.Context.create"])
 def test_control_c_exits_with_130_from_the_start(run: Run, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

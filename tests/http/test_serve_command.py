@@ -286,7 +286,7 @@ def test_a_missing_package_names_the_command_that_installs_it(environment):
 @pytest.mark.promise("service-not-loaded-for-other-commands")
 def test_no_other_command_loads_the_server(environment):
     code = (
-        "import sys; from commonplace.cli.parser import build_parser; build_parser(); import commonplace.cli.keys; "
+        "import sys; from commonplace.cli.parser import build_parser; build_parser(); "
         "import commonplace.server.http.api_keys; "
         "print(sorted({'fastapi', 'uvicorn', 'mcp', 'jwt', 'httpx', 'starlette'} & sys.modules.keys()))"
     )

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 import commonplace
-from commonplace.cli import mcp as command
+from commonplace.cli import service_commands as command
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.mcp import profiles, prompts, resources
 from commonplace.server.mcp import prompts as guidance

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from commonplace.cli.failures import INTERRUPTED, PIPE_CLOSED, exit_code, message
+from commonplace.cli.exit_codes import INTERRUPTED, PIPE_CLOSED, exit_code, message
 from commonplace.errors import CommonplaceError
 
 __all__ = ["main"]
@@ -38,7 +38,7 @@ def _mend_streams() -> None:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    from commonplace.cli.context import Context
+    from commonplace.cli.invocation import Context
     from commonplace.cli.parser import build_parser
 
     try:

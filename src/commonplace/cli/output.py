@@ -1,4 +1,4 @@
-"""What people and programs read: plain lines, tables, JSON, colours on a terminal, notes on stderr."""
+"""What a command prints: lines, tables, JSON, colours on a terminal, and on stderr notes and a progress bar."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ import codecs
 import io
 import json
 import re
+import shutil
 import sys
+import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TextIO
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from commonplace.space.records import Record
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+SECONDS_BETWEEN = 0.1
+_BAR = 28
 # Stored text may hold escape sequences that would move a terminal's cursor or change its title.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -105,3 +115,59 @@ def shown_bytes(count: int) -> str:
 
 def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+class ProgressBar:
+    """Called with what is done, the total where known, and a word for it; use it in a `with` block."""
+
+    def __init__(self, stream: TextIO, *, is_shown: bool, in_bytes: bool = False) -> None:
+        self._stream = stream
+        self._is_shown = is_shown and stream.isatty()
+        self._in_bytes = in_bytes
+        self._drawn_at = 0.0
+        self._is_drawn = False
+
+    def __call__(self, done: int, total: int | None, label: str) -> None:
+        now = time.monotonic()
+        if not self._is_shown or (now - self._drawn_at < SECONDS_BETWEEN and done != total):
+            return
+        self._drawn_at = now
+        self._is_drawn = True
+        width = shutil.get_terminal_size().columns
+        self._stream.write("\r\x1b[K" + self._line(done, total, label)[: width - 1])
+        self._stream.flush()
+
+    def _line(self, done: int, total: int | None, label: str) -> str:
+        count = shown_bytes if self._in_bytes else "{:,}".format
+        if not total:
+            return f"{count(done)} {label}"
+        share = min(1.0, done / total)
+        filled = round(share * _BAR)
+        return f"{'█' * filled}{'░' * (_BAR - filled)} {share:4.0%}  {count(done)} of {count(total)} {label}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_drawn:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+def record_fields(record: Record) -> dict[str, Any]:
+    """A record as the CLI's JSON shows it."""
+    return {
+        "id": record.id,
+        "type": record.type,
+        "content": record.content,
+        "source": record.source,
+        "tags": list(record.tags),
+        "confidence": record.confidence,
+        "hash": record.hash,
+        "revision": record.revision,
+        "created_at": record.created_at,
+        "updated_at": record.updated_at,
+        "expires_at": record.expires_at,
+    }

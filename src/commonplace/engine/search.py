@@ -22,7 +22,6 @@ from commonplace.entry import Entry, Hit
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import Filter
 from commonplace.language import fusion
-from commonplace.language import fusion as evidence
 from commonplace.language.fusion import Fused, fuse
 from commonplace.language.passages import (
     LEVEL_FREQUENCY,
@@ -39,6 +38,8 @@ from commonplace.language.snippets import snippet
 from commonplace.store import Answer, Asked, Candidate, Store, TermCounts
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from numpy import float32
     from numpy.typing import NDArray
 
@@ -60,14 +61,29 @@ MOST_SWEEPS = 1_000
 """A write ends a few hundred expired entries; so many writes a search of the past waits for at most."""
 
 
-def waiting(pending: int) -> str:
-    """What people are told while passages have no vector yet."""
+class Notice(str):
+    """A text for people; `code` tells programs what kind of notice it is."""
+
+    code: str
+
+    def __new__(cls, text: str, code: str) -> Self:
+        notice = super().__new__(cls, text)
+        notice.code = code
+        return notice
+
+
+PENDING = "pending"
+"""The code of the notice that passages have no vector yet."""
+
+
+def waiting(pending: int) -> Notice:
+    """The notice that passages have no vector yet."""
     some = (
         "1 passage waits for its vector and is"
         if pending == 1
         else f"{pending:,} passages wait for their vectors and are"
     )
-    return f"{some} found by keywords only"
+    return Notice(f"{some} found by keywords only", PENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,11 +354,11 @@ def _weigh(found: Sequence[_Found], question: _Question) -> list[_Found]:
         if told is not None:
             conversations.setdefault(told, []).append(place)
     for places in conversations.values():
-        spoken = evidence.together([ordered[place].score for place in places])
+        spoken = fusion.together([ordered[place].score for place in places])
         for place, others in zip(places, spoken, strict=True):
             if others > 0:
                 one = ordered[place]
-                score = evidence.in_conversation(one.score, others)
+                score = fusion.in_conversation(one.score, others)
                 ordered[place] = replace(one, score=score, parts={**one.parts, "conversation": others})
     return sorted(ordered, key=_falling)
 
@@ -351,7 +367,7 @@ def _in_time(one: _Found, times: Sequence[tuple[int, int]]) -> _Found:
     entry = one.entry
     if not any(start <= at <= end for start, end in times for at in (entry.created_at, entry.updated_at)):
         return one
-    return replace(one, score=evidence.in_time(one.score), parts={**one.parts, "time": 1.0})
+    return replace(one, score=fusion.in_time(one.score), parts={**one.parts, "time": 1.0})
 
 
 def _falling(one: _Found) -> float:

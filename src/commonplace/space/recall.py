@@ -14,7 +14,7 @@ from commonplace.engine.search import MAX_LIMIT, Searcher, SearchRequest, Search
 from commonplace.entry import Entry, Hit
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter
-from commonplace.language import fusion as evidence
+from commonplace.language import fusion
 from commonplace.space.conversation import MAX_PAGE, Thread, check_count, check_id
 from commonplace.space.handle import Handle
 from commonplace.space.messages import (
@@ -162,7 +162,7 @@ def search_threads(
             break
         count = min(MAX_LIMIT, 4 * count)
     hits = _threads(found)
-    scores = {id: evidence.conversation([hit.score for hit in some]) for id, some in hits.items()}
+    scores = {id: fusion.conversation([hit.score for hit in some]) for id, some in hits.items()}
     # Hits come best first, so among equals the thread with the better hit stays first.
     best = sorted(scores, key=lambda id: -scores[id])
     live = _live(handle, best, request.limit)

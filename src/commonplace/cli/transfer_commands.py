@@ -1,4 +1,4 @@
-"""Whole books and namespaces on their way in and out: exports, imports and backups."""
+"""Commands for whole books and namespaces: exports, imports, backups and moves."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from commonplace.checks import local_path, unfinished_file
-from commonplace.cli.context import ACTOR, Context
-from commonplace.cli.failures import DAMAGED, NEGATIVE, OK
+from commonplace.cli.arguments import Commands
+from commonplace.cli.exit_codes import DAMAGED, NEGATIVE, OK
+from commonplace.cli.invocation import ACTOR, Context
 from commonplace.cli.output import counted, shown_bytes
 from commonplace.errors import AlreadyExists, InvalidInput, IsADirectory, NotFound
+from commonplace.settings import Settings, open_from_settings
 
 if TYPE_CHECKING:
-    from commonplace.cli.parser import Commands
+    from commonplace.book import Book
     from commonplace.exchange import Imported
     from commonplace.exchange.mastra import MastraImport
 
@@ -29,6 +32,11 @@ STDOUT = ("-", "/dev/stdout")
 
 
 def register(commands: Commands) -> None:
+    _declare_transfer(commands)
+    _declare_move(commands)
+
+
+def _declare_transfer(commands: Commands) -> None:
     export = commands.add(
         "export",
         GROUP,
@@ -175,10 +183,10 @@ def import_lines(context: Context) -> int:
             for outcome in book.import_lines(stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress):
                 outcomes.append(outcome)
     if context.out.is_json:
-        context.out.document([_fields(outcome) for outcome in outcomes])
+        context.out.document([_outcome_fields(outcome) for outcome in outcomes])
         return 0
     for outcome in outcomes:
-        context.out.line(f"{'/'.join(outcome.namespace)}: {_sentence(outcome)}")
+        context.out.line(f"{'/'.join(outcome.namespace)}: {_outcome_sentence(outcome)}")
     if context.settings.remote is None and any(one.states and one.outcome != "identical" for one in outcomes):
         context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
     return 0
@@ -214,7 +222,7 @@ def _copied(stream: BinaryIO) -> Iterator[BinaryIO]:
         yield copy
 
 
-def _fields(outcome: Imported) -> dict[str, Any]:
+def _outcome_fields(outcome: Imported) -> dict[str, Any]:
     return {
         "namespace": "/".join(outcome.namespace),
         "outcome": outcome.outcome,
@@ -225,7 +233,7 @@ def _fields(outcome: Imported) -> dict[str, Any]:
     }
 
 
-def _sentence(outcome: Imported) -> str:
+def _outcome_sentence(outcome: Imported) -> str:
     if outcome.outcome == "identical":
         return "the same is there already; nothing was changed"
     if outcome.outcome == "imported":
@@ -313,3 +321,60 @@ def restore_book(context: Context) -> int:
             "Programs that have it open must open the book again"
         )
     return 0
+
+
+def _declare_move(commands: Commands) -> None:
+    move = commands.add(
+        "move",
+        GROUP,
+        "Copy a whole book, history included, to another backend.",
+        move_book,
+        about="Each namespace is copied whole or not at all, then read back and compared. If it is stopped, the same "
+        "command continues. The source is only read. Vectors are not copied: run `commonplace --db DST reindex` next.",
+        examples="""\
+  commonplace move memory.db postgresql://user@host/database
+  commonplace move postgresql://user@host/database copy.db""",
+    )
+    move.add_argument("source", metavar="SRC", help="the book to copy: a file or postgresql://…")
+    move.add_argument("target", metavar="DST", help="where to, a new or unfinished book")
+    move.add_argument(
+        "--mend-times", action="store_true", help="set back times that are ahead of the clock (`doctor` names them)"
+    )
+
+
+def move_book(context: Context) -> int:
+    from commonplace.exchange.move import move_book as move
+
+    source, target = (
+        replace(context.settings, database_url=url, remote=None)
+        for url in (context.arguments.source, context.arguments.target)
+    )
+    if source == target or _is_one_file(source.book_file, target.book_file):
+        raise InvalidInput("source and target are the same book; name another place for the copy")
+    with (
+        _opened(source, create=False) as old,
+        _opened(target, create=True) as new,
+        context.progress() as progress,
+    ):
+        now = time.time_ns() // 1_000 if context.arguments.mend_times else None
+        moved = move(old.store, new.store, progress, now=now)
+    if context.out.is_json:
+        context.out.document(asdict(moved))
+        return 0
+    there = f"; {counted(moved.already_there, 'namespace')} had been brought before" if moved.already_there else ""
+    context.out.line(
+        f"moved {counted(moved.namespaces, 'namespace')} with {counted(moved.states, 'state')}, all compared{there}"
+    )
+    return 0
+
+
+@contextmanager
+def _opened(settings: Settings, *, create: bool) -> Iterator[Book]:
+    if not create and settings.book_file is not None and not settings.book_file.exists():
+        raise NotFound(f"there is no book at {settings.book_file}; name the one to move")
+    with open_from_settings(settings, background=False) as book:
+        yield book
+
+
+def _is_one_file(one: Path | None, other: Path | None) -> bool:
+    return one is not None and other is not None and one.exists() and other.exists() and one.samefile(other)

@@ -1,4 +1,4 @@
-"""docs/cli.md, made from the parser: `python -m commonplace.cli.reference > docs/cli.md`.
+"""docs/cli.md, made from the parser: `python scripts/cli_reference.py > docs/cli.md`.
 
 Written without argparse's own layout, which differs from one Python to the next.
 """
@@ -9,11 +9,12 @@ import argparse
 from collections.abc import Iterator
 
 from commonplace import settings
-from commonplace.cli.failures import MEANINGS
-from commonplace.cli.parser import DESCRIPTION, EXAMPLES, GROUPS, Command, Parser, build
+from commonplace.cli.arguments import GROUPS, Command, Parser
+from commonplace.cli.exit_codes import MEANINGS
+from commonplace.cli.parser import DESCRIPTION, EXAMPLES, build
 
 _FIRST = """\
-<!-- Made by `python -m commonplace.cli.reference > docs/cli.md`; a test fails when it is stale. -->
+<!-- Made by `python scripts/cli_reference.py > docs/cli.md`; a test fails when it is stale. -->
 
 # The command line"""
 

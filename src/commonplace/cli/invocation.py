@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from commonplace.cli.output import Output
-from commonplace.cli.progress import ProgressBar
+from commonplace.cli.output import Output, ProgressBar
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound
 from commonplace.settings import Settings, hide_password, open_from_settings
 

