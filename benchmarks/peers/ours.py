@@ -15,7 +15,7 @@ from adapter import DIMENSIONS, Peer, Vectors, serve
 import commonplace
 from commonplace.checks import JSON
 from commonplace.embedding import Embedder, create_embedder
-from commonplace.engine.embedders import as_it_reads
+from commonplace.engine.embedders import with_sentences
 from commonplace.entry import Draft
 from commonplace.store import Transaction
 
@@ -34,7 +34,7 @@ class Given:
 
     def __init__(self, vectors: Vectors, model: Embedder) -> None:
         self._vectors = vectors
-        self.identity = as_it_reads(model).identity
+        self.identity = with_sentences(model).identity
         self.calibration = model.calibration
 
     def embed(self, texts: Sequence[str], *, purpose: Purpose) -> NDArray[np.float32]:

@@ -225,7 +225,7 @@ class Book:
         else:
             chosen = create_embedder(embedder) if isinstance(embedder, str) else embedder
         self._models.add(chosen)
-        self.indexer.aim(chosen)
+        self.indexer.set_target_model(chosen)
         self.indexer.run(progress)
 
     def rebuild_keywords(self, *, progress: Progress | None = None) -> None:

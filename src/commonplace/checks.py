@@ -1,4 +1,7 @@
-"""What input is let in: every value that enters a store passes one of these first, or is refused unchanged."""
+"""Checks of what callers send: text, names, keys, namespaces, JSON, numbers and times. Also the limits of a book.
+
+A value that fails raises InvalidInput and changes nothing. Below `space` values are trusted and not checked again.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Namespace: TypeAlias = tuple[str, ...]
 MAX_TEXT_BYTES = 100_000_000
 MAX_JSON_DEPTH = 100
 MAX_JSON_VALUES = 1_000_000
-"""In one value: an empty list takes 3 bytes of JSON, and twenty times that in memory."""
+"""In one value. An empty list takes 3 bytes of JSON, but 60 in memory."""
 MAX_LABELS = 10
 MAX_LABEL_BYTES = 200
 MAX_KEY_BYTES = 2_048
@@ -36,7 +39,7 @@ _INVISIBLE = re.compile(
     # Joiners belong between the letters of some scripts, and between emoji.
     "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200c\u200d])"
 )
-"""What nobody sees: two names that differ in one of these look the same."""
+"""Invisible characters: two names that differ only in these look the same."""
 
 
 def check_text(name: str, text: object, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
@@ -67,20 +70,20 @@ def check_line(name: str, text: object, *, max_bytes: int) -> str:
 
 
 def invisible_in(name: str) -> str | None:
-    """The first invisible character of a name, as `U+200B`, or None; a new name must have none."""
+    """The first invisible character of a name, as `U+200B`, or None."""
     found = _INVISIBLE.search(name)
     return None if found is None else f"U+{ord(found[0]):04X}"
 
 
 def check_visible(name: str, text: str) -> str:
-    """Return a new name without invisible characters. One that is there already may have them, and stays readable."""
+    """Return a new name, which must have no invisible characters. Existing names may have them and stay readable."""
     if found := invisible_in(text):
         raise InvalidInput(f"{name} contains the invisible character {found}; remove it")
     return text
 
 
 def local_path(name: str, path: object) -> Path:
-    """The absolute path of a file or folder of this machine, with `~` as the home folder that it stands for."""
+    """The absolute path of a local file or folder; `~` is the home folder."""
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidInput(f"{name} must be a path, not {type(path).__name__}")
     text = check_text(name, os.fspath(path))
@@ -93,13 +96,13 @@ def local_path(name: str, path: object) -> Path:
 
 
 def unfinished_file(target: Path) -> Path:
-    """Where to write what becomes `target` once it is complete; what killed programs left in that folder is removed.
+    """The temporary file that becomes `target` once it is complete. Those of killed programs are removed.
 
-    A folder may be shared with other machines, whose programs this one cannot see: what is younger than an hour stays.
+    Files younger than an hour stay: programs of other machines may share the folder.
     """
     for file in target.parent.glob(".*.unfinished-*"):
         match = _UNFINISHED.fullmatch(file.name)
-        with suppress(OSError):  # another program has removed it, or it is somebody else's
+        with suppress(OSError):  # another program has removed it, or another user owns it
             if match and not _is_running(int(match[1])) and time.time() - file.stat().st_mtime > 3600:
                 file.unlink()
     return target.with_name(f".{target.name}.unfinished-{os.getpid()}")
@@ -107,7 +110,7 @@ def unfinished_file(target: Path) -> Path:
 
 def _is_running(process: int) -> bool:
     if os.name == "nt":
-        return True  # there, signal 0 would end it
+        return True  # on Windows signal 0 would end the process
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -155,12 +158,12 @@ def parse_namespace(path: str) -> Namespace:
 
 
 def stored_namespace(path: str) -> Namespace:
-    """Read a namespace that a store wrote, `user/u-123`; it was checked when it came in."""
+    """Read a namespace that a store wrote, `user/u-123`; it was checked when it was written."""
     return tuple(path.split("/"))
 
 
 def check_json(name: str, value: object, *, max_depth: int = MAX_JSON_DEPTH) -> JSON:
-    """Return a value that JSON can hold and that comes back the same: finite numbers, string keys, bounded depth."""
+    """Return a value that survives a round trip through JSON: finite numbers, string keys, bounded depth."""
     level: list[object] = [value]
     depth = values = 0
     while level:
@@ -200,6 +203,8 @@ def _check_json_item(name: str, item: object, below: list[object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """How large things may be. You can open a book with other limits."""
+
     file_bytes: int = 10_000_000
     file_lines: int = 999_999
     path_bytes: int = 1_024
@@ -207,9 +212,9 @@ class Limits:
     record_characters: int = 10_000
     tags: int = 20
     message_bytes: int = 16_000_000
-    """An image in a message, as base64, has some megabytes."""
+    """A message can contain images as base64, of several megabytes."""
     metadata_bytes: int = 1_000_000
-    """Of a thread's metadata; and of a working memory, which stands in every prompt."""
+    """Of the metadata of a thread, and of a working memory, which is part of every prompt."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -247,12 +252,12 @@ def microseconds(name: str, time: datetime | str | None) -> int | None:
 def _offset(time: datetime) -> timedelta | None:
     try:
         return time.utcoffset()
-    except NotImplementedError:  # a time zone that somebody did not finish
+    except NotImplementedError:  # an incomplete tzinfo class
         return None
 
 
 def expiry(now: int, ttl_seconds: float | None) -> int | None:
-    """When something written now ends, from how long it may live."""
+    """When something that is written now expires."""
     if ttl_seconds is None:
         return None
     if isinstance(ttl_seconds, bool) or not isinstance(ttl_seconds, (int, float)) or not 0 < ttl_seconds <= 3e9:

@@ -3,19 +3,19 @@
 CommonplaceError
 ├── InvalidInput        the call is wrong; correct it and call again (also a ValueError)
 │   ├── InvalidPath     a path that no file can have; `segment` is what was refused
-│   └── TooLarge        the call is right in kind, but passes a size limit
+│   └── TooLarge        an argument exceeds a size limit
 ├── NotFound            what was named does not exist (also a LookupError)
-├── Conflict            the present state forbids it; read again, then decide
+├── Conflict            the present state does not allow it; read it again, then decide
 │   ├── AlreadyExists   something has that name already
 │   ├── IsADirectory    a file was expected at that path
 │   ├── NotADirectory   a directory was expected at that path
-│   ├── Ambiguous       the text to replace stands in several places
+│   ├── Ambiguous       the text to replace occurs more than once
 │   └── Outdated        an entry is not at the revision that was expected; `revision` is the present one
-├── Unauthorized        a service does not know who calls; send a valid key or token
-├── Forbidden           this handle may not do it
+├── Unauthorized        the credentials are missing or invalid; send a valid key or token
+├── Forbidden           the caller has no permission for it
 ├── ConfigurationError  a setting, a file or an install step is missing or wrong
 ├── Unavailable         try again later; nothing was changed
-│   └── RateLimited     too many calls for this key; `retry_after_seconds` tells when the next is taken
+│   └── RateLimited     too many calls for this key; try again after `retry_after_seconds`
 └── Corrupt             the database file is damaged; restore a backup
 
 A message says what was wrong and what to do next.
@@ -37,7 +37,7 @@ class InvalidInput(CommonplaceError, ValueError):
 
 
 class InvalidPath(InvalidInput):
-    """A path was refused; `is_traversal` tells whether it tried to climb out, in any encoding."""
+    """A path was refused; `is_traversal` tells whether it contains `..`, in any encoding."""
 
     def __init__(self, message: str, segment: str, *, is_traversal: bool = False) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class InvalidPath(InvalidInput):
 
 
 class TooLarge(InvalidInput):
-    """An argument passes a size limit; nothing was changed."""
+    """An argument exceeds a size limit; nothing was changed."""
 
 
 class NotFound(CommonplaceError, LookupError):
@@ -54,7 +54,7 @@ class NotFound(CommonplaceError, LookupError):
 
 
 class Conflict(CommonplaceError):
-    """The present state forbids the change; nothing was changed."""
+    """The present state does not allow the change; nothing was changed."""
 
 
 class AlreadyExists(Conflict):
@@ -70,7 +70,7 @@ class NotADirectory(Conflict):
 
 
 class Ambiguous(Conflict):
-    """A text that should be unique stands in several places."""
+    """A text that should be unique occurs more than once."""
 
     def __init__(self, message: str, lines: tuple[int, ...]) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class Ambiguous(Conflict):
 
 
 class Outdated(Conflict):
-    """An entry was changed since the caller read it; `revision` is the present one, 0 where there is none."""
+    """An entry was changed since the caller read it; `revision` is the present one, or 0 if it does not exist."""
 
     def __init__(self, message: str, revision: int) -> None:
         super().__init__(message)
@@ -90,7 +90,7 @@ class Unauthorized(CommonplaceError):
 
 
 class Forbidden(CommonplaceError):
-    """This handle may not do that."""
+    """The caller has no permission for this."""
 
 
 class ConfigurationError(CommonplaceError):
@@ -98,11 +98,11 @@ class ConfigurationError(CommonplaceError):
 
 
 class Unavailable(CommonplaceError):
-    """The store or a model cannot answer now; nothing was changed."""
+    """The store or a model is not available now; nothing was changed."""
 
 
 class RateLimited(Unavailable):
-    """This caller has used up its rate; nothing was changed."""
+    """This caller has exceeded its rate limit; nothing was changed."""
 
     def __init__(self, message: str, retry_after_seconds: float) -> None:
         super().__init__(message)
@@ -114,8 +114,8 @@ class Corrupt(CommonplaceError):
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an extra of this package to the Python that runs: its `pip` need not be on the path."""
+    """The command that installs an extra of this package into the running Python; `pip` need not be on the PATH."""
     what = f"commonplace-memory[{extra}]"
-    if find_spec("pip") is None:  # an environment that uv made
+    if find_spec("pip") is None:  # uv makes such environments
         return shlex.join(["uv", "pip", "install", "--python", sys.executable, what])
     return shlex.join([sys.executable, "-m", "pip", "install", what])

@@ -1,11 +1,11 @@
-"""What a filter means: parsed once, checked, and decided the same way here and in every backend's SQL.
+"""Filters: how they are parsed, and what they match. The SQL of every backend decides the same as `Filter.matches`.
 
 A filter narrows by kind, type, tags, time and by fields. Everything given must hold (AND).
 
-- A field is looked up in the value when that is an object that has it, else in the attributes.
+- A field is looked up in the value if that is an object that has it, otherwise in the attributes.
 - A plain value means equality, a nested object means "contains these", `{"$gt": 3}` compares.
-- Comparisons hold within one JSON type: `true` is not 1, `"5"` is not above 3. 1 and 1.0 are equal.
-- A missing field matches nothing but `$ne` (and `$in` never).
+- Values of different JSON types are never equal and never ordered: `true` is not 1, `"5"` is not above 3. 1 equals 1.0.
+- A missing field matches only `$ne`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ OPERATORS: tuple[Operator, ...] = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "
 MAX_CONDITIONS = 50
 MAX_DEPTH = 20
 MAX_VALUES = 200
-"""In one condition; a database's parser has a limit of its own."""
+"""In one condition, because SQL parsers are limited too."""
 MAX_ALL_VALUES = 6_000
 """In all conditions. A value takes up to four parameters of a statement, and SQLite allows 32,766."""
 MAX_NESTED_VALUES = 1_000
-"""Of those, inside of lists and objects that are compared whole: each is a query of its own, 6,000 take seconds."""
+"""Of those, in lists and objects that are compared as a whole: each needs a subquery, and 6,000 take seconds."""
 _MISSING = object()
 
 
@@ -45,8 +45,8 @@ class Condition:
 class Filter:
     """Everything that an entry must satisfy. The time ranges are half-open: from `after` (inclusive) to `before`.
 
-    `key_after` and `key_before` are no part of their range. `unchanged_since` narrows live entries to those whose
-    present state is that old; a former state passes it.
+    The range between `key_after` and `key_before` includes neither. `unchanged_since` keeps only live entries whose
+    present state is at least that old; it does not apply to former states.
     """
 
     kinds: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Filter:
     conditions: tuple[Condition, ...] = ()
 
     def matches(self, entry: Entry) -> bool:
-        """Decide for one entry in hand; a backend's SQL decides the same for stored ones."""
+        """Whether an entry matches."""
         attributes = entry.attributes
         present = _labels(attributes, "tags")
         return (
@@ -92,7 +92,7 @@ def _labels(attributes: Mapping[str, JSON], name: str) -> set[str]:
 
 
 def parse_conditions(where: Mapping[str, object] | None) -> tuple[Condition, ...]:
-    """Read the caller's field filter, `{"category": "x", "size": {"$gt": 3}, "owner": {"team": "a"}}`."""
+    """Parse the field filter of a caller, `{"category": "x", "size": {"$gt": 3}, "owner": {"team": "a"}}`."""
     if where is None:
         return ()
     if not isinstance(where, Mapping):
@@ -133,13 +133,13 @@ def _condition(path: tuple[str, ...], operator: Operator, operand: JSON) -> Cond
             raise InvalidInput("$in takes a list of values")
     elif operator not in ("$eq", "$ne") and not isinstance(operand, (str, int, float)):
         raise InvalidInput(f"{operator} compares numbers or strings, not {_json_type(operand)}")
-    if _check_operand(operand) - 1 > MAX_VALUES:  # a list or an object is none of the values in it
+    if _check_operand(operand) - 1 > MAX_VALUES:  # without the list or object itself
         raise InvalidInput(f"{'.'.join(path)} is compared with more than {MAX_VALUES} values; ask for fewer at once")
     return Condition(path, operator, operand)
 
 
 def _check_operand(operand: JSON) -> int:
-    """Refuse numbers that a database cannot compare; how many values the operand holds."""
+    """Refuse numbers that a database cannot compare; return how many values the operand holds."""
     if isinstance(operand, int) and operand not in INT64:
         raise InvalidInput(f"{operand} is outside of 64-bit integers, which a filter cannot compare")
     if isinstance(operand, Mapping):
@@ -206,7 +206,7 @@ def equal(left: JSON, right: JSON) -> bool:
 
 
 def _comparable(value: JSON) -> Any:
-    """A database compares integers beyond 64 bits as floating point numbers, so here they are too."""
+    """Integers beyond 64 bits become floating point numbers, as databases compare them."""
     if not isinstance(value, int) or value in INT64:
         return value
     try:

@@ -204,7 +204,7 @@ def test_a_reindex_comes_past_refused_passages_and_tells_of_them(open_book: Open
     for _ in range(2):
         with pytest.raises(Unavailable, match=r"picky@1 refuses 24 passages.*others are embedded") as told:
             book.reindex()
-        assert len(told.value.__notes__) == indexer.REFUSED_TOLD
+        assert len(told.value.__notes__) == indexer.REFUSED_SHOWN
         assert "user/u1: 'bitter 23': the embedder picky@1 failed: ValueError: 400" in told.value.__notes__[0]
         assert (book.stats().vectors, book.stats().pending) == (30, 24)
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SENTENCES = 2.0  # what the mean of the sentences counts beside the whole
-LONGEST = 600  # characters of a passage that is read twice: in longer ones it is worth less and costs more
-SUFFIX = ";sentences=1"  # of the identity; the number goes up when the same text is given another vector here
+SENTENCES = 2.0  # the weight of the mean of the sentences; the whole passage has the weight 1
+LONGEST = 600  # characters: in longer passages sentences help less and cost more
+SUFFIX = ";sentences=1"  # of the identity; increase the number when the same text gets another vector here
 
 
 def embed(embedder: Embedder, texts: Sequence[str], purpose: Purpose) -> NDArray[np.float32]:
-    """The vectors of texts; whatever goes wrong in an embedder of the user's own is Unavailable."""
+    """The vectors of texts; any error of a custom embedder becomes Unavailable."""
     try:
         return vectors_of(embedder, texts, purpose)
     except CommonplaceError:
@@ -36,24 +36,24 @@ def embed(embedder: Embedder, texts: Sequence[str], purpose: Purpose) -> NDArray
 
 
 def is_loaded(embedder: Embedder) -> bool:
-    """Whether the next `embed` need not load a model first; an embedder that does not tell has nothing to load."""
+    """Whether `embed` can run without loading a model first; an embedder without this attribute has nothing to load."""
     return bool(getattr(embedder, "is_loaded", True))
 
 
 class Models:
-    """The embedder that the caller chose, and those of models that a book still holds vectors of."""
+    """The embedder that the caller chose, and those of other models whose vectors a book still holds."""
 
     def __init__(self, chosen: Embedder, make: Callable[[str], Embedder]) -> None:
-        self.chosen = as_it_reads(chosen)
+        self.chosen = with_sentences(chosen)
         self._make = make
         self._made: dict[str, Embedder] = {}
         self._mutex = threading.Lock()
 
     def add(self, embedder: Embedder) -> None:
-        """Keep an embedder at hand for the vectors of its identity."""
-        kept = as_it_reads(embedder)
+        """Use this embedder for the vectors of its identity."""
+        added = with_sentences(embedder)
         with self._mutex:
-            self._made[kept.identity] = kept
+            self._made[added.identity] = added
 
     def for_identity(self, identity: str) -> Embedder:
         """The embedder whose vectors carry this identity."""
@@ -66,49 +66,49 @@ class Models:
 
     def _make_by_identity(self, identity: str) -> Embedder:
         plain = identity.removesuffix(SUFFIX)
-        for name in (plain, plain.partition("@")[0]):  # an endpoint's address is behind an @ too
+        for name in (plain, plain.partition("@")[0]):  # the address of an endpoint follows an @ too
             try:
                 embedder = self._make(name)
             except CommonplaceError:
                 continue
-            if (found := _of_identity(as_it_reads(embedder), identity)) is not None:
+            if (found := _of_identity(with_sentences(embedder), identity)) is not None:
                 return found
         raise ConfigurationError(
-            f"this book's vectors are of the model {identity}, and this program was started with "
-            f"{self.chosen.identity}; run `commonplace reindex --model NAME` to embed it anew, or start with the "
+            f"this book's vectors are of the model {identity}, but this program was started with "
+            f"{self.chosen.identity}; run `commonplace reindex --model NAME` to embed it again, or start with the "
             "book's model"
         )
 
 
 def _of_identity(embedder: Embedder, identity: str) -> Embedder | None:
-    """The embedder of this identity, or the plain one within it: a book may be older than the reading of sentences."""
+    """The embedder of this identity, or the plain one that it wraps: older books have vectors without sentences."""
     if embedder.identity == identity:
         return embedder
     return _of_identity(embedder.plain, identity) if isinstance(embedder, SentenceReader) else None
 
 
-def as_it_reads(embedder: Embedder) -> Embedder:
-    """The embedder whose vectors a book holds: itself, or with sentences where it asks for them."""
+def with_sentences(embedder: Embedder) -> Embedder:
+    """The embedder whose vectors a book holds: itself, or a SentenceReader if it wants one."""
     return SentenceReader(embedder) if getattr(embedder, "reads_sentences", False) else embedder
 
 
 def vectors_of(embedder: Embedder, texts: Sequence[str], purpose: Purpose) -> NDArray[np.float32]:
-    """What an embedder gives, if that is a vector for each text; anything else would spoil every search."""
+    """The vectors that an embedder returns, checked: a wrong shape or NaN would spoil every search."""
     import numpy as np
 
     vectors = np.asarray(embedder.embed(texts, purpose=purpose), np.float32)
     if vectors.shape != (len(texts), embedder.dimensions):
         raise Unavailable(
-            f"the embedder {embedder.identity} gave an array of the shape {vectors.shape} for {len(texts)} texts and "
-            f"{embedder.dimensions} dimensions; correct its `embed` or its `dimensions`"
+            f"the embedder {embedder.identity} returned an array of the shape {vectors.shape} for {len(texts)} texts "
+            f"and {embedder.dimensions} dimensions; correct its `embed` or its `dimensions`"
         )
     if not np.isfinite(vectors).all():
-        raise Unavailable(f"the embedder {embedder.identity} gave numbers that are not finite; correct its `embed`")
+        raise Unavailable(f"the embedder {embedder.identity} returned numbers that are not finite; correct its `embed`")
     return vectors
 
 
 class SentenceReader:
-    """An embedder that reads short passages by their sentences as well; queries it leaves to the one it wraps."""
+    """An embedder that embeds the sentences of short passages as well; it passes queries to the one that it wraps."""
 
     def __init__(self, plain: Embedder) -> None:
         self.plain = plain

@@ -1,11 +1,11 @@
-"""Embedding behind the writes: a thread that gives pending passages their vectors, and searches that hurry it.
+"""Embedding in the background: a thread computes the vectors of pending passages, and a search can ask for some first.
 
-A write only leaves a mark. Whoever searches first sees to it that its own namespace's newest passages are embedded,
-for a bounded time; several searches share that work. Nothing here is needed for a write, and a model that cannot be
-loaded stops nothing but vectors.
+A write only marks its passages as pending. A search first embeds the newest passages of its own namespace, for a
+bounded time; several searches share that work. No write needs anything here. If a model cannot be loaded, only vectors
+are missing.
 
-A program that ends waits for the batches in hand: a thread that is inside a model while Python ends takes the whole
-process with it (SIGABRT, SIGSEGV).
+A program that ends waits for the current batches: a thread that is inside a model while Python shuts down crashes the
+process (SIGABRT, SIGSEGV).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from commonplace.checks import Namespace
 from commonplace.embedding import Embedder
-from commonplace.engine.embedders import Models, as_it_reads, embed, is_loaded
+from commonplace.engine.embedders import Models, embed, is_loaded, with_sentences
 from commonplace.errors import CommonplaceError, Unavailable
 from commonplace.store import Candidate, Indexing, Pending, Progress, Store
 
@@ -36,29 +36,30 @@ RETRY_SECONDS = 30.0
 IDLE_SECONDS = 5.0
 PAUSE_SECONDS = 0.05
 BURST_SECONDS = 0.5
-"""Embedding begins when nobody has written for the first, or after the second: its own two commits for each batch, and
-its turns at the interpreter, would make a burst of writes wait. A search hurries it anyway."""
+"""Embedding starts when nobody has written for PAUSE_SECONDS, or BURST_SECONDS after the first write: its two commits a
+batch, and its share of the interpreter, would slow down a burst of writes. A search does not wait for either."""
 LOAD_PAUSE_SECONDS = 2.0
 LOAD_BURST_SECONDS = 30.0
-"""A model that is not loaded yet is loaded when nobody has written for the first, or after the second. A program that
-writes a few lines and ends is gone by then: loading takes a hundred times as long as its writes, and dozens of such
-programs at a time would keep each other from writing. Its passages wait for a search or for a program that stays."""
+"""The same for a model that is not loaded yet. A short program that writes a few lines has ended by then: loading takes
+a hundred times as long as its writes, and dozens of such programs at a time would slow each other down. Its passages
+stay pending until a search or a program that runs longer."""
 CLOSE_SECONDS = 5.0
-"""How long closing, and the end of a program, wait for a model that is busy; its passages stay pending."""
-KEEP_SECONDS = 0.2
-"""How long a search waits at least for a commit of the vectors that it has made: without other writers milliseconds."""
-REFUSED_TOLD = 5
-"""So many of the passages that a model refuses are shown."""
+"""How long `close`, and the end of a program, wait for a busy model; its passages stay pending."""
+STORE_SECONDS = 0.2
+"""How long a search waits at least for the commit of the vectors that it computed; without other writers it takes
+milliseconds."""
+REFUSED_SHOWN = 5
+"""How many of the passages that a model refuses an error shows."""
 
 _log = logging.getLogger(__name__)
 _ending = threading.Event()
 _busy: set[int] = set()
-"""The threads of this process that embed behind the writes at the moment, of all books and agents."""
+"""The threads of this process that are embedding now, of all books and agents."""
 
 
 @contextmanager
-def _held_till_done() -> Iterator[None]:
-    """The program does not end meanwhile, for a bounded time; who works here looks at `_stops` after each batch."""
+def _delaying_exit() -> Iterator[None]:
+    """The program does not end in this block, for a bounded time. The block checks `_stops` after each batch."""
     thread = threading.get_ident()
     _busy.add(thread)
     try:
@@ -76,28 +77,28 @@ def _end() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_busy.clear)  # a child has none of its parent's threads
+    os.register_at_fork(after_in_child=_busy.clear)  # a child process has no threads of its parent
 
 
 class Indexer:
-    """Works on one store in one process. `is_background` false leaves all embedding to searches and `run`."""
+    """Embeds the passages of one store in one process. Without `is_background`, only searches and `run` embed."""
 
     def __init__(self, store: Store, models: Models, *, is_background: bool = True) -> None:
         self._store = store
         self._models = models
         self._is_background = is_background
         self._work = threading.Lock()
-        self._keeper = ThreadPoolExecutor(1, "commonplace-keeper")
-        self._keeping: Future[None] | None = None
-        self._refused: set[int] = set()  # passages that searches do not ask the model for again
+        self._storer = ThreadPoolExecutor(1, "commonplace-vectors")
+        self._storing: Future[None] | None = None
+        self._refused: set[int] = set()  # passages that the model refused; searches do not send them again
         self._urgent = 0
         self._wake = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._writing: set[int] = set()  # the threads that write or wait for their turn to write
+        self._writing: set[int] = set()  # the threads that write or wait to write
         self._is_closed = False
         self._is_awaited = False
-        self._is_untidy = False
+        self._needs_maintenance = False
 
     @property
     def _stops(self) -> bool:
@@ -105,7 +106,7 @@ class Indexer:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around a write of this process: while one waits for its turn, the program is not idle."""
+        """Enclose each write of this process: while one waits, the program is not idle."""
         thread = threading.get_ident()
         self._writing.add(thread)
         try:
@@ -114,10 +115,10 @@ class Indexer:
             self._writing.discard(thread)
 
     def notice_write(self) -> None:
-        """Called after a commit: there may be passages to embed."""
+        """Call this after a commit: there may be passages to embed."""
         if not self._is_background or self._is_closed:
             return
-        self._is_untidy = True
+        self._needs_maintenance = True
         self._wake.set()
         if self._thread is None:
             with self._mutex:
@@ -125,10 +126,12 @@ class Indexer:
                     self._thread = threading.Thread(target=self._loop, name="commonplace-indexer", daemon=True)
                     self._thread.start()
 
-    def hurry(self, namespace: Namespace, seconds: float, likely: Callable[[], Sequence[Candidate]]) -> Indexing:
-        """Embed what is pending in a namespace, for at most about so long; how far that came.
+    def embed_pending(
+        self, namespace: Namespace, seconds: float, likely: Callable[[], Sequence[Candidate]]
+    ) -> Indexing:
+        """Embed what is pending in a namespace, for at most about so many seconds; return what is left.
 
-        Where more is pending than one batch, the `likely` come first, then the newest.
+        If more than one batch is pending, the `likely` passages come first, then the newest.
         """
         deadline = time.monotonic() + seconds
         state = self._store.indexing(namespace)
@@ -140,15 +143,15 @@ class Indexer:
         try:
             while state.pending and (left := deadline - time.monotonic()) > 0 and self._work.acquire(timeout=left):
                 try:
-                    if self._keeping is None or self._keeping.done():
-                        self._keeping = self._embed_newest(namespace, first)
-                    keeping = self._keeping
+                    if self._storing is None or self._storing.done():
+                        self._storing = self._embed_newest(namespace, first)
+                    storing = self._storing
                 finally:
                     self._work.release()
-                if keeping is None:
+                if storing is None:
                     break
                 try:
-                    keeping.result(max(KEEP_SECONDS, deadline - time.monotonic()))
+                    storing.result(max(STORE_SECONDS, deadline - time.monotonic()))
                 except TimeoutError:
                     break
                 state = self._store.indexing(namespace)
@@ -158,13 +161,13 @@ class Indexer:
         return self._store.indexing(namespace)
 
     def run(self, progress: Progress | None = None) -> None:
-        """Embed all that is pending, here and now, even what another program has leased and may have left behind.
+        """Embed everything that is pending, in this thread, even what another program has leased.
 
-        Closing stops it after the batch in hand. Passages that the model refuses are passed over and told of at the
-        end, by Unavailable.
+        `close` stops it after the current batch. Passages that the model refuses are skipped; at the end Unavailable
+        names them.
         """
         refused: dict[Pending, CommonplaceError] = {}
-        with _held_till_done():
+        with _delaying_exit():
             total = self._store.indexing().pending
             while pending := self._store.indexing().pending:
                 if progress is not None:
@@ -172,7 +175,7 @@ class Indexer:
                 with self._work:
                     if self._stops:
                         return
-                    # The refused ones, which may be the newest, are claimed again.
+                    # Refused passages, which may be the newest, are claimed again.
                     claimed = self._store.claim(BATCH + len(refused), LEASE_SECONDS, even_leased=True)
                     claimed = [passage for passage in claimed if passage not in refused][:BATCH]
                     if not claimed:
@@ -184,7 +187,7 @@ class Indexer:
                 progress(total, total, "passages")
 
     def settle(self, seconds: float) -> bool:
-        """Wait until nothing is pending; whether that came to be in time. Where no thread embeds, do not wait."""
+        """Wait until nothing is pending; False if that takes longer. Without a background thread, do not wait."""
         deadline = time.monotonic() + seconds
         self._is_awaited = True
         self._wake.set()
@@ -195,26 +198,26 @@ class Indexer:
         return True
 
     def try_model(self, *, of_writes: bool = False) -> None:
-        """Embed a word with the model of searches, or of new texts; loads it where need be, raises where that fails."""
+        """Load the model of searches, or that of new texts, and embed a word with it; raise if that fails."""
         serving, target = self._store.models()
         identity = target if of_writes else serving
         embed(self._models.chosen if identity is None else self._models.for_identity(identity), ["ready"], "query")
 
     def target(self) -> Embedder:
-        """The model that new texts are embedded with: the book's own, or while it has none the chosen one."""
+        """The model that new texts are embedded with: the target of the book, or the chosen one if it has none yet."""
         _, target = self._store.models()
         return self._models.chosen if target is None else self._models.for_identity(target)
 
-    def aim(self, embedder: Embedder) -> None:
-        """Make a model the one to embed with, unless it fails; the old vectors serve until all is done."""
-        target = as_it_reads(embedder)
+    def set_target_model(self, embedder: Embedder) -> None:
+        """Embed with this model from now on, unless it fails; searches use the old vectors until all are made."""
+        target = with_sentences(embedder)
         embed(target, ["ready"], "query")
         self._store.aim(target.identity, target.dimensions)
 
     def _embed_newest(self, namespace: Namespace, first: list[tuple[int, int]]) -> Future[None] | None:
-        """Embed one batch, of the `first` where they wait; None where nothing came of it.
+        """Embed one batch, of the `first` if those are pending; None if there was nothing to store.
 
-        Another thread keeps the vectors: a book that is busy makes a write wait for longer than a search should.
+        Another thread stores the vectors: in a busy book a write waits for longer than a search should.
         """
         waiting = self._not_refused(self._store.pending(namespace, BATCH, among=first)) if first else []
         if not waiting:
@@ -227,43 +230,43 @@ class Indexer:
         with self._mutex:
             if not vectors or self._is_closed:
                 return None
-            return self._keeper.submit(self._keep, embedder, vectors)
+            return self._storer.submit(self._store_vectors, embedder, vectors)
 
     def _not_refused(self, waiting: Sequence[Pending]) -> list[Pending]:
         return [passage for passage in waiting if passage.chunk_id not in self._refused]
 
     def _embed(self, claimed: Sequence[Pending]) -> dict[Pending, CommonplaceError]:
-        """Embed one batch; those that the model refused, which stay pending."""
+        """Embed one batch; return the passages that the model refused, which stay pending."""
         embedder = self.target()
         vectors, refused = self._vectors(embedder, claimed)
         if vectors:
-            self._keep(embedder, vectors)
+            self._store_vectors(embedder, vectors)
         return refused
 
     def _vectors(
         self, embedder: Embedder, claimed: Sequence[Pending]
     ) -> tuple[dict[int, NDArray[float32]], dict[Pending, CommonplaceError]]:
-        """The vectors of those that the model takes, and the others; raises where it takes nothing at all."""
+        """The vectors of the passages that the model accepts, and the refused ones; raise if it accepts none."""
         vectors: dict[int, NDArray[float32]] = {}
         refused: dict[Pending, CommonplaceError] = {}
         try:
             rows = embed(embedder, [passage.text for passage in claimed], "passage")
             vectors = {passage.chunk_id: row for passage, row in zip(claimed, rows, strict=True)}
         except CommonplaceError:
-            embed(embedder, ["ready"], "passage")  # a model that is away is not asked for each passage
+            embed(embedder, ["ready"], "passage")  # an unavailable model is not called for each passage
             for passage in claimed:
                 try:
                     vectors[passage.chunk_id] = embed(embedder, [passage.text], "passage")[0]
                 except CommonplaceError as error:
-                    _log.info("a passage of %s gets no vector: %s", "/".join(passage.namespace), error)
+                    _log.info("no vector for a passage of %s: %s", "/".join(passage.namespace), error)
                     refused[passage] = error
         self._refused.difference_update(vectors)
         self._refused.update(passage.chunk_id for passage in refused)
         return vectors, refused
 
-    def _keep(self, embedder: Embedder, vectors: Mapping[int, NDArray[float32]]) -> None:
+    def _store_vectors(self, embedder: Embedder, vectors: Mapping[int, NDArray[float32]]) -> None:
         if self._store.models() == (None, None):
-            self.aim(embedder)
+            self.set_target_model(embedder)
         self._store.index(embedder.identity, list(vectors.items()))
 
     def _refusal(self, refused: Mapping[Pending, CommonplaceError]) -> Unavailable:
@@ -274,7 +277,7 @@ class Indexer:
             f"{target} refuses {passages}, found by keywords only; all others are embedded"
             f"{until}; change or delete these texts or choose another model, then reindex again"
         )
-        for passage, reason in list(refused.items())[:REFUSED_TOLD]:
+        for passage, reason in list(refused.items())[:REFUSED_SHOWN]:
             error.add_note(f"{'/'.join(passage.namespace)}: {passage.text[:60]!r}: {reason}")
         return error
 
@@ -287,15 +290,15 @@ class Indexer:
             try:
                 if not is_idle and not self._is_awaited and not is_loaded(self.target()):
                     self._let_writes_pass(LOAD_PAUSE_SECONDS, LOAD_BURST_SECONDS)
-                with _held_till_done():
+                with _delaying_exit():
                     self._embed_all()
-                    if is_idle and self._is_untidy and not self._stops:
-                        self._is_untidy = self._store.tidy()
+                    if is_idle and self._needs_maintenance and not self._stops:
+                        self._needs_maintenance = self._store.tidy()
             except CommonplaceError:
-                # Searches meet the same error and tell of it; here it only means to wait.
+                # Searches meet the same error and report it; here it only means to wait.
                 self._closed_within(RETRY_SECONDS)
-            except Exception:  # noqa: BLE001 - nothing else would embed
-                _log.exception("embedding failed; it is tried again in %g seconds", RETRY_SECONDS)
+            except Exception:  # noqa: BLE001 - without this thread nothing would embed
+                _log.exception("embedding failed; retrying in %g seconds", RETRY_SECONDS)
                 self._closed_within(RETRY_SECONDS)
 
     def _let_writes_pass(self, pause_seconds: float, burst_seconds: float) -> None:
@@ -322,10 +325,10 @@ class Indexer:
             self._wake.clear()
 
     def close(self) -> None:
-        """Stop after the batch in hand; what is left stays pending for the next program."""
+        """Stop after the current batch; the rest stays pending for the next program."""
         with self._mutex:
             self._is_closed = True
-        self._keeper.shutdown(wait=False)
+        self._storer.shutdown(wait=False)
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_SECONDS)

@@ -1,7 +1,7 @@
-"""Search over one or more namespaces: keywords and meaning, fused, then read live and cut to the page.
+"""Search over one or more namespaces: by keywords and by vectors, fused, read from the store and cut to the page.
 
-A search always answers. Where vectors are missing, lag behind or have no model, keywords answer alone and a notice
-says so.
+A search always has a result. If vectors are missing or pending, or their model is unavailable, keywords are used alone
+and a notice says so.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ MAX_LIMIT = 1_000
 MAX_OFFSET = 10_000
 MAX_QUERY_TERMS = 64
 LAG_SECONDS = 0.2
-"""How long a search waits for what was written just before it to be embedded."""
+"""How long a search waits for the vectors of what was written just before it."""
 
 FEWEST_CANDIDATES = 24
-"""From each side. Both sides score all of them; a few more than a page because messages of one conversation speak for
-each other. Each ten cost a tenth of a millisecond; 30 find 0.007 more of LoCoMo than 20, 100 no more than 30."""
+"""From keywords, and from vectors; both score all of them. A few more than a page, because messages of one conversation
+raise each other. Ten more cost a tenth of a millisecond; 30 find 0.007 more of LoCoMo than 20, 100 no more than 30."""
 
 WEIGHED = 60
-"""So many of the best are looked at for their time and their conversation."""
+"""How many of the best results are re-scored by time and by conversation."""
 
 MOST_SWEEPS = 1_000
-"""A write ends a few hundred expired entries; so many writes a search of the past waits for at most."""
+"""One write ends a few hundred expired entries; a search of the past waits for at most so many writes."""
 
 
 class Notice(str):
@@ -94,11 +94,11 @@ class SearchRequest:
     offset: int = 0
     as_of: int | None = None
     name: Callable[[Entry], str] = attrgetter("key")
-    """What people call an entry."""
+    """The path or id of an entry."""
     conversation: Callable[[Entry], str | None] | None = None
-    """What an entry was said in; entries of one conversation speak for each other. None: nobody asks."""
+    """The conversation of an entry; entries of one conversation raise each other. None turns this off."""
     now: int | None = None
-    """From when `yesterday` is counted; None is the time of the search, or `as_of`."""
+    """The time that `yesterday` refers to; None is the time of the search, or `as_of`."""
 
     def __post_init__(self) -> None:
         check_text("query", self.query, max_bytes=MAX_QUERY_BYTES)
@@ -112,7 +112,7 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult(Sequence[Hit]):
-    """The hits, best first. `notices` say where vectors could not take part."""
+    """The hits, best first. `notices` say if vectors could not be used."""
 
     hits: tuple[Hit, ...]
     notices: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class SearchResult(Sequence[Hit]):
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """The query as a vector of the model that serves."""
+    """The query as a vector of the serving model."""
 
     model: str
     vector: NDArray[float32]
@@ -142,12 +142,12 @@ class _Meaning:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A request as every namespace is asked it: words, meaning, and the times that it names."""
+    """A request as it is sent to every namespace: its words, its vector, and the times that it names."""
 
     request: SearchRequest
     terms: Mapping[str, float]
     share_of_words: float
-    """How much of the question the terms are, by their weights."""
+    """The share of the terms in the query, by their weights."""
     meaning: _Meaning | None
     times: tuple[tuple[int, int], ...]
 
@@ -157,13 +157,13 @@ class _Question:
 
     @property
     def first(self) -> int:
-        """How many entries are read at once; more where their time may move them up."""
+        """How many entries are read at once; more if their time may move them up."""
         return max(self.wanted, WEIGHED) if self.times else self.wanted
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A candidate that was read: what it is, and what speaks for it."""
+    """A candidate that was read, with its score and the parts of it."""
 
     entry: Entry
     span: Span
@@ -172,13 +172,13 @@ class _Found:
 
 
 class Searcher:
-    """Answers searches on one store."""
+    """Searches one store."""
 
     def __init__(self, store: Store, models: Models, indexer: Indexer) -> None:
         self._store = store
         self._models = models
         self._indexer = indexer
-        self._embed_query = lru_cache(maxsize=256)(self._embed_query_anew)
+        self._embed_query = lru_cache(maxsize=256)(self._embed_query_uncached)
 
     def search(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult:
         notices: dict[str, None] = {}
@@ -191,19 +191,21 @@ class Searcher:
         found: list[Hit] = []
         deadline = time.monotonic() + LAG_SECONDS
         for namespace in namespaces:
-            hurry = None if meaning is None else partial(self._hurry, namespace, question, deadline, notices)
+            embed_pending = (
+                None if meaning is None else partial(self._embed_pending, namespace, question, deadline, notices)
+            )
             some_wait = False
-            if hurry is not None and serving != target:
-                some_wait = hurry()  # to tell of the change; older passages have the serving model's vectors
-                hurry = None
-            found += self._search_one(namespace, question, hurry, some_wait)
-        found.sort(key=lambda hit: -hit.score)  # equal ones stay in their order, which is the same for every page
+            if embed_pending is not None and serving != target:
+                some_wait = embed_pending()  # for its notice; older passages have vectors of the serving model
+                embed_pending = None
+            found += self._search_one(namespace, question, embed_pending, some_wait)
+        found.sort(key=lambda hit: -hit.score)  # a stable sort: the order of equal hits is the same on every page
         return SearchResult(tuple(found[request.offset : request.offset + request.limit]), tuple(notices))
 
-    # The query's meaning
+    # The vector of the query
 
     def _meaning(self, serving: str | None, notices: dict[str, None]) -> Embedder | None:
-        """The embedder whose vectors serve; a book without vectors yet will be served by the chosen one."""
+        """The embedder of the serving model; a book without vectors uses the chosen one."""
         try:
             return self._models.chosen if serving is None else self._models.for_identity(serving)
         except CommonplaceError as error:
@@ -218,14 +220,16 @@ class Searcher:
             notices[f"keywords only: {error}"] = None
             return None
 
-    def _embed_query_anew(self, model: str, query: str) -> NDArray[float32]:
+    def _embed_query_uncached(self, model: str, query: str) -> NDArray[float32]:
         vectors = embed(self._models.for_identity(model), [query], "query")
         return vectors.reshape(-1)
 
-    def _hurry(self, namespace: Namespace, question: _Question, deadline: float, notices: dict[str, None]) -> bool:
-        """Have new passages embedded, for a bounded time, those first that the question's words find.
+    def _embed_pending(
+        self, namespace: Namespace, question: _Question, deadline: float, notices: dict[str, None]
+    ) -> bool:
+        """Embed new passages for a bounded time, first those that the words of the query find.
 
-        Whether some still wait.
+        Return whether some are still pending.
         """
 
         def likely() -> Sequence[Candidate]:
@@ -233,12 +237,12 @@ class Searcher:
             return self._store.search_text(namespace, terms, filter, FEWEST_CANDIDATES) if terms else ()
 
         try:
-            state = self._indexer.hurry(namespace, max(0.0, deadline - time.monotonic()), likely)
+            state = self._indexer.embed_pending(namespace, max(0.0, deadline - time.monotonic()), likely)
         except CommonplaceError as error:
             notices[f"new passages are found by keywords only: {error}"] = None
             return True
         if state.serving != state.target:
-            notices[f"the book is being embedded anew with {state.target}; until then {state.serving} answers"] = None
+            notices[f"re-embedding with {state.target} is in progress; results still use {state.serving}"] = None
         elif state.pending:
             notices[waiting(state.pending)] = None
         return state.pending > 0
@@ -246,9 +250,9 @@ class Searcher:
     # One namespace
 
     def _search_one(
-        self, namespace: Namespace, question: _Question, hurry: Callable[[], bool] | None, some_wait: bool
+        self, namespace: Namespace, question: _Question, embed_pending: Callable[[], bool] | None, some_wait: bool
     ) -> list[Hit]:
-        """`hurry` is called where passages wait for their vectors, before anything is looked for; None: they may."""
+        """Call `embed_pending` first if passages lack their vectors; without it, search all the same."""
         request, meaning = question.request, question.meaning
         filter = request.filter
         if request.as_of is not None:
@@ -266,11 +270,11 @@ class Searcher:
             filter,
             max(FEWEST_CANDIDATES, 2 * question.wanted),
         )
-        answer = self._store.search(namespace, asked, choose, unless_pending=hurry is not None)
-        if answer is None and hurry is not None:
-            some_wait = hurry()
+        answer = self._store.search(namespace, asked, choose, unless_pending=embed_pending is not None)
+        if answer is None and embed_pending is not None:
+            some_wait = embed_pending()
             answer = self._store.search(namespace, asked, choose)
-        assert answer is not None, "a search that does not mind what is pending answers"
+        assert answer is not None, "without unless_pending a search always has a result"
         found = self._read(namespace, fused, answer, question)
         if request.as_of is not None:
             found += self._search_former(namespace, question)
@@ -278,15 +282,15 @@ class Searcher:
         return [_hit(one, question) for one in best]
 
     def _end_expired(self, namespace: Namespace) -> None:
-        """Make what has expired former, which a search of the past looks at."""
+        """End what has expired: a search of the past looks at former states."""
         for _ in range(MOST_SWEEPS):
             if not self._store.end_expired(namespace):
                 return
 
     def _read(self, namespace: Namespace, fused: Sequence[Fused], answer: Answer, question: _Question) -> list[_Found]:
-        """The entries of the best candidates, live in one snapshot; gone ones make room for the next.
+        """The live entries of the best candidates, from one snapshot; the next candidate replaces a deleted entry.
 
-        What may change places for its time or its conversation is read as well.
+        Entries that their time or their conversation may move up are read as well.
         """
         spans = _spans(answer.by_words, answer.by_meaning)
         found: list[_Found] = []
@@ -312,7 +316,7 @@ class Searcher:
         ]
 
     def _search_former(self, namespace: Namespace, question: _Question) -> list[_Found]:
-        """States that were valid then and are not any more: few, so each is looked at."""
+        """States that were valid then and have ended since. There are few, so each is scored."""
         as_of, meaning = question.request.as_of, question.meaning
         assert as_of is not None
         states = {state.id: state for state in self._store.former(namespace, as_of, question.request.filter)}
@@ -327,7 +331,7 @@ class Searcher:
         by_words.sort(key=lambda candidate: (-candidate.score, -candidate.entry_id))
         by_meaning.sort(key=lambda candidate: (-candidate.score, -candidate.entry_id))
         spans = _spans(by_words, by_meaning)
-        # One that was replaced before it had a vector will never have one.
+        # A state that was replaced before it had a vector never gets one.
         fused = _fuse(by_words, by_meaning, question, some_wait=meaning is not None)
         return [_found(states[one.id], one, spans[one.id]) for one in fused]
 
@@ -335,13 +339,13 @@ class Searcher:
 def _times(request: SearchRequest) -> tuple[tuple[int, int], ...]:
     """The times that a query names, in microseconds."""
     now = next((at for at in (request.now, request.as_of) if at is not None), time.time_ns() // 1_000)
-    # Added up in whole microseconds: as a fraction of seconds the last ones of the year 9999 are of the next.
+    # In whole microseconds: as fractions of seconds, the last ones of the year 9999 would fall into the next year.
     named = stretches(request.query, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now))
     return tuple((round(start.timestamp() * 1e6), round(end.timestamp() * 1e6)) for start, end in named)
 
 
 def _weigh(found: Sequence[_Found], question: _Question) -> list[_Found]:
-    """Best first, when the time that was asked for and the rest of a conversation have had their say."""
+    """Best first, re-scored by the times in the query and by the rest of the conversation."""
     tell = question.request.conversation
     if question.times:
         found = [_in_time(one, question.times) for one in found]
@@ -377,10 +381,10 @@ def _falling(one: _Found) -> float:
 def _fuse(
     by_words: Sequence[Candidate], by_meaning: Sequence[Candidate], question: _Question, *, some_wait: bool = False
 ) -> list[Fused]:
-    """The candidates of both sides, best first.
+    """The candidates by keywords and by vectors, best first.
 
-    Each side breaks its ties by the newest passage and is cut there, and equal ones stay in that order. Any other would
-    put before a page's end what only the candidates of a later page include: pages would lose some and double others.
+    Both lists put the newest passage first among equals and are cut in that order, so equal candidates must stay in it.
+    In any other order pages would lose some results and repeat others.
     """
     calibration = question.meaning.calibration if question.meaning else (0.0, 1.0)
     return fuse(
@@ -391,7 +395,7 @@ def _fuse(
 
 
 def _spans(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> dict[int, Span]:
-    """The passage to show of each entry: where the words are, else where the meaning is."""
+    """The passage to show of each entry: the one that keywords found, or else the one that the vector found."""
     spans: dict[int, Span] = {}
     for candidate in (*by_words, *by_meaning):
         known = spans.get(candidate.entry_id)
@@ -434,7 +438,7 @@ def _found(entry: Entry, fused: Fused, span: Span) -> _Found:
 
 def _hit(found: _Found, question: _Question) -> Hit:
     entry, span = found.entry, found.span
-    # Without a share by words none of them is in the text: there is nothing to look for.
+    # Without a keyword score no term is in the text.
     terms = question.terms if found.parts.get("keyword") else {}
     shown = snippet(entry.text, terms, span=span if span.end else None)
     name = question.request.name(entry)

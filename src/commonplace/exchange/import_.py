@@ -104,7 +104,7 @@ class Target:
         rules = replace(self.rules, screen=None)  # what is imported is not screened
 
         def run(held: Usage | None, note: Note) -> int | None:
-            return self.store.write(namespace, rules.kept(work, held, note), actor=self.actor)[1]
+            return self.store.write(namespace, rules.guard(work, held, note), actor=self.actor)[1]
 
         return self.meter.run(rules, run)
 

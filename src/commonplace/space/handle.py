@@ -168,7 +168,7 @@ class Handle:
         self.rules.check(*(actions or ("write",)))
 
         def run(held: Usage | None = None, note: Note | None = None) -> tuple[T, int | None]:
-            change = self.rules.kept(work, held, note)
+            change = self.rules.guard(work, held, note)
             for expected in self.expected:
                 change = expected.guard(change)
             if self.once is not None:

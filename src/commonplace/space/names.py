@@ -33,7 +33,7 @@ _MAX_DECODINGS = 10
 
 
 def normalise(path: object, limits: Limits) -> str:
-    """Return the path in its one form, `/notes/today`: a leading `/`, none at the end, none doubled, in NFC."""
+    """Return the path in normal form, such as `/notes/today`: a leading `/`, none at the end, none doubled, NFC."""
     text = _check_characters(path, limits)
     text = unicodedata.normalize("NFC", re.sub(r"[/\\]+", "/", text)).strip("/")
     if not text:
@@ -98,7 +98,7 @@ def _check_decoded(segment: str, decoded: str) -> None:
 
 
 def check_new_name(name: str) -> None:
-    """Refuse a name that nothing has yet where a part of it cannot be seen."""
+    """Refuse a new name with an invisible character."""
     if found := invisible_in(name):
         raise InvalidPath(f"invalid path segment: {name!r}; it contains the invisible character {found}", name)
 
@@ -112,7 +112,7 @@ def path_of(key: str) -> str:
 
 
 def parents(path: str) -> list[str]:
-    """The directories above a path, the outermost first, the root left out."""
+    """The directories above a path, the outermost first, without the root."""
     segments = path.strip("/").split("/")[:-1]
     return [ROOT + "/".join(segments[: count + 1]) for count in range(len(segments))]
 
@@ -125,28 +125,28 @@ def name_of(path: str) -> str:
 
 
 def name_of_key(kind: str, key: str) -> str:
-    """A file's path; any other key's parts joined by `/`."""
+    """The path of a file, or the parts of another key joined by `/`."""
     return path_of(key) if kind in (FILE, DIRECTORY) else key.replace(SEPARATOR, "/")
 
 
 def key_of_name(kind: str, name: str) -> str:
-    """The key whose name this is; an id inside it may have a `/` of its own."""
+    """The key that belongs to a name. An id in it can contain `/`."""
     if kind == WORKING:
-        return name.replace("/", SEPARATOR, 1)  # the scope, and whose it is
+        return name.replace("/", SEPARATOR, 1)  # scope, id
     if kind == MESSAGE:
-        return SEPARATOR.join(name.rsplit("/", 2))  # the thread, its time, its number
+        return SEPARATOR.join(name.rsplit("/", 2))  # thread, time, number
     return name
 
 
 def name_of_entry(entry: Entry) -> str:
-    """A file's path, a record's or a thread's id, a message's own id."""
+    """The path of a file, or the id of a record, thread or message."""
     if entry.kind == MESSAGE and entry.identity is not None:
         return entry.identity
     return name_of_key(entry.kind, entry.key)
 
 
 def thread_of_entry(entry: Entry) -> str | None:
-    """The thread that a message belongs to, or that this is."""
+    """The id of the thread that the entry is, or that it is a message of."""
     if entry.kind == MESSAGE:
         return entry.key.partition(SEPARATOR)[0]
     return entry.key if entry.kind == THREAD else None
@@ -156,7 +156,7 @@ def thread_of_entry(entry: Entry) -> str | None:
 
 
 def file_measures(text: str) -> dict[str, JSON]:
-    """What a file's entry says of its text, so that listing a directory need not read it."""
+    """The size and the lines of a text: attributes of a file, so that listing a directory need not read it."""
     return {"size": len(text.encode()), "lines": line_count(text)}
 
 
@@ -165,7 +165,7 @@ def line_count(text: str) -> int:
 
 
 def with_line(text: str, line: int, new: str) -> str:
-    """A text with another line after one of its lines, 0 being the top; without taking all of them apart."""
+    """Insert a line after a line of a text; 0 inserts at the top. The text is not split into lines."""
     place = 0
     for _ in range(line):
         place = text.find("\n", place) + 1

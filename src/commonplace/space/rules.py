@@ -30,24 +30,24 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 
 Note = Callable[[Usage], None]
 
-GOOD_FOR_SECONDS = 1.0
-GOOD_FOR_TIMES = 50
-"""A sum is used at least so many times as long as it took: reading costs a fiftieth at most."""
+VALID_SECONDS = 1.0
+VALID_TIMES_READ = 50
+"""A sum is valid for at least so many times as long as reading it took, so reading takes at most 2 % of the time."""
 
 SHARE_OF_ROOM = 10
-MAX_KNOWN = 10_000
+MAX_SUMS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everybody who has a handle may read; the other actions are named. `screen` checks or changes what is written."""
+    """The permissions and limits of a caller. Reading is always allowed. `screen` checks or changes what is written."""
 
     actions: frozenset[Action] = frozenset(ACTIONS)
     max_entries: int | None = None
     max_bytes: int | None = None
     screen: Screen | None = None
     root: Namespace | None = None
-    """The limits are on what the namespaces at and below this one hold together; None: on the written one alone."""
+    """The limits apply to all namespaces at and below this one together; None applies them to the written one alone."""
 
     @property
     def is_limited(self) -> bool:
@@ -59,7 +59,7 @@ class Rules:
                 raise Forbidden(f"this access may not {action}; use one that has the action {action!r}")
 
     def with_screen(self, screen: Screen) -> Rules:
-        """These rules, with another screen before their own."""
+        """These rules with another screen, which runs before their own."""
         own = self.screen
         return replace(self, screen=screen if own is None else lambda draft: own(screen(draft)))
 
@@ -72,15 +72,15 @@ class Rules:
             new = replace(new, attributes={**new.attributes, **file_measures(cast("str", new.value))})
         return new.with_screen(self.screen)
 
-    def kept(
+    def guard(
         self,
         work: Callable[[Transaction], T],
         held: Usage | None = None,
         note: Callable[[Usage], None] | None = None,
     ) -> Callable[[Transaction], T]:
-        """A change under these rules: what breaks one is refused whole.
+        """Wrap a change so that it is refused as a whole if it breaks a rule.
 
-        `held` is what is there below the root already, and `note` is told what the change adds.
+        `held` is what the root of the limits holds already; `note` is called with what the change adds.
         """
         if self.screen is None and not self.is_limited:
             return work
@@ -100,7 +100,7 @@ class Rules:
         return change
 
     def check_room(self, held: Usage, more: Usage) -> None:
-        """Refuse what would be more than allowed. A deletion may always be: who is full has to get out."""
+        """Refuse what would exceed a limit. A deletion is always allowed, so that a full namespace can be emptied."""
         after = held + more
         if self.max_entries is not None and more.entries > 0 and after.entries > self.max_entries:
             raise TooLarge(
@@ -124,15 +124,15 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What was read, that with the writes of this process since, and until when it is good."""
+class _Sum:
+    """The usage that was read, the same with the writes of this process since, and until when it is valid."""
 
     read: Usage
     usage: Usage
     until: float
 
     def has_room_left(self, rules: Rules) -> bool:
-        """Whether this process has taken less than its share of the room that was there."""
+        """Whether this process has used less than its share of the room that was left."""
         pairs = (
             (rules.max_entries, self.read.entries, self.usage.entries),
             (rules.max_bytes, self.read.all_bytes, self.usage.all_bytes),
@@ -141,16 +141,16 @@ class _Known:
 
 
 class Meter:
-    """What the roots of limits hold, for one store."""
+    """Measures what the roots of limits hold, for one store."""
 
     def __init__(self, store: Store, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._monotonic = monotonic
         self._lock = Lock()
-        self._known: OrderedDict[Namespace, _Known] = OrderedDict()
+        self._sums: OrderedDict[Namespace, _Sum] = OrderedDict()
 
     def run(self, rules: Rules, work: Callable[[Usage | None, Note], T]) -> T:
-        """Run a change that is given what is held (None: look in the namespace itself) and tells what it adds."""
+        """Run a change. It gets what is held (None: read it from the namespace), and notes what it adds."""
         added = NOTHING
 
         def note(more: Usage) -> None:
@@ -166,29 +166,29 @@ class Meter:
         except TooLarge:
             if known is None:
                 raise
-            result = work(self._read(root), note)  # something may have been erased meanwhile
+            result = work(self._read(root), note)  # something may have been erased since
         self._add(root, added)
         return result
 
     def _recent(self, root: Namespace, rules: Rules) -> Usage | None:
         with self._lock:
-            known = self._known.get(root)
-        is_good = known is not None and self._monotonic() < known.until and known.has_room_left(rules)
-        return known.usage if known is not None and is_good else None
+            known = self._sums.get(root)
+        is_valid = known is not None and self._monotonic() < known.until and known.has_room_left(rules)
+        return known.usage if known is not None and is_valid else None
 
     def _read(self, root: Namespace) -> Usage:
         start = self._monotonic()
         usage = self._store.usage(root)
         end = self._monotonic()
         with self._lock:
-            self._known[root] = _Known(usage, usage, end + max(GOOD_FOR_SECONDS, GOOD_FOR_TIMES * (end - start)))
-            self._known.move_to_end(root)
-            if len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
+            self._sums[root] = _Sum(usage, usage, end + max(VALID_SECONDS, VALID_TIMES_READ * (end - start)))
+            self._sums.move_to_end(root)
+            if len(self._sums) > MAX_SUMS:
+                self._sums.popitem(last=False)
         return usage
 
     def _add(self, root: Namespace, more: Usage) -> None:
         with self._lock:
-            known = self._known.get(root)
+            known = self._sums.get(root)
             if known is not None:
-                self._known[root] = replace(known, usage=known.usage + more)
+                self._sums[root] = replace(known, usage=known.usage + more)
