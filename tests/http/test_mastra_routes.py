@@ -12,8 +12,6 @@ from real_server import Server
 
 import commonplace
 from commonplace.redaction import Redactor
-from commonplace.space.conversation import Thread
-from commonplace.space.threads import Threads
 
 PREFIX = "/api/memory"
 AGENT = {"agentId": "a-1"}
@@ -326,14 +324,14 @@ def test_of_two_changes_of_the_metadata_at_once_one_is_there_whole(
     http: httpx.Client, book: commonplace.Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_thread(http, threadId="t", metadata={"state": "open"})
-    update, rivals = Threads.update, [{"assignedTo": "bob"}]
+    write, rivals = type(book.store).write, [{"assignedTo": "bob"}]
 
-    def update_after_another(threads: Threads, id: str, **changes: Any) -> Thread:
+    def write_after_another(store: Any, *arguments: Any, **options: Any) -> Any:
         if rivals:
-            update(book.space("agent", "a-1").threads, id, metadata={"state": None, **rivals.pop()})
-        return update(threads, id, **changes)
+            book.space("agent", "a-1").threads.update("t", metadata={"state": None, **rivals.pop()})
+        return write(store, *arguments, **options)
 
-    monkeypatch.setattr(Threads, "update", update_after_another)
+    monkeypatch.setattr(type(book.store), "write", write_after_another)
     changed = http.patch(f"{PREFIX}/threads/t", params=AGENT, json={"metadata": {"closedBy": "ann"}})
     assert (changed.json()["metadata"], rivals) == ({"closedBy": "ann"}, [])
 

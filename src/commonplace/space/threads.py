@@ -348,6 +348,45 @@ class Threads(ThreadMessages):
 # Copies and transfers, each inside one transaction
 
 
+def ensure_thread(
+    threads: Threads, id: str, title: str | None, *, resource: str, metadata: Mapping[str, JSON]
+) -> Thread:
+    """Begin a conversation, or return it if it exists with the same metadata and title, so that a call can be repeated.
+
+    The title may be left out, because a thread without one gets a title later.
+    """
+    new_id, owner = check_visible("thread id", check_id("thread id", id)), check_id("resource", resource)
+    fields = threads._check_metadata(metadata)
+    draft = threads._handle.rules.screened(thread_draft(new_id, owner, check_title(title), fields))
+
+    def work(transaction: Transaction) -> Entry:
+        entry = transaction.get(THREAD, new_id)
+        if entry is None:
+            return transaction.put(draft)
+        known = thread_of(find_thread(transaction.get, new_id, owner))
+        if draft.attributes["title"] not in (None, known.title) or draft.attributes["metadata"] != known.metadata:
+            raise AlreadyExists(f"a thread with id {new_id} exists already; choose another id")
+        return entry
+
+    return threads._thread(threads._handle.write("Threads.create", work)[0])
+
+
+def replace_metadata(
+    threads: Threads, id: str, metadata: Mapping[str, JSON], *, title: str | None = UNSET, resource: str | None = None
+) -> Thread:
+    """Replace all metadata of a thread, in one change, and its title if you give one."""
+    new_title = title if title is UNSET else check_title(title)
+    fields = changed_fields({}, threads._check_metadata(metadata))
+
+    def work(transaction: Transaction) -> Entry:
+        entry = find_thread(transaction.get, id, resource)
+        old = thread_of(entry)
+        draft = thread_draft(id, old.resource_id, old.title if new_title is UNSET else new_title, fields)
+        return entry if equal(draft.attributes, entry.attributes) else transaction.put(draft)
+
+    return threads._thread(threads._handle.write("Threads.update", work)[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """Which messages a copy takes: up to a message or a time (inclusive), from a time on, these, the last so many."""

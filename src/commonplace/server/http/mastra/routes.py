@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from commonplace.agents import AgentMemory
 from commonplace.agents.agent_memory import Background
-from commonplace.errors import AlreadyExists, InvalidInput, NotFound, Outdated
+from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.http.mastra import forms
 from commonplace.server.http.mastra.listing import Listing, filter_of, listed, with_included
 from commonplace.server.http.mastra.refusals import DOCUMENTED, MastraRoute
@@ -39,10 +39,10 @@ from commonplace.server.http.mastra.requests import (
     working_scope,
     working_template,
 )
-from commonplace.server.http.service import service_of
-from commonplace.space.conversation import MAX_PAGE, Thread, thread_draft
+from commonplace.space.conversation import MAX_PAGE, Thread
 from commonplace.space.messages import Message
 from commonplace.space.space import Space
+from commonplace.space.threads import ensure_thread, replace_metadata
 from commonplace.wire.forms import dumps
 
 PREFIX = "/api/memory"
@@ -112,19 +112,12 @@ def list_threads(
 
 
 @shared.post("/threads", summary="Begin a thread")
-def create_thread(request: Request, space: NamedAgentSpace, new: NewThread) -> Response:
-    """The same again, with an id of the caller's, gives the thread that is there: a client repeats what it lost."""
-    try:
-        thread = space.threads.create(new.title, resource=new.resource, metadata=new.metadata, id=new.thread)
-    except AlreadyExists:
-        assert new.thread is not None
-        thread = space.threads.get(new.thread, resource=new.resource)
-        sent = thread_draft(thread.id, thread.resource_id, new.title, new.metadata or {})
-        if redaction := service_of(request).book.redaction:
-            sent = redaction.screen(sent)
-        # A title that was not sent may have been made here since.
-        if sent.attributes["title"] not in (None, thread.title) or sent.attributes["metadata"] != thread.metadata:
-            raise
+def create_thread(space: NamedAgentSpace, new: NewThread) -> Response:
+    """A repeated call with the same id gives the same thread, so that a client can retry."""
+    if new.thread is None:
+        thread = space.threads.create(new.title, resource=new.resource, metadata=new.metadata)
+    else:
+        thread = ensure_thread(space.threads, new.thread, new.title, resource=new.resource, metadata=new.metadata or {})
     return _answer(forms.thread_form(thread))
 
 
@@ -156,17 +149,14 @@ def get_thread(space: AgentSpace, thread_id: str, resource: Resource) -> Respons
 
 @shared.patch("/threads/{thread_id:tail}", summary="Change a thread")
 def update_thread(space: NamedAgentSpace, thread_id: str, change: ThreadChange) -> Response:
-    """A title or metadata that is given takes the place of what was there."""
-    changes: dict[str, Any] = {} if change.title is None else {"title": change.title}
-    while True:
-        known = space.threads.get(thread_id, resource=given(change.resource))
-        if change.metadata is not None:
-            changes["metadata"] = {**dict.fromkeys(known.metadata), **change.metadata}
-        try:
-            changed = space.expecting("thread", thread_id, known.revision).threads.update(thread_id, **changes)
-        except Outdated:
-            continue
-        return _answer(forms.thread_form(changed))
+    """A title or metadata that you give replaces the former one."""
+    title: dict[str, Any] = {} if change.title is None else {"title": change.title}
+    owner = given(change.resource)
+    if change.metadata is None:
+        changed = space.threads.update(thread_id, resource=owner, **title)
+    else:
+        changed = replace_metadata(space.threads, thread_id, change.metadata, resource=owner, **title)
+    return _answer(forms.thread_form(changed))
 
 
 @shared.delete("/threads/{thread_id:tail}", summary="Delete a thread with its messages")
