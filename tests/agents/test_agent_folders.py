@@ -14,7 +14,7 @@ import pytest
 
 import commonplace
 from commonplace import ConfigurationError, InvalidInput, NotFound, Unavailable, agents
-from commonplace.agents.agent_books import slug_of
+from commonplace.agents.memories import slug_of
 
 AGENT = "a1b2c3d4-e5f6-7890-abcd-ef1234567890"
 FOLDER = f"test-agent-{AGENT}"

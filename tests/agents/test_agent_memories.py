@@ -18,7 +18,7 @@ import pytest
 import commonplace
 from commonplace import ConfigurationError, Corrupt, Forbidden, InvalidInput, NotFound, Unavailable
 from commonplace.agents import AgentMemories, BookOptions
-from commonplace.agents.agent_books import BOOK_MARK
+from commonplace.agents.memories import BOOK_MARK
 from commonplace.backends.sqlite.connection import APPLICATION_ID
 from doubles import WordEmbedder
 
