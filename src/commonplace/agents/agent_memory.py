@@ -23,7 +23,7 @@ from commonplace.space.messages import Message, MessagePage
 from commonplace.space.recall import Recall, RecallRequest, RecallScope
 from commonplace.space.space import Space
 from commonplace.space.threads import ThreadPage, Threads
-from commonplace.space.titles import clean_title, first_user_text, has_own_title, local_title
+from commonplace.space.titles import clean_title, has_own_title, local_title, untitled_text
 from commonplace.space.working_memory import WorkingMemory
 from commonplace.tools.working_memory_tool import WorkingMemoryOptions, WorkingMemoryTool
 
@@ -270,10 +270,8 @@ class AgentMemory:
     def _give_title(self, thread: str) -> None:
         """Title a thread by rule now, or by the model later. The messages are saved, so an error is only logged."""
         try:
-            if has_own_title(self._threads.get(thread).title):
-                return
-            text = first_user_text(self._threads.messages, thread)
             make = self.config.generate_title
+            text = untitled_text(self._threads.messages, self._threads.get(thread))
             if text is None:
                 return
             if callable(make):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from commonplace.checks import JSON
+from commonplace.space.conversation import Thread
 from commonplace.space.message_text import searchable_text
 from commonplace.space.messages import Message, MessagePage
 
@@ -76,6 +77,11 @@ def _shortened(line: str) -> str:
     # A script without spaces, or one long word, is cut where it is.
     words = cut.rpartition(" ")[0]
     return (words if len(words) >= MAX_CHARACTERS // 2 else cut).rstrip(" .,;-–—\u05f3\u05f4") + "…"
+
+
+def untitled_text(read: Callable[..., MessagePage], thread: Thread) -> str | None:
+    """The text to title a thread by: that of its first user message. None if the thread has a title, or no words."""
+    return None if has_own_title(thread.title) else first_user_text(read, thread.id)
 
 
 def first_user_text(read: Callable[..., MessagePage], thread_id: str) -> str | None:

@@ -18,7 +18,7 @@ from commonplace.space.message_text import searchable_text
 from commonplace.space.messages import ROLES, Message
 from commonplace.space.names import MESSAGE
 from commonplace.space.space import Space
-from commonplace.space.titles import first_user_text, has_own_title, local_title
+from commonplace.space.titles import local_title, untitled_text
 from commonplace.tools.record_tools import iso, similarity, uri_of
 from commonplace.tools.tool import (
     ANSWER_CHARACTERS,
@@ -263,14 +263,14 @@ class ConversationTools:
             raise InvalidInput("title is for a new conversation; leave it out, or leave out thread")
         saved = threads.begin(messages, title) if id is None else threads.add(id, messages)
         thread = threads.get(saved[0].thread_id if id is None else id)
-        if not has_own_title(thread.title):
-            text = first_user_text(threads.messages, thread.id)
-            made = None if text is None else local_title(text)
-            thread = thread if made is None else threads.suggest_title(thread.id, made)
+        text = untitled_text(threads.messages, thread)
+        if text is not None and (made := local_title(text)) is not None:
+            thread = threads.suggest_title(thread.id, made)
         items = [{"id": message.id, "createdAt": iso(message.created_at)} for message in saved]
         count = "1 message" if len(items) == 1 else f"{len(items)} messages"
-        text = f"{count} saved.\n{_heading(thread)}"
-        return ToolAnswer(text, structured={"thread": _thread_item(thread), "items": items})
+        return ToolAnswer(
+            f"{count} saved.\n{_heading(thread)}", structured={"thread": _thread_item(thread), "items": items}
+        )
 
     def _read_working(self, given: Arguments) -> ToolAnswer:
         present = self.working.read()

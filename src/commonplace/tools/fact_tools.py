@@ -21,7 +21,17 @@ from commonplace.errors import ConfigurationError, InvalidInput, NotFound
 from commonplace.filters import Condition, hold, parse_conditions
 from commonplace.space.names import MESSAGE, RECORD
 from commonplace.tools.namespace_template import NamespaceTemplate
-from commonplace.tools.tool import Arguments, number
+from commonplace.tools.tool import (
+    ANSWER_CHARACTERS,
+    Arguments,
+    Schema,
+    ToolAnswer,
+    ToolSpec,
+    how_many_fit,
+    list_schema,
+    number,
+    object_schema,
+)
 
 if TYPE_CHECKING:
     from commonplace.book import Book
@@ -73,6 +83,18 @@ class _Tool:
     def _space(self, config: Config) -> Space:
         labels = self._place.resolve(config)
         return (self._store or _own_book()).space(*labels)
+
+    def _spec(self, title: str, output_schema: Schema, *, is_read_only: bool) -> ToolSpec:
+        return ToolSpec(
+            name=self.name,
+            title=title,
+            description=self.description,
+            input_schema=dict(self.args_schema),
+            output_schema=output_schema,
+            is_read_only=is_read_only,
+            is_destructive=not is_read_only,
+            is_idempotent=is_read_only,
+        )
 
     def _arguments(self, arguments: object) -> Mapping[str, Any]:
         """A model's arguments. Only those of the schema are allowed, so that none is taken for the configuration."""
@@ -137,6 +159,14 @@ class ManageMemoryTool(_Tool):
         """Run a model's call."""
         return self(**self._arguments(arguments), config=config)
 
+    def answer(self, arguments: Mapping[str, Any], config: Config = None) -> ToolAnswer:
+        """Run a model's call, for a server; raises like `call`."""
+        return ToolAnswer(self.call(arguments, config))
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec("Manage facts", {}, is_read_only=False)
+
     def _manage_schema(self) -> dict[str, Any]:
         definitions, content = _content_schema(self._schema)
         properties: dict[str, Any] = {}
@@ -188,16 +218,27 @@ class SearchMemoryTool(_Tool):
     ) -> str | tuple[str, list[Fact]]:
         """The facts found as a JSON list; with `content_and_artifact`, also as objects."""
         facts = self.find(query, limit=limit, offset=offset, filter=filter, config=config)
-        written = written_facts(facts)
+        written = _written(facts)
         return written if self.response_format == "content" else (written, facts)
 
     def call(self, arguments: Mapping[str, Any], config: Config = None) -> str | tuple[str, list[Fact]]:
         """Run a model's call. Null means "not given"."""
         return self(**self._given(arguments), config=config)
 
-    def find_for(self, arguments: Mapping[str, Any], config: Config = None) -> FoundFacts:
-        """`find` for a model's call."""
-        return self.find(**self._given(arguments), config=config)
+    def answer(self, arguments: Mapping[str, Any], config: Config = None) -> ToolAnswer:
+        """Run a model's call, for a server; raises like `call`. Facts that do not fit are left out, with a notice."""
+        facts = self.find(**self._given(arguments), config=config)
+        fitting = how_many_fit((len(_written([fact])) for fact in facts), ANSWER_CHARACTERS)
+        written = _written(facts[:fitting])
+        notices = facts.notices
+        if fitting < len(facts):
+            notices += (f"{fitting} of {len(facts)} facts fit into this answer; a larger offset shows the others",)
+        more = {"notices": [*notices]} if notices else {}
+        return ToolAnswer(written, structured={"items": json.loads(written), **more}, notices=notices)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec("Search facts", _SEARCH_OUTPUT, is_read_only=True)
 
     def _given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in self._arguments(arguments).items() if value is not None}
@@ -269,7 +310,7 @@ def create_search_memory_tool(
     )
 
 
-def written_facts(facts: Sequence[Fact]) -> str:
+def _written(facts: Sequence[Fact]) -> str:
     """Facts as the JSON list for a model."""
     return json.dumps([fact.dict() for fact in facts], ensure_ascii=False, separators=(",", ":"), default=dict)
 
@@ -325,7 +366,11 @@ _PLAIN: dict[Any, str] = {
     bool: "boolean",
 }
 
-_SEARCH_SCHEMA: dict[str, Any] = {
+_FACT: Schema = {"key": {"type": "string"}, "value": {"type": "object"}, "score": {"type": ["number", "null"]}}
+_SEARCH_OUTPUT: Schema = object_schema(
+    ["items"], items=list_schema(object_schema(["key", "value"], **_FACT)), notices={"type": "array"}
+)
+_SEARCH_SCHEMA: Schema = {
     "type": "object",
     "properties": {
         "query": {"type": "string", "description": "What to look for, in words."},

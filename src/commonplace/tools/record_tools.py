@@ -33,6 +33,7 @@ from commonplace.tools.tool import (
     ToolSpec,
     call_tool,
     check_match,
+    how_many_fit,
     input_schema,
     list_schema,
     number,
@@ -288,7 +289,8 @@ class RecordTools:
             return self.space.records.list(type=type, tags=tags, match=check_match(match), limit=limit, cursor=cursor)
 
         found = [*map(full_record, read(count).records)]
-        fitting = len(found) if room is None else _how_many_fit(found, room)
+        lengths = (len(json.dumps(record, ensure_ascii=False, default=dict)) for record in found)
+        fitting = len(found) if room is None else how_many_fit(lengths, room)
         if fitting == len(found):
             return FullPage(found, len(found), None)
         return FullPage(found[:fitting], len(found), read(fitting).cursor)
@@ -432,15 +434,6 @@ class RecordTools:
 
 def _found(items: list[dict[str, Any]], more: Mapping[str, Any]) -> ToolAnswer:
     return ToolAnswer(_found_text(items), structured={"items": items, **more}, links=tuple(map(_link, items)))
-
-
-def _how_many_fit(records: FullRecords, room: int) -> int:
-    """How many of the first records fit; at least one, so that a reader always gets further."""
-    for count, record in enumerate(records):
-        room -= len(json.dumps(record, ensure_ascii=False, default=dict))
-        if room < 0:
-            return max(count, 1)
-    return len(records)
 
 
 # Ids and addresses

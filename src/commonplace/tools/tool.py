@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
@@ -104,6 +104,17 @@ def wire_text(reason: str) -> str:
     """A refusal that is short and valid UTF-8. It may quote what was sent."""
     text = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", reason)
     return text if len(text) <= MAX_REFUSAL_CHARACTERS else text[: MAX_REFUSAL_CHARACTERS - 1] + "…"
+
+
+def how_many_fit(lengths: Iterable[int], room: int) -> int:
+    """How many items from the first on fit into an answer; at least one, so that a reader always gets further."""
+    count = 0
+    for length in lengths:
+        room -= length
+        if room < 0:
+            return max(count, 1)
+        count += 1
+    return count
 
 
 def call_tool(spec: ToolSpec, run: Callable[[Arguments], ToolAnswer], arguments: object) -> ToolAnswer:

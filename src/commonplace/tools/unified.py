@@ -27,7 +27,7 @@ from commonplace.errors import (
 from commonplace.space.files import Files
 from commonplace.space.names import ROOT, normalise
 from commonplace.space.space import Space
-from commonplace.tools.tool import ToolAnswer, check_count
+from commonplace.tools.tool import ToolAnswer, check_count, how_many_fit
 
 COMMANDS = ("read", "list", "append", "update", "delete")
 _IN_PARTS = ("read", "list")
@@ -313,11 +313,7 @@ def _part(result: Mapping[str, Any], offset: int, room: int) -> Mapping[str, Any
 
 
 def _fitting(entries: list[dict[str, str]], room: int) -> list[dict[str, str]]:
-    for count, entry in enumerate(entries):
-        room -= len(json.dumps(entry, ensure_ascii=False)) + 1
-        if room < 0:
-            return entries[: max(count, 1)]
-    return entries
+    return entries[: how_many_fit((len(json.dumps(entry, ensure_ascii=False)) + 1 for entry in entries), room)]
 
 
 # The commands

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -14,14 +13,7 @@ from commonplace.tools.as_data import as_data
 from commonplace.tools.claude import ClaudeMemoryTool
 from commonplace.tools.conversation_tools import MESSAGE_ADD, ConversationTools
 from commonplace.tools.conversation_tools import TOOLS as CONVERSATION_TOOLS
-from commonplace.tools.fact_tools import (
-    Fact,
-    ManageMemoryTool,
-    SearchMemoryTool,
-    create_manage_memory_tool,
-    create_search_memory_tool,
-    written_facts,
-)
+from commonplace.tools.fact_tools import create_manage_memory_tool, create_search_memory_tool
 from commonplace.tools.memory_store import InMemoryMemoryStore
 from commonplace.tools.namespace_template import NamespaceTemplate
 from commonplace.tools.record_tools import TOOLS as RECORD_TOOLS
@@ -160,42 +152,14 @@ class _OneSpace:
 
 def _fact_tools() -> list[tuple[ToolSpec, Call]]:
     place = NamespaceTemplate(("mcp",))
-    managing, searching = create_manage_memory_tool(place), create_search_memory_tool(place)
 
     def manage(memory: Memory, arguments: Mapping[str, Any]) -> ToolAnswer:
-        return ToolAnswer(create_manage_memory_tool(place, store=_OneSpace(memory)).call(arguments))
+        return create_manage_memory_tool(place, store=_OneSpace(memory)).answer(arguments)
 
     def search(memory: Memory, arguments: Mapping[str, Any]) -> ToolAnswer:
-        facts = create_search_memory_tool(place, store=_OneSpace(memory)).find_for(arguments)
-        shown = _fitting(facts)
-        written = written_facts(shown)
-        notices = facts.notices
-        if len(shown) < len(facts):
-            notices += (f"{len(shown)} of {len(facts)} facts fit into this answer; a larger offset shows the others",)
-        more = {"notices": [*notices]} if notices else {}
-        return ToolAnswer(written, structured={"items": json.loads(written), **more}, notices=notices)
+        return create_search_memory_tool(place, store=_OneSpace(memory)).answer(arguments)
 
-    fact = {"key": {"type": "string"}, "value": {"type": "object"}, "score": {"type": ["number", "null"]}}
-    found = {"type": "object", "properties": fact, "required": ["key", "value"]}
-    output = {
-        "type": "object",
-        "properties": {"items": {"type": "array", "items": found}, "notices": {"type": "array"}},
-        "required": ["items"],
-    }
-    return [
-        (_fact_spec(managing, "Manage facts", {}, is_read_only=False), manage),
-        (_fact_spec(searching, "Search facts", output, is_read_only=True), search),
-    ]
-
-
-def _fitting(facts: Sequence[Fact]) -> Sequence[Fact]:
-    """As many of the first as fit into one answer; at least one."""
-    room = ANSWER_CHARACTERS
-    for count, fact in enumerate(facts):
-        room -= len(written_facts([fact]))
-        if room < 0:
-            return facts[: max(count, 1)]
-    return facts
+    return [(create_manage_memory_tool(place).spec, manage), (create_search_memory_tool(place).spec, search)]
 
 
 def _conversation_tools() -> list[tuple[ToolSpec, Call]]:
@@ -203,21 +167,6 @@ def _conversation_tools() -> list[tuple[ToolSpec, Call]]:
         return lambda memory, arguments: ConversationTools(memory.space).call(spec.name, arguments)
 
     return [(spec, call_of(spec)) for spec in CONVERSATION_TOOLS]
-
-
-def _fact_spec(
-    tool: ManageMemoryTool | SearchMemoryTool, title: str, output: dict[str, Any], *, is_read_only: bool
-) -> ToolSpec:
-    return ToolSpec(
-        name=tool.name,
-        title=title,
-        description=tool.description,
-        input_schema=dict(tool.args_schema),
-        output_schema=output,
-        is_read_only=is_read_only,
-        is_destructive=not is_read_only,
-        is_idempotent=is_read_only,
-    )
 
 
 def _wire(spec: ToolSpec) -> dict[str, Any]:
