@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.server.http import mastra, page, problems, reference, rest
+from commonplace.server.http import mastra_routes, page, problems, reference, rest
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
 from commonplace.server.http.health import Readiness, health_router
 from commonplace.server.http.mcp_sessions import McpEndpoint
@@ -93,7 +93,7 @@ def _add_routes(app: FastAPI, service: Service, work: Work, metrics: Metrics) ->
     # Added as they are, not by `include_router`: routes of an included router are matched twice for each request.
     app.router.routes[:0] = [route for router in probes for route in router.routes]
     app.router.routes += rest.router.routes
-    app.include_router(mastra.router)
+    app.include_router(mastra_routes.router)
     app.include_router(page.router)
     app.include_router(reference.router)
     app.include_router(metadata_router(service.settings))

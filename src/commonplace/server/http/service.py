@@ -6,12 +6,28 @@ from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Query, Request
+from starlette.convertors import Convertor, register_url_convertor
 
 from commonplace.book import Book
 from commonplace.server.http.auth import Gate, Principal
 from commonplace.server.mcp.lazy_memory import client_word
 from commonplace.settings import Settings
 from commonplace.space.space import Space
+
+
+class Tail(Convertor[str]):
+    """`{name:tail}`, the rest of a path as one parameter. Starlette's own `path` ends at a newline."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("tail", Tail())
 
 
 @dataclass(frozen=True)

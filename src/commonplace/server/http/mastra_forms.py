@@ -1,27 +1,37 @@
-"""What Mastra's client sends: queries with JSON in them, and bodies that repeat the query. Unknown fields are passed
-over, as Mastra's own server does.
+"""Mastra's JSON: what its client sends, and threads and messages as it reads them.
+
+The client sends queries with JSON in them, and bodies that repeat the query. Unknown fields are ignored, as in Mastra's
+own server. It reads camel case, times with milliseconds, and contents in format 2.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, cast
 
 from fastapi import Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from commonplace.checks import check_json, microseconds, moment
+from commonplace.agents import MemoryConfig
+from commonplace.checks import JSON, check_json, microseconds, moment
 from commonplace.errors import InvalidInput
 from commonplace.server.http.service import client_of, principal_of, service_of
-from commonplace.space.conversation import Direction, OrderBy
+from commonplace.space.conversation import Direction, NumberedPage, OrderBy, Thread
+from commonplace.space.message_text import searchable_text
+from commonplace.space.messages import SIGNAL, Message, is_signal_of_user
 from commonplace.space.space import Space
+from commonplace.space.working_memory import WorkingMemory
+
+Form = dict[str, Any]
+CONFIG = MemoryConfig()
+"""The configuration of an agent that no program has configured: the defaults of `commonplace.agents`."""
 
 FACE = "mastra"
 _NOTHING = ("", "undefined", "null")
-"""What JavaScript writes into an address where a value is missing."""
+"""What JavaScript writes into a URL for a missing value."""
 
 _METADATA_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _NO_METADATA_KEYS = ("__proto__", "prototype", "constructor")
@@ -34,7 +44,7 @@ def given(text: str | None) -> str | None:
     return None if text is None or text in _NOTHING else text
 
 
-# Whose memory
+# The memory of a request
 
 
 async def agent_space(
@@ -44,7 +54,7 @@ async def agent_space(
         str | None, Query(alias="networkId", description="A network of agents, in place of one.")
     ] = None,
 ) -> Space:
-    """The memory of an agent, or the caller's own where none is named."""
+    """The memory of an agent, or the caller's own without one."""
     asked = given(agent) or given(network)
     return principal_of(request).agent_space(service_of(request).book, asked, face=FACE, client=client_of(request))
 
@@ -96,7 +106,7 @@ def _json_of(name: str, written: str | None) -> Any:
 
 
 def metadata_of(written: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Metadata that a list is narrowed to, as Mastra's own stores let it be."""
+    """Metadata to filter by, with the rules of Mastra's own stores."""
     for name, value in (written or {}).items():
         if _METADATA_KEY.fullmatch(name) is None or name in _NO_METADATA_KEYS:
             raise InvalidInput(
@@ -118,7 +128,7 @@ def time_of(name: str, written: object) -> datetime | None:
 
 
 def later(time: datetime, by: timedelta) -> datetime:
-    """A time and a little more, or the last one that there is: an open end is often written so."""
+    """A time plus a little, or the last possible time, which clients often send as an open end."""
     return time + by if time <= _LAST - by else _LAST
 
 
@@ -208,7 +218,7 @@ class Clone(Body):
     options: CloneOptions | None = None
 
     def choice(self) -> dict[str, Any]:
-        """Which messages to take, as arguments of `Threads.clone`."""
+        """Which messages to copy, as arguments of `Threads.clone`."""
         last = None if self.options is None else self.options.limit
         chosen = None if self.options is None else self.options.filter
         if chosen is None:
@@ -226,7 +236,7 @@ class Observed(Body):
     agent: StrictStr = Field(alias="agentId")
 
 
-# A memory's configuration, as a call may bring it along
+# The configuration of a memory, in a request
 
 
 def working_scope(config: Mapping[str, Any] | None) -> Literal["resource", "thread"]:
@@ -267,3 +277,122 @@ def recalling_of(config: Mapping[str, Any] | None) -> Recalling:
 def _part(config: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
     part = (config or {}).get(name)
     return part if isinstance(part, Mapping) else {}
+
+
+# Answers
+
+
+def time_form(time: datetime) -> str:
+    """As JavaScript's `Date` writes it."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def thread_form(thread: Thread) -> Form:
+    form = {
+        "id": thread.id,
+        "resourceId": thread.resource_id,
+        "title": thread.title,
+        "metadata": thread.metadata,
+        "createdAt": time_form(thread.created_at),
+        "updatedAt": time_form(thread.updated_at),
+    }
+    return form if thread.title is not None else {name: value for name, value in form.items() if name != "title"}
+
+
+def message_form(message: Message) -> Form:
+    """A message with all its fields. A content in another format is converted to format 2."""
+    return {
+        **message.extra,
+        "id": message.id,
+        "role": role_form(message),
+        "content": content_form(message.content, message.extra.get("parts")),
+        "threadId": message.thread_id,
+        "resourceId": message.resource_id,
+        "createdAt": time_form(message.created_at),
+    }
+
+
+def role_form(message: Message) -> str:
+    return SIGNAL if message.role == "user" and is_signal_of_user(message.content) else message.role
+
+
+def content_form(content: JSON, parts: JSON = None) -> JSON:
+    """`{"format": 2, "parts": […]}`, the format that Mastra's programs read."""
+    if isinstance(content, Mapping) and ("format" in content or "parts" in content):
+        return content
+    if isinstance(content, str) and not isinstance(parts, (list, tuple)):
+        return {"format": 2, "parts": [{"type": "text", "text": content}], "content": content}
+    given = parts if isinstance(parts, (list, tuple)) else content
+    listed = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
+    return {"format": 2, "parts": [_part_form(part) for part in listed]}
+
+
+def _part_form(part: JSON) -> JSON:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    kind = cast("Mapping[str, Any]", part).get("type") if isinstance(part, Mapping) else None
+    if kind not in ("tool-call", "tool-result"):
+        return part
+    told = {name: value for name, value in cast("Mapping[str, Any]", part).items() if name != "type"}
+    return {
+        "type": "tool-invocation",
+        "toolInvocation": {"state": "call" if kind == "tool-call" else "result", **told},
+    }
+
+
+def text_of(message: Message) -> str:
+    """The text of a message, for search results."""
+    return searchable_text({**message.extra, "content": message.content})
+
+
+def page_form(name: str, page: NumberedPage[Any], items: Sequence[Form]) -> Form:
+    return {
+        name: items,
+        "total": page.total,
+        "page": page.page,
+        "perPage": page.per_page,
+        "hasMore": page.has_more,
+    }
+
+
+def short_form(message: Message) -> Form:
+    """A neighbour of a search result."""
+    return {
+        "id": message.id,
+        "role": role_form(message),
+        "content": text_of(message),
+        "createdAt": time_form(message.created_at),
+    }
+
+
+def hit_form(message: Message, thread: Thread, before: Sequence[Message], after: Sequence[Message]) -> Form:
+    return {
+        **short_form(message),
+        "threadId": thread.id,
+        "threadTitle": thread.title or thread.id,
+        "context": {"before": [*map(short_form, before)], "after": [*map(short_form, after)]},
+    }
+
+
+def working_form(memory: WorkingMemory | None) -> str | None:
+    """The text of a working memory; data is shown as JSON, which an update sends back."""
+    if memory is None:
+        return None
+    if isinstance(memory.content, str):
+        return memory.content
+    return json.dumps(memory.content, ensure_ascii=False, default=dict)
+
+
+def config_form() -> Form:
+    """What the memory of an agent does automatically."""
+    recall, working = CONFIG.semantic_recall, CONFIG.working_memory
+    return {
+        "memoryType": "local",
+        "config": {
+            "lastMessages": CONFIG.last_messages,
+            "semanticRecall": {"topK": recall.top, "messageRange": recall.neighbours, "scope": recall.scope},
+            "workingMemory": {"enabled": working.enabled, "scope": working.scope},
+            "generateTitle": bool(CONFIG.generate_title),
+            "observationalMemory": {"enabled": False},
+        },
+    }
