@@ -12,7 +12,7 @@ from pooler import Pooler
 
 import commonplace
 from commonplace.backends.postgres import PostgresStore
-from commonplace.backends.postgres.failures import translate
+from commonplace.backends.postgres.connection import translate
 from commonplace.cli import main
 from commonplace.errors import CommonplaceError, ConfigurationError, InvalidInput, Unavailable
 from postgres_server import empty, shared_book, shared_server

@@ -1,4 +1,4 @@
-"""Statements in a pipeline, scores as arrays, and the part that a tenant is in: each does what it stands in for."""
+"""Statements in a pipeline, and scores as arrays: each does what it stands in for."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ import numpy as np
 import psycopg
 import pytest
 
-from commonplace.backends.postgres import PostgresStore, pipeline, store_base
+from commonplace.backends.postgres import PostgresStore
 from commonplace.backends.postgres.connection import Halves, Session, floats_of, numbers_of
-from commonplace.backends.postgres.parts import part_of
-from commonplace.backends.postgres.running import READ, WRITE
+from commonplace.backends.postgres.runner import READ, WRITE
 from commonplace.backends.ranking import LEVELS, Counts, Postings, Ranking, chunk_of, posting, score, score_arrays
-from commonplace.entry import Draft
 from commonplace.errors import CommonplaceError
-from commonplace.filters import Filter
 from commonplace.language.passages import LEVEL_FREQUENCY
-from commonplace.language.tokenizer import query_terms
-from commonplace.store import Asked
 from postgres_server import empty, shared_book
 
 HERE = ("user", "u1")
@@ -95,7 +90,7 @@ def test_statements_that_the_server_forgot_are_planned_again(store: PostgresStor
 def test_more_statements_than_a_connection_keeps_do_not_pile_up_in_the_server(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "PREPARED", 5)
+    monkeypatch.setattr("commonplace.backends.postgres.connection.PREPARED", 5)
 
     def work(session: Session) -> list[Any]:
         answers = [session.ask(f"SELECT {number}", prepare=True) for number in range(23)]
@@ -166,44 +161,3 @@ def test_two_halves_of_a_query_compare_as_the_whole_does(store: PostgresStore) -
     )
     exact = float(stored.astype(np.float16).astype(float) @ query.astype(float))
     assert found == pytest.approx(exact, abs=2e-7)
-
-
-# Parts
-
-
-def test_a_tenant_is_in_the_part_that_is_worked_out_for_it(store: PostgresStore) -> None:
-    chance = random.Random(5)
-    names = ["".join(chance.choice("ab/-_éß東😀") for _ in range(length)).strip("/") for length in range(1, 60)]
-    with psycopg.connect(shared_book().partition("?")[0]) as connection:
-        for parts in (1, 3, 16, 128):
-            for name in names:
-                asked = connection.execute(
-                    "SELECT satisfies_hash_partition('commonplace.namespace'::regclass, %s, %s, %s::text)",
-                    (parts, part_of(name, parts), name),
-                ).fetchone()
-                assert asked == (True,), (name, parts)
-
-
-def test_where_the_database_divides_otherwise_a_search_asks_it_for_the_part(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.aim("m", 2)
-    store.write(HERE, lambda transaction: transaction.put(Draft("file", "a", "some words")))
-    (claimed,) = store.claim(10, 60)
-    store.index("m", [(claimed.chunk_id, np.array([1, 0], dtype=np.float32))])
-    asked = Asked(query_terms("words"), ("m", np.array([1, 0], dtype=np.float32)), Filter(), 5)
-
-    def choose(by_words: Any, by_meaning: Any) -> list[int]:
-        return [one.entry_id for one in by_words]
-
-    expected = store.search(HERE, asked, choose)
-    monkeypatch.setattr(store_base, "count_parts", lambda connection, place: None)
-    other = PostgresStore(shared_book())
-    assert other.search(HERE, asked, choose) == expected
-    assert expected is not None
-    assert [entry.key for entry in expected.entries.values()] == ["a"]
-    nobody = store.search(("user", "nobody"), asked, choose)
-    assert nobody == other.search(("user", "nobody"), asked, choose)
-    assert nobody is not None
-    assert nobody.entries == {}
-    other.close()

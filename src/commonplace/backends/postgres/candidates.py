@@ -10,13 +10,14 @@ guess was wrong, if too few of the best pass the filter, or if the namespace is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.postgres import reading
 from commonplace.backends.postgres.connection import (
     Halfvec,
     Halves,
+    Result,
     Session,
     Vector,
     array_of,
@@ -25,7 +26,6 @@ from commonplace.backends.postgres.connection import (
     texts_of,
 )
 from commonplace.backends.postgres.index import Model
-from commonplace.backends.postgres.pipeline import Result
 from commonplace.backends.postgres.reading import NOW, Spot
 from commonplace.backends.postgres.where import Where, add_filter
 from commonplace.backends.ranking import Counts, Page, Ranked, Ranking, best, chunk_of, score_arrays
@@ -58,7 +58,6 @@ Meaning = tuple[Model, "NDArray[float32]"]
 class Listed:
     """What a search needs of a whole namespace: counts, a posting list for each term, and all its vectors' nearness."""
 
-    namespace_id: int
     counts: Counts
     postings: list[NDArray[int64]]
     is_pending: bool
@@ -73,10 +72,7 @@ class Listed:
 def ask_lists(
     session: Session, spot: Spot, terms: Mapping[str, float], meaning: Meaning | None = None
 ) -> Callable[[], Listed | None]:
-    """Ask by one statement for lists in the order of the terms. Call the result to wait; None if no such namespace.
-
-    Only the spot's tenant, path and part are used: its number is part of the answer.
-    """
+    """Ask by one statement for lists in the order of the terms. Call the result to wait; None if no such namespace."""
     near, query = "NULL::bytea, NULL::bytea", list[Any]()
     if meaning is not None:
         model, vector = meaning
@@ -98,7 +94,6 @@ def ask_lists(
         for id, passages, total_length, is_pending, postings, chunks, shares in result.fetchall():
             is_exact = meaning is not None and passages <= EXACT_ROWS
             return Listed(
-                id,
                 Counts(id, passages, total_length),
                 [numbers_of(found) for found in postings],
                 is_pending,
@@ -143,17 +138,14 @@ def search(
     *,
     unless_pending: bool,
 ) -> Answer | None:
-    """Both sides' candidates and the chosen entries; with `unless_pending`, None if passages wait for their vectors.
-
-    Only the spot's tenant, path and part are needed: its number comes with the first answer.
-    """
+    """Both sides' candidates and the chosen entries; with `unless_pending`, None if passages wait for their vectors."""
     meaning = None if asked.meaning is None or model is None else (model, asked.meaning[1])
     listed = ask_lists(session, spot, asked.terms, meaning)()
     if listed is None:
         return Answer([], [], {})
     if unless_pending and listed.is_pending:
         return None
-    found = _Search(session, replace(spot, id=listed.namespace_id), Page(asked.filter, asked.limit, now), meaning)
+    found = _Search(session, spot, Page(asked.filter, asked.limit, now), meaning)
     words = listed.words(asked.terms)
     found.look_ahead(words, listed.meaning, choose)
     by_words, by_meaning = found.candidates(words, listed.meaning, has_words=bool(asked.terms))

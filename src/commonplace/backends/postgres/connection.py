@@ -1,24 +1,35 @@
-"""Connections: a pool with the right settings, and sessions, which are transactions under one of the two roles.
+"""Connections to the server: what it must offer, its errors, values on the wire, pipelines and sessions.
 
-Statements are sent without waiting for the answers of those before, as far as nobody asks for them: a session of four
-statements costs one or two round trips.
+A session is a transaction under one of the two roles. Its statements are sent without waiting for the results of those
+before, as long as nobody asks for them: a session of four statements costs one or two round trips.
+
+The pipeline works on libpq's own calls. psycopg's cursors in pipeline mode can do the same, but a search then takes a
+sixth more CPU and a write nearly twice as much (see docs/decisions/006). psycopg's `Transformer` still writes and reads
+the values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import selectors
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from uuid import uuid4
 
 import psycopg
-from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
-from psycopg.pq import Format
+from psycopg import errors
+from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader, PyFormat, Transformer
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
-from psycopg_pool import ConnectionPool
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from commonplace.backends.postgres.pipeline import Link, Parameters, Pipeline, Result
 from commonplace.backends.postgres.place import Place
-from commonplace.errors import ConfigurationError
+from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,18 +37,181 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
+Parameters = Sequence[Any] | Mapping[str, Any]
+Durability = Literal["full", "normal"]
+
+OLDEST_SERVER = 150_000
+OLDEST_VECTOR = (0, 8)
+"""Searches in large namespaces scan an index until enough was found; 0.8 is the first version that can."""
+
+CONNECT_SECONDS = 5
+RECONNECT_SECONDS = 0.5
+"""How long the pool tries by itself; then the next call for a connection starts again, without its long pauses."""
+
 IDLE_IN_TRANSACTION_SECONDS = 60
 """A server that hangs in the middle of a write must not hold a namespace's row for ever."""
 
-_BEGIN = "SELECT set_config('role', %s, true), set_config('commonplace.tenant', %s, true)"
-_CHECK = "SELECT check_program(%s)"
-Pool = ConnectionPool[Link]
-Durability = Literal["full", "normal"]
-CONNECT_SECONDS = 5
+PREPARED = 1_000
+"""Statements that a connection keeps planned: those of searches once for each part."""
+
+UPGRADED = "CP001"
+"""What `check_program` raises (migrations/program.sql)."""
+
+_POOLER_LOOKS = 3
 _ARRAY_HEAD = 20
 """The bytes before the members of an array of one dimension, as PostgreSQL sends it; before each is its length."""
-RECONNECT_SECONDS = 0.5
-"""How long the pool tries by itself; then the next call for a connection begins anew, without its long pauses."""
+
+_AGAIN = (
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.InvalidSqlStatementName,  # the server has forgotten what it had planned for this connection
+    errors.ReadOnlySqlTransaction,  # the server became a standby under us: the next connection finds the new primary
+)
+
+# An error while connecting has no code, only words.
+_REFUSED_LOGIN = re.compile(
+    r"authentication failed|no password supplied|role \".*\" does not exist|no pg_hba.conf entry"
+)
+_UNENCRYPTED = re.compile(r"no pg_hba.conf entry .*no encryption")
+_REFUSED_TLS = re.compile(
+    r"does not support SSL|sslmode|certificate verify failed|certificate for .* does not match"
+    r"|(root certificate|certificate|private key) file \""
+)
+_NO_DATABASE = re.compile(r"database \".*\" does not exist")
+_BEGIN = "SELECT set_config('role', %s, true), set_config('commonplace.tenant', %s, true)"
+_CHECK = "SELECT check_program(%s)"
+_SYNC = object()
+_DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.PIPELINE_SYNC)
+_PLACEHOLDER = re.compile(r"%(?:s|\((\w+)\)s|%)")
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
+_Key = tuple[str, tuple[int, ...] | None]
+
+
+# What a server must offer
+
+
+def check_server(connection: psycopg.Connection[Any], place: Place) -> None:
+    """Refuse a server that is too old, and a pooler that gives each transaction another session."""
+    if connection.info.server_version < OLDEST_SERVER:
+        raise ConfigurationError(
+            f"{place.shown} is PostgreSQL {connection.info.server_version // 10_000}; 15 or newer is needed"
+        )
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    if row is None or row[0] != connection.info.backend_pid:
+        # Whoever answers is not who let us in: a pooler.
+        _check_pooler(connection, place)
+
+
+def _check_pooler(connection: psycopg.Connection[Any], place: Place) -> None:
+    """What a session sets, it must find again, and nobody else may."""
+    mine = uuid4().hex
+    connection.execute("SELECT set_config('commonplace.session', %s, false)", (mine,))
+    with psycopg.connect(place.conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS) as other:
+        for _ in range(_POOLER_LOOKS):
+            if _session(other) == mine or _session(connection) != mine:
+                raise ConfigurationError(
+                    f"{place.shown} is reached through a pooler that keeps no session, such as PgBouncer with "
+                    "pool_mode = transaction; set pool_mode = session there, or give the address of the database itself"
+                )
+
+
+def check_vector(connection: psycopg.Connection[Any], place: Place) -> None:
+    """Refuse a pgvector that is too old; one that is missing is the migration's concern."""
+    row = connection.execute(
+        "SELECT e.extversion, a.default_version FROM pg_extension AS e"
+        " LEFT JOIN pg_available_extensions AS a ON a.name = e.extname WHERE e.extname = 'vector'"
+    ).fetchone()
+    if row is None or _version(row[0]) >= OLDEST_VECTOR:
+        return
+    install = "" if _version(row[1] or "") >= OLDEST_VECTOR else "install a newer pgvector on the server, then "
+    raise ConfigurationError(
+        f"{place.shown} has pgvector {row[0]}; {'.'.join(map(str, OLDEST_VECTOR))} or newer is needed: {install}"
+        "let an administrator run `ALTER EXTENSION vector UPDATE` in that database"
+    )
+
+
+def _session(connection: psycopg.Connection[Any]) -> str | None:
+    row = connection.execute("SELECT current_setting('commonplace.session', true)").fetchone()
+    return None if row is None else row[0]
+
+
+def _version(written: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", written)[:2]))
+
+
+# Errors
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection is gone, so that nobody knows what became of its last statement."""
+    if isinstance(error, (errors.AdminShutdown, errors.CrashShutdown, errors.IdleInTransactionSessionTimeout)):
+        return True
+    if isinstance(error, (PoolTimeout, PoolClosed, errors.QueryCanceled, errors.LockNotAvailable)):
+        return False
+    return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) and error.sqlstate is None
+
+
+def may_work_again(error: BaseException) -> bool:
+    return is_lost(error) or isinstance(error, _AGAIN)
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Turn PostgreSQL's errors into ours, with what to do next."""
+    try:
+        yield
+    except (psycopg.Error, PoolTimeout, PoolClosed) as error:
+        raise translate(error, place) from error
+
+
+def translate(error: Exception, place: str) -> CommonplaceError:
+    """The one place where an error of PostgreSQL gets its meaning."""
+    reason = str(error).strip().partition("\n")[0]
+    if isinstance(error, PoolTimeout):
+        return Unavailable(f"no connection to {place} was free in time; nothing was changed, try again")
+    if isinstance(error, PoolClosed):
+        return Unavailable(f"the book at {place} is closed; open it again")
+    if isinstance(error, (errors.QueryCanceled, errors.LockNotAvailable, errors.IdleInTransactionSessionTimeout)):
+        return Unavailable(f"{place} took longer than the time-out allows; nothing was changed, try again")
+    if isinstance(error, (errors.DiskFull, errors.OutOfMemory, errors.InsufficientResources)):
+        return Unavailable(f"{place} has no room left ({reason}); nothing was changed, see to the server")
+    if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
+        return Corrupt(f"{place} reports damaged data ({reason}); restore a backup")
+    if isinstance(error, psycopg.Error) and error.sqlstate == UPGRADED:
+        return Unavailable(f"{place} is newer than this program: {reason}; restart it with the newer version")
+    if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
+        return Unavailable(f"{place} gave way to other calls ({reason}); nothing was changed, try again")
+    if _UNENCRYPTED.search(reason):
+        return ConfigurationError(
+            f"{place} wants an encrypted connection ({reason}); add sslmode=require to DATABASE_URL"
+        )
+    if _REFUSED_TLS.search(reason):
+        return ConfigurationError(
+            f"{place} cannot be reached over TLS ({reason}); "
+            "correct sslmode, sslrootcert, sslcert or sslkey in DATABASE_URL"
+        )
+    if _REFUSED_LOGIN.search(reason):
+        return ConfigurationError(f"{place} refused the login ({reason}); check the user and password in DATABASE_URL")
+    if _NO_DATABASE.search(reason):
+        return ConfigurationError(f"{place}: {reason}; create the database, or correct DATABASE_URL")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return ConfigurationError(f"{place}: {reason}; grant it to the role in DATABASE_URL")
+    if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn, errors.UndefinedFunction)):
+        return ConfigurationError(
+            f"{place} lacks a part of the schema ({reason}); restart this program, which adds what is missing. "
+            "A pooler in front of the database must keep sessions (PgBouncer: pool_mode = session)"
+        )
+    if isinstance(error, errors.ProgramLimitExceeded):
+        return InvalidInput(f"the call is too large for {place} ({reason}); ask for less at once")
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):
+        return Unavailable(f"{place} cannot be reached ({reason}); nothing was changed, try again")
+    return Unavailable(f"{place} failed: {reason}; nothing was changed")
+
+
+# Values
 
 
 class Halfvec(bytes):
@@ -148,6 +322,204 @@ def adapters(connection: psycopg.Connection[Any]) -> tuple[AdaptersMap, str]:
     found.register_dumper(Vector, type("VectorDumper", (_VectorDumper,), {"oid": row[1]}))
     found.register_loader(row[0], _HalfvecLoader)
     return found, row[2]
+
+
+# Statements
+
+
+class Result(Protocol):
+    """What a statement gave, waited for when it is looked at. psycopg's cursors are such, too."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchall(self) -> list[tuple[Any, ...]]: ...
+
+
+class Link(psycopg.Connection[Any]):
+    """A connection of the pool, with what it remembers of its statements."""
+
+    _statements: _Statements | None = None
+
+    @property
+    def statements(self) -> _Statements:
+        if self._statements is None:
+            self._statements = _Statements(self)
+        return self._statements
+
+
+class _Statements:
+    """The statements that the server has planned for a connection, and the ways of values to and from it."""
+
+    def __init__(self, link: Link) -> None:
+        self.transformer = Transformer(link)
+        self.readable = _Selector()
+        self.readable.register(link.pgconn.socket, selectors.EVENT_READ)
+        self.names: dict[_Key, bytes] = {}
+        self.seen: set[_Key] = set()
+        self._made = 0
+
+    def next_name(self) -> bytes:
+        """A name that was never used before: whether an earlier one came to be known is then no question."""
+        self._made += 1
+        return b"cp%d" % self._made
+
+
+class _Given:
+    """The answer to one statement of a pipeline."""
+
+    __slots__ = ("_pipeline", "result")
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.result: PGresult | None = None
+
+    @property
+    def rowcount(self) -> int:
+        return self._pipeline.result_of(self).command_tuples or 0
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._pipeline.rows_of(self)
+
+
+class Pipeline:
+    """A connection in pipeline mode, until `close` or `abandon`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._pgconn = link.pgconn
+        self._statements = link.statements
+        self._coming: deque[Any] = deque()
+        """For each answer that will come: a `_Given`, the key of a statement to be prepared, or `_SYNC`."""
+        self._preparing: dict[_Key, bytes] = {}
+        self._pgconn.enter_pipeline_mode()
+
+    def send(
+        self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None
+    ) -> _Given:
+        """Send a statement. It is planned for good when it comes a second time; with `prepare` at once, or never."""
+        statements, pgconn = self._statements, self._pgconn
+        numbered, names = _numbered(sql)
+        values: Sequence[Any] = [parameters[name] for name in names] if isinstance(parameters, Mapping) else parameters
+        transformer = statements.transformer
+        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values)) if values else ()
+        types, formats = (transformer.types, transformer.formats) if values else (None, None)
+        key = (sql, types)
+        name = statements.names.get(key) or self._preparing.get(key)
+        if name is None and (prepare or (prepare is None and key in statements.seen)):
+            name = self._prepare(key, numbered)
+        given = _Given(self)
+        if name is None:
+            if len(statements.seen) >= PREPARED:
+                statements.seen.clear()
+            statements.seen.add(key)
+            pgconn.send_query_params(numbered, dumped, types, formats, int(binary))
+        else:
+            pgconn.send_query_prepared(name, dumped, formats, int(binary))
+        self._coming.append(given)
+        return given
+
+    def _prepare(self, key: _Key, numbered: bytes) -> bytes:
+        statements = self._statements
+        if len(statements.names) + len(self._preparing) >= PREPARED:
+            self._pgconn.send_query_params(b"DEALLOCATE ALL", None)
+            self._coming.append(_Given(self))
+            statements.names.clear()
+            self._preparing.clear()
+        name = self._preparing[key] = statements.next_name()
+        self._pgconn.send_prepare(name, numbered, key[1])
+        self._coming.append(key)
+        return name
+
+    def result_of(self, given: _Given) -> PGresult:
+        if given.result is None:
+            self._pgconn.send_flush_request()
+            while given.result is None:
+                self._receive()
+        return given.result
+
+    def rows_of(self, given: _Given) -> list[tuple[Any, ...]]:
+        result = self.result_of(given)
+        transformer = self._statements.transformer
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, tuple)
+
+    def close(self) -> None:
+        """Have everything done, and leave pipeline mode; raises what went wrong."""
+        self._pgconn.pipeline_sync()
+        self._coming.append(_SYNC)
+        while self._coming:
+            self._receive()
+        self._pgconn.exit_pipeline_mode()
+
+    def abandon(self, error: BaseException) -> None:
+        """Leave pipeline mode after an error, which is the one to tell of."""
+        if isinstance(error, errors.InvalidSqlStatementName):
+            self._statements.names.clear()  # something has made the server forget all of them
+        if self._pgconn.pipeline_status == PipelineStatus.OFF or self._link.closed:
+            return
+        if not isinstance(error, Exception):
+            self._link.close()  # interrupted: what was asked last may take long, and nobody waits for it any more
+            return
+        try:
+            self._pgconn.pipeline_sync()
+            self._coming.append(_SYNC)
+            while self._coming:
+                self._receive(is_abandoned=True)
+            self._pgconn.exit_pipeline_mode()
+        except psycopg.Error:
+            self._link.close()
+
+    def _receive(self, *, is_abandoned: bool = False) -> None:
+        """Take the next answer, whoever it is for; raises its error."""
+        pgconn = self._pgconn
+        while pgconn.flush():
+            self._wait(selectors.EVENT_READ | selectors.EVENT_WRITE)
+        while pgconn.is_busy():
+            self._wait(selectors.EVENT_READ)
+        result = pgconn.get_result()
+        if result is None:  # the end of a statement's answer
+            if pgconn.status == ConnStatus.BAD:
+                raise psycopg.OperationalError("the connection is lost")
+            return
+        status = result.status
+        coming = self._coming.popleft()
+        if status in _DONE:
+            if isinstance(coming, _Given):
+                coming.result = result
+            elif coming is not _SYNC and coming in self._preparing:
+                self._statements.names[coming] = self._preparing.pop(coming)
+        elif not is_abandoned:
+            raise errors.error_from_result(result)
+
+    def _wait(self, events: int) -> None:
+        if events == selectors.EVENT_READ:
+            self._statements.readable.select()
+            self._pgconn.consume_input()
+            return
+        with _Selector() as selector:
+            selector.register(self._pgconn.socket, events)
+            if any(ready & selectors.EVENT_READ for _, ready in selector.select()):
+                self._pgconn.consume_input()
+
+
+@lru_cache(maxsize=4 * PREPARED)
+def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with `$1` for `%s` or `%(name)s`, and the names in the order of their numbers."""
+    numbers: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        if found[0] == "%%":
+            return "%"
+        return f"${numbers.setdefault(found[1] or str(len(numbers)), len(numbers) + 1)}"
+
+    return _PLACEHOLDER.sub(number, sql).encode(), tuple(numbers)
+
+
+# The pool and its sessions
+
+
+Pool = ConnectionPool[Link]
 
 
 def create_pool(

@@ -17,7 +17,7 @@ from commonplace.backends.postgres.connection import Halfvec, Session, floats
 from commonplace.backends.postgres.migrate import IDS_AT_ONCE
 from commonplace.backends.postgres.reading import NOW, Spot, tenant_of
 from commonplace.backends.ranking import posting
-from commonplace.checks import Namespace, parse_namespace
+from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import ConfigurationError
 from commonplace.language.passages import Passage, frequency_level
 from commonplace.store import Pending
@@ -376,7 +376,7 @@ def _passages(session: Session, chunks: Sequence[tuple[str, int]]) -> list[Pendi
         " JOIN namespace AS n ON n.tenant = c.tenant AND n.id = c.namespace ORDER BY c.id DESC",
         ([tenant for tenant, _ in chunks], [chunk for _, chunk in chunks]),
     )
-    return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
+    return [Pending(chunk, stored_namespace(path), text) for chunk, path, text in rows]
 
 
 def store_vectors(session: Session, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> bool:

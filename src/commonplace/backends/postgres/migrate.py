@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors, sql
 
-from commonplace.backends.postgres.failures import translate
+from commonplace.backends.postgres.connection import check_vector, translate
 from commonplace.backends.postgres.place import Place
-from commonplace.backends.postgres.requirements import check_vector
 from commonplace.errors import ConfigurationError, Unavailable
 
 T = TypeVar("T")

@@ -7,18 +7,21 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import sql
 
-from commonplace.backends.postgres.connection import CONNECT_SECONDS, Durability, Session, adapters, create_pool
-from commonplace.backends.postgres.failures import translated
+from commonplace.backends.postgres.connection import (
+    CONNECT_SECONDS,
+    Durability,
+    Session,
+    adapters,
+    check_server,
+    check_vector,
+    create_pool,
+    translated,
+)
 from commonplace.backends.postgres.migrate import migrate, newest
-from commonplace.backends.postgres.notifying import Notifier
-from commonplace.backends.postgres.parts import count_parts, part_of
 from commonplace.backends.postgres.place import parse_url
 from commonplace.backends.postgres.reading import Spot, tenant_of
-from commonplace.backends.postgres.replicas import Replica
-from commonplace.backends.postgres.requirements import check_server, check_vector
-from commonplace.backends.postgres.running import PATIENCE_SECONDS, READ, Runner
+from commonplace.backends.postgres.runner import PATIENCE_SECONDS, READ, Notifier, Replica, Runner
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.checks import Namespace
 from commonplace.store import Store
@@ -54,8 +57,6 @@ class OpenStore(Store):
             check_vector(connection, self.place)
             migrate(connection, self.place)
             self._context = adapters(connection)
-            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(self.place.system_role)))
-            self._parts = count_parts(connection, self.place)
         self._pool = create_pool(
             self.place.conninfo,
             self.place,
@@ -125,26 +126,17 @@ class OpenStore(Store):
         *,
         snapshot: bool = False,
         is_search: bool = False,
-        by_part: bool = False,
     ) -> T:
-        """Read in a namespace; `missing` where there is none. A search may be answered by the replica.
-
-        With `by_part` the work finds out itself whether there is such a namespace, and its number.
-        """
+        """Read in a namespace; `missing` if it does not exist. A search may be answered by the replica."""
         tenant = tenant_of(namespace)
 
         def run(session: Session) -> T:
-            spot = self._part(namespace, tenant) if by_part else None
-            spot = spot or self._spot(session, namespace, tenant)
+            spot = self._spot(session, namespace, tenant)
             return missing if spot is None else work(session, spot)
 
         if is_search and self._replica is not None:
             return self._replica.read(tenant, run, lambda: self._runner.read(tenant, run))
         return self._runner.read(tenant, run, snapshot=snapshot)
-
-    def _part(self, namespace: Namespace, tenant: str) -> Spot | None:
-        """Where the namespace would lie, without a look; None where that is not known."""
-        return None if self._parts is None else Spot(namespace, tenant, 0, part_of(tenant, self._parts))
 
     def _spot(self, session: Session, namespace: Namespace, tenant: str) -> Spot | None:
         """The namespace's number and part: they never change, so one look is enough."""

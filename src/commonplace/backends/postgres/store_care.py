@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from commonplace.backends.postgres import maintenance
-from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.failures import translated
+from commonplace.backends.postgres.connection import Session, translated
 from commonplace.backends.postgres.reading import NOW
-from commonplace.backends.postgres.running import SNAPSHOT
+from commonplace.backends.postgres.runner import SNAPSHOT
 from commonplace.backends.postgres.store_base import OpenStore
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.backends.times import is_late, late_problem

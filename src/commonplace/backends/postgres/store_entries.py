@@ -9,7 +9,7 @@ from commonplace.backends.paging import after_prefix, check_feed, check_limit
 from commonplace.backends.postgres import maintenance, reading, system
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.reading import Spot
-from commonplace.backends.postgres.running import READ, SNAPSHOT
+from commonplace.backends.postgres.runner import READ, SNAPSHOT
 from commonplace.backends.postgres.store_base import OpenStore
 from commonplace.checks import JSON, Namespace, stored_namespace
 from commonplace.entry import Change, Entry, Revision

@@ -6,11 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from commonplace.backends.postgres import candidates, index, reading, upkeep
-from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.failures import translated
+from commonplace.backends.postgres import candidates, index, maintenance, reading
+from commonplace.backends.postgres.connection import Session, translated
 from commonplace.backends.postgres.reading import Spot
-from commonplace.backends.postgres.running import READ
+from commonplace.backends.postgres.runner import READ
 from commonplace.backends.postgres.store_base import OpenStore
 from commonplace.backends.ranking import Page
 from commonplace.checks import Namespace
@@ -71,7 +70,7 @@ class SearchStore(OpenStore):
             return candidates.search(session, spot, asked, choose, model, self._now(), unless_pending=unless_pending)
 
         nothing: Answer | None = Answer([], [], {})
-        return self._read(namespace, nothing, work, by_part=True)
+        return self._read(namespace, nothing, work)
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
         return self._read(
@@ -162,20 +161,20 @@ class SearchStore(OpenStore):
 
     def tidy(self) -> bool:
         with translated(self.place.shown):
-            return upkeep.tidy(self._runner, self._connect, self.place.system_role)
+            return maintenance.maintain(self._runner, self._connect, self.place.system_role)
 
     def vector_indexes(self) -> dict[str, bool]:
         """The approximate indexes that there are, and whether each is complete."""
-        return self._runner.system(upkeep.known_indexes, mode=READ)
+        return self._runner.system(maintenance.known_indexes, mode=READ)
 
     def index_namespace(self, namespace: Namespace) -> list[str]:
         """Give a large namespace a vector index of its own, while everything goes on; the names of those made."""
-        none: list[upkeep.VectorIndex] = []
-        wanted = self._read(namespace, none, upkeep.index_of)
+        none: list[maintenance.VectorIndex] = []
+        wanted = self._read(namespace, none, maintenance.index_of)
         known = self.vector_indexes()
         made = []
         for one in wanted:
             with translated(self.place.shown):
-                if one.name not in known and upkeep.build(self._connect, self.place.system_role, one):
+                if one.name not in known and maintenance.build(self._connect, self.place.system_role, one):
                     made.append(one.name)
         return made

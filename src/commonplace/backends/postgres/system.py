@@ -10,8 +10,7 @@ from typing import Any
 
 import psycopg
 
-from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.failures import translated
+from commonplace.backends.postgres.connection import Session, translated
 from commonplace.backends.postgres.reading import Spot
 from commonplace.backends.states import dump
 from commonplace.checks import JSON

@@ -20,7 +20,7 @@ from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow, read_namespace
 from commonplace.backends.sqlite.system import MEASURED
 from commonplace.backends.states import labels
-from commonplace.checks import parse_namespace
+from commonplace.checks import stored_namespace
 from commonplace.entry import INDEXED_ATTRIBUTES
 from commonplace.errors import ConfigurationError
 from commonplace.store import Indexing, Pending, Progress
@@ -329,7 +329,7 @@ def _passages(connection: Connection, chunks: Sequence[int]) -> list[Pending]:
             " CROSS JOIN namespace AS n ON n.id = e.namespace",
             (json.dumps(chunks),),
         ).fetchall()
-        return [Pending(chunk, parse_namespace(path), text) for chunk, path, text in rows]
+        return [Pending(chunk, stored_namespace(path), text) for chunk, path, text in rows]
     except (UnicodeDecodeError, TypeError):
         if len(chunks) == 1:
             return []  # it keeps waiting; whoever reads its entry is told of the damage

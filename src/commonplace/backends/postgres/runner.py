@@ -1,12 +1,14 @@
-"""Running work in sessions: retries where a second attempt may help, and what became of a COMMIT without an answer.
+"""Work on the server: retries if a second attempt may help, the outcome of a lost COMMIT, a replica, notifications.
 
 A read, or a write that is known not to have happened, is tried again for a bounded time with growing, random pauses.
-Then the caller gets Unavailable, and the pool goes on looking for the server. Once a caller has waited in vain, the
-others are told at once, and one of them looks again each second: waiting calls would hold all threads of a service.
+Then the caller gets Unavailable, and the pool goes on looking for the server. After one caller has waited in vain, the
+others get the error at once, and one of them looks again each second. If all waited, they would hold every thread of a
+service.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import threading
@@ -18,15 +20,23 @@ from uuid import UUID, uuid4
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg_pool import PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout
 
-from commonplace.backends.postgres.connection import CONNECT_SECONDS, Pool, Session
-from commonplace.backends.postgres.failures import is_lost, may_work_again, translate, translated
-from commonplace.backends.postgres.pipeline import Link
+from commonplace.backends.postgres.connection import (
+    CONNECT_SECONDS,
+    Link,
+    Pool,
+    Session,
+    is_lost,
+    may_work_again,
+    translate,
+    translated,
+)
 from commonplace.backends.postgres.place import Place
-from commonplace.errors import CommonplaceError, Unavailable
+from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 MOST_TRIES = 8
 LONGEST_PAUSE_SECONDS = 1.0
@@ -39,6 +49,14 @@ are refused between two looks for one that is away."""
 
 DATABASE = "the database"
 """What the errors of calls name: a service tells them its callers, who need not know where it is. The cause says it."""
+
+CATCH_UP_SECONDS = 0.2
+REPLAY_LOOK_SECONDS = 0.01
+REPLICA_PATIENCE_SECONDS = 0.5
+"""How long a search waits for a replica that is behind, how often it looks, and how long for one that is away."""
+
+NOTIFY_SECONDS = 0.02
+"""Between two notifications."""
 
 READ = None
 WRITE = "BEGIN"
@@ -255,3 +273,111 @@ def _roll_back(connection: Link) -> None:
         connection.rollback()
     except psycopg.Error:
         connection.close()
+
+
+class _Behind(Exception):
+    """The replica has not replayed what was written here."""
+
+
+class Replica:
+    """Searches on a standby of the primary, if it has this process's last write; otherwise the primary is asked."""
+
+    def __init__(self, place: Place, pool: Pool, *, known: int) -> None:
+        self._pool = pool
+        self._runner = Runner(place, pool, known=known, patience_seconds=REPLICA_PATIENCE_SECONDS)
+        self._mutex = threading.Lock()
+        self._written = 0
+        self._has_told = False
+
+    def note_write(self, position: str) -> None:
+        """Remember how far the log of the primary was after a write, in its own words, `16/B374D848`."""
+        high, _, low = position.partition("/")
+        with self._mutex:
+            self._written = max(self._written, (int(high, 16) << 32) + int(low, 16))
+
+    def read(self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T]) -> T:
+        """Read on the replica; `otherwise` where it is away, or does not catch up in a moment."""
+        position = f"{self._written >> 32:X}/{self._written & 0xFFFFFFFF:X}"
+
+        def run(session: Session) -> T:
+            caught_up = session.ask("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (position,))
+            result = work(session)
+            if caught_up.fetchall() != [(True,)]:
+                raise _Behind
+            return result
+
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while True:
+            try:
+                return self._runner.read(tenant, run)
+            except _Behind:
+                if time.monotonic() > deadline:
+                    return otherwise()
+                time.sleep(REPLAY_LOOK_SECONDS)
+            except Unavailable:
+                return otherwise()
+            except ConfigurationError as error:
+                self._tell_once(error)
+                return otherwise()
+
+    def _tell_once(self, error: ConfigurationError) -> None:
+        """One that is far behind lacks even the roles, and gets them; a wrong login stays, and somebody must know."""
+        with self._mutex:
+            if self._has_told:
+                return
+            self._has_told = True
+        _log.warning("the read replica cannot be used, searches ask the primary: %s", error)
+
+    def close(self) -> None:
+        self._runner.is_closed = True
+        self._pool.close()
+
+
+class Notifier:
+    """A thread that wakes the feeds of all servers after commits, at most fifty times a second.
+
+    NOTIFY inside a write would make all commits of the database queue behind one lock.
+    """
+
+    def __init__(self, pool: Pool, channel: str) -> None:
+        self._pool = pool
+        self._channel = channel
+        self._wanted = threading.Event()
+        self._closed = threading.Event()
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def notice_commit(self) -> None:
+        if not self._wanted.is_set():
+            self._wanted.set()
+            if self._thread is None:
+                with self._mutex:
+                    if self._thread is None and not self._closed.is_set():
+                        self._thread = threading.Thread(target=self._loop, name="commonplace-notifier", daemon=True)
+                        self._thread.start()
+
+    def _loop(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._closed.is_set():
+                return
+            self._wanted.clear()
+            try:
+                with self._pool.connection() as connection:
+                    # Nobody needs a wake-up call to survive a crash: no waiting for the disk.
+                    connection.execute(
+                        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')", (self._channel,)
+                    )
+            except (psycopg.Error, PoolTimeout, PoolClosed):
+                # A lost call delays feeds until their next look; those whose connection broke look by themselves.
+                self._wanted.set()
+                if self._closed.wait(1.0):
+                    return
+            if self._closed.wait(NOTIFY_SECONDS):
+                return
+
+    def close(self) -> None:
+        self._closed.set()
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join(5)
