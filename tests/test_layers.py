@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,37 @@ MAY_IMPORT = {
     "server": FOUNDATION | {"store", "space", "exchange", "book", "wire", "__init__", "settings", "tools", "agents"},
     "cli": FOUNDATION
     | {"store", "embedding", "engine", "space", "exchange", "book", "__init__", "settings", "tools", "server"},
+}
+
+
+SERVER_MAY_IMPORT = {
+    "logs": set(),
+    "mcp": {"logs"},
+    "access": {"mcp"},
+    "requests": {"mcp", "access"},
+    "rest": {"mcp", "access", "requests"},
+    "mastra": {"access", "requests"},
+    "app": {"logs", "mcp", "access", "requests", "rest", "mastra"},
+    "public": {"mcp", "access", "app"},
+}
+"""The same inside of `server`, which is not one part: who calls is below how a request is answered, and so on."""
+
+SERVER_PARTS = {
+    "logs": ("logs",),
+    "mcp": ("mcp",),
+    "access": ("http.api_keys", "http.auth", "http.jwt_auth", "http.origins", "http.service"),
+    "requests": (
+        "http.auth_middleware",
+        "http.health",
+        "http.observability",
+        "http.problems",
+        "http.request_limits",
+        "http.worker_threads",
+    ),
+    "rest": ("http.rest", "http.page", "http.reference"),
+    "mastra": ("http.mastra_forms", "http.mastra_routes"),
+    "app": ("http.app", "http.mcp_sessions", "http.run"),
+    "public": ("__init__", "http.__init__", "mcp.__init__"),
 }
 
 
@@ -89,6 +121,57 @@ def test_no_import_points_up():
         for upper in sorted(parts_imported(path) - MAY_IMPORT.get(part, set()) - {part})
     ]
     assert wrong == []
+
+
+def server_modules() -> dict[str, Path]:
+    """The modules below `server` by name, such as `http.auth`; a package is its `__init__`."""
+    server = PACKAGE / "server"
+    return {".".join(path.relative_to(server).with_suffix("").parts): path for path in sorted(server.rglob("*.py"))}
+
+
+def server_part(module: str) -> str | None:
+    """The part inside of `server` that a module belongs to, by the longest name that is it or contains it."""
+    found = [
+        (len(name), part)
+        for part, names in SERVER_PARTS.items()
+        for name in names
+        if module == name or module.startswith(f"{name}.")
+    ]
+    return max(found)[1] if found else None
+
+
+def server_imports(path: Path) -> set[str]:
+    """The modules below `server` that a module imports."""
+    known, imported = server_modules(), set()
+    for name in imported_names(path):
+        words = name.removeprefix("commonplace.server.").split(".") if name.startswith("commonplace.server.") else []
+        for length in range(len(words), 0, -1):
+            module = ".".join(words[:length])
+            if module in known or f"{module}.__init__" in known:
+                imported.add(module if module in known else f"{module}.__init__")
+                break
+    return imported
+
+
+@pytest.mark.promise("layers-point-down")
+def test_no_import_inside_of_the_server_points_up():
+    below: set[str] = set()
+    for part, allowed in SERVER_MAY_IMPORT.items():
+        assert allowed <= below, f"{part} may import what comes after it"
+        below.add(part)
+    assert [module for module in server_modules() if server_part(module) is None] == []
+    wrong = [
+        f"server {module} ({part}) imports {other} ({server_part(other)})"
+        for module, path in server_modules().items()
+        for part in [server_part(module)]
+        for other in sorted(server_imports(path))
+        if part is None or server_part(other) not in {*SERVER_MAY_IMPORT[part], part}
+    ]
+    assert wrong == []
+
+
+def test_no_modules_of_the_server_import_each_other_in_a_cycle():
+    TopologicalSorter({module: server_imports(path) for module, path in server_modules().items()}).prepare()
 
 
 def test_only_a_backend_knows_its_driver():
