@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from commonplace.checks import JSON, Namespace
+from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import Action, Change, Draft, Entry, Revision
+from commonplace.errors import ConfigurationError, Conflict, InvalidInput
 from commonplace.filters import Filter
 
 if TYPE_CHECKING:
@@ -223,30 +224,133 @@ FORMER_STATE_BYTES = 200
 """What a former state counts for besides what it holds."""
 
 
-class Transaction(ABC):
+class States(NamedTuple):
+    """Which states to read, live and former: those that match everything that is given here."""
+
+    kind: str | None = None
+    key: str | None = None
+    revision: int | None = None
+    identity: str | None = None
+    begun: int | None = None
+    """The commit that a state began with."""
+    ended: int | None = None
+    """The commit that a former state ended with."""
+    former_at: int | None = None
+    """A time at which a former state was valid."""
+    newest: bool = False
+    """Only the live state, or else the one that ended last."""
+
+    @property
+    def conditions(self) -> dict[str, str | int]:
+        """What is given of that which live and former rows both have, by column."""
+        columns = zip(("kind", "key", "revision", "identity", "commit_number"), self, strict=False)
+        return {name: value for name, value in columns if value is not None}
+
+    @property
+    def has_live(self) -> bool:
+        """Whether a live state can be among them."""
+        return self.ended is None and self.former_at is None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether there is no former state to look for once the live one is found."""
+        return self.newest or self.revision is not None
+
+
+class Reader(ABC):
+    """Reads in one namespace. Each backend implements them once, for `Store.read` and for transactions."""
+
+    @abstractmethod
+    def get_all(
+        self, kind: str, names: Sequence[str], *, by: Literal["key", "identity"] = "key", as_of: int | None = None
+    ) -> list[Entry | None]:
+        """The live entries with these keys, or with these identities; with `as_of`, the states of keys at that time."""
+
+    def get(self, kind: str, key: str) -> Entry | None:
+        return self.get_all(kind, (key,))[0]
+
+    def find(self, kind: str, identity: str) -> Entry | None:
+        """The live entry with this identity, its second unique name."""
+        return self.get_all(kind, (identity,), by="identity")[0]
+
+    @abstractmethod
+    def load(self, ids: Sequence[int]) -> dict[int, Entry]:
+        """The live entries with these internal ids."""
+
+    @abstractmethod
+    def scan(self, scan: Scan) -> Page: ...
+
+    def values(self, scan: Scan) -> list[JSON]:
+        """The values of a page. A backend may have a quicker way than to read whole entries."""
+        return [entry.value for entry in self.scan(scan).entries]
+
+    @abstractmethod
+    def children(self, kind: str, prefix: str) -> list[Child]: ...
+
+    @abstractmethod
+    def history(self, kind: str, key: str) -> list[Revision]: ...
+
+    @abstractmethod
+    def states(self, which: States) -> list[Entry]:
+        """States in the order of their entries, the live ones first."""
+
+    def state(self, kind: str, key: str, revision: int) -> Entry | None:
+        """One state of a key, live or former; None if that revision is a deletion or does not exist."""
+        return next(iter(self.states(States(kind, key, revision))), None)
+
+    def begun(self, commit: int) -> list[Entry]:
+        """The states, live or former, that began with a commit of this namespace."""
+        return self.states(States(begun=commit))
+
+    def ended(self, commit: int) -> list[Entry]:
+        """The former states that ended with a commit of this namespace."""
+        return self.states(States(ended=commit))
+
+    def last_key(self, kind: str, identity: str) -> str | None:
+        """The key of the live entry with this identity, or else of the last one that had it; searches history.
+
+        A backend may have a quicker way.
+        """
+        return next((state.key for state in self.states(States(kind, identity=identity, newest=True))), None)
+
+    @abstractmethod
+    def was_used(self, kind: str, first: str, last: str) -> bool:
+        """Whether an entry has, or had, a key from the first to the last."""
+
+    @abstractmethod
+    def changes(self, after: int, limit: int) -> list[Change]:
+        """The feed after a commit number; whole commits only.
+
+        Raises Conflict if history does not reach back that far, or if there is no such commit yet.
+        """
+
+    @abstractmethod
+    def has_expired(self) -> bool:
+        """Whether an entry has expired that no transaction has ended yet."""
+
+    @abstractmethod
+    def usage(self) -> Usage:
+        """What the namespace holds. A transaction counts its own changes too."""
+
+    @abstractmethod
+    def stats(self) -> NamespaceStats: ...
+
+
+class Transaction(Reader):
     """Reads and writes inside one atomic change of one namespace."""
 
     screen: Callable[[Draft], Draft] | None = None
-    """Given every draft that is put: returns it, or another one in its place, or raises."""
+    """Called with every draft that is put; returns it, or another one to write instead, or raises."""
 
-    @property
-    @abstractmethod
-    def time(self) -> int:
-        """The commit time that everything written here gets."""
-
-    @abstractmethod
-    def get(self, kind: str, key: str) -> Entry | None: ...
-
-    @abstractmethod
-    def find(self, kind: str, identity: str) -> Entry | None:
-        """The live entry with this second, unique name."""
+    time: int
+    """The commit time of everything that is written here."""
 
     @abstractmethod
     def put(self, draft: Draft, *, is_fresh: bool = False, is_restored: bool = False) -> Entry:
-        """Insert, or replace the live state of the same kind and key, keeping the former one in history.
+        """Insert, or replace the live state of the same kind and key and keep the former one in history.
 
-        `is_fresh` promises that the key was made for this entry and never used: nothing has to be looked up.
-        `is_restored` says that the draft is a former state: history shows it as such.
+        `is_fresh` promises that the key was made for this entry and never used, so that no lookup is needed.
+        `is_restored` says that the draft is a former state; history shows it as such.
         """
 
     @abstractmethod
@@ -257,56 +361,50 @@ class Transaction(ABC):
     def move(self, kind: str, key: str, new_key: str, heading: str | None) -> Entry:
         """Give a live entry another key. It stays the same entry."""
 
-    @abstractmethod
     def delete_range(self, kind: str, prefix: str) -> int:
-        """End every live state whose key begins with a prefix; how many."""
+        """End every live state whose key begins with a prefix; how many. A backend may have a quicker way."""
+        keys = self._keys(kind, prefix)
+        for key in keys:
+            self.delete(kind, key)
+        return len(keys)
 
-    @abstractmethod
     def move_range(self, kind: str, prefix: str, new_prefix: str, heading_of: Callable[[str], str | None]) -> int:
-        """Give every live entry whose key begins with a prefix the new one; how many. None may be there yet."""
+        """Replace the prefix of all live keys that begin with it; how many. A backend may have a quicker way.
+
+        Raises Conflict if a live key has the new prefix.
+        """
+        check_key(new_prefix)
+        keys = self._keys(kind, prefix)
+        if keys and self.scan(Scan(Filter(kinds=(kind,), key_prefix=new_prefix), limit=1)).entries:
+            raise Conflict(f"there are {kind} entries with the new prefix already")
+        for key in keys:
+            new_key = new_prefix + key[len(prefix) :]
+            self.move(kind, key, new_key, heading_of(new_key))
+        return len(keys)
+
+    def _keys(self, kind: str, prefix: str) -> list[str]:
+        """The live keys that begin with a prefix."""
+        scan = Scan(Filter(kinds=(kind,), key_prefix=check_key(prefix)))
+        page = self.scan(scan)
+        found = list(page.entries)
+        while page.cursor is not None:
+            page = self.scan(replace(scan, after=page.cursor))
+            found += page.entries
+        return [entry.key for entry in found]
 
     @abstractmethod
     def touch(self, kind: str, key: str) -> None:
         """Set `updated_at` to this commit's time without a new revision."""
 
     @abstractmethod
-    def scan(self, scan: Scan) -> Page: ...
-
-    @abstractmethod
-    def children(self, kind: str, prefix: str) -> list[Child]: ...
-
-    @abstractmethod
-    def history(self, kind: str, key: str) -> list[Revision]: ...
-
-    @abstractmethod
-    def was_used(self, kind: str, first: str, last: str) -> bool:
-        """Whether a key from the first to the last is an entry's, or was one's."""
-
-    @abstractmethod
-    def state(self, kind: str, key: str, revision: int) -> Entry | None:
-        """One state of a key, live or former; None where that revision is a deletion or was never there."""
-
-    @abstractmethod
-    def begun(self, commit: int) -> list[Entry]:
-        """The states, live or former, that began with a commit of this namespace."""
-
-    @abstractmethod
-    def ended(self, commit: int) -> list[Entry]:
-        """The former states that ended with a commit of this namespace."""
-
-    @abstractmethod
-    def usage(self) -> Usage:
-        """What the namespace holds, with what was changed here."""
-
-    @abstractmethod
     def operation(self, key: str) -> JSON | None:
-        """What `record_operation` kept under a key, unless it has expired; None is nothing."""
+        """The value that `record_operation` stored under a key; None if there is none, or if it has expired."""
 
     @abstractmethod
     def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
-        """Keep a value under a key together with this change, also where nothing was changed.
+        """Store a value under a key together with this change, even if nothing else was changed.
 
-        It takes no commit number, and a namespace is not made for it alone: there nothing is kept.
+        It takes no commit number. It does not create a namespace: in one that does not exist, nothing is stored.
         """
 
 
@@ -339,30 +437,65 @@ class Store(ABC):
         """Run `work` alone and whole; once durable, return its result and the commit (None: nothing changed)."""
 
     @abstractmethod
+    def read(self, namespace: Namespace, work: Callable[[Reader], T], *, snapshot: bool = True) -> T:
+        """Run `work` with a reader of a namespace and return its result.
+
+        With `snapshot`, all reads see the same commit. Without, each call sees the newest one, which costs less.
+        """
+
+    # Single reads
+
     def get(
         self, namespace: Namespace, kind: str, keys: Sequence[str], *, as_of: int | None = None
-    ) -> list[Entry | None]: ...
+    ) -> list[Entry | None]:
+        return self.read(namespace, lambda reader: reader.get_all(kind, keys, as_of=as_of), snapshot=as_of is not None)
 
-    @abstractmethod
-    def find(self, namespace: Namespace, kind: str, identity: str) -> Entry | None: ...
+    def find(self, namespace: Namespace, kind: str, identity: str) -> Entry | None:
+        return self.read(namespace, lambda reader: reader.find(kind, identity), snapshot=False)
 
-    @abstractmethod
     def last_key(self, namespace: Namespace, kind: str, identity: str) -> str | None:
-        """The key of the live entry with this identity, or else of the last one that had it; looks through history."""
+        return self.read(namespace, lambda reader: reader.last_key(kind, identity), snapshot=False)
 
-    @abstractmethod
     def load(self, namespace: Namespace, ids: Sequence[int]) -> dict[int, Entry]:
-        """The live entries with these internal ids, read in one snapshot."""
+        return self.read(namespace, lambda reader: reader.load(ids), snapshot=False)
 
-    @abstractmethod
-    def scan(self, namespace: Namespace, scan: Scan) -> Page: ...
+    def scan(self, namespace: Namespace, scan: Scan) -> Page:
+        return self.read(namespace, lambda reader: reader.scan(scan), snapshot=scan.as_of is not None)
 
     def values(self, namespace: Namespace, scan: Scan) -> list[JSON]:
-        """The values of a page; a backend may have them for less than whole entries."""
-        return [entry.value for entry in self.scan(namespace, scan).entries]
+        return self.read(namespace, lambda reader: reader.values(scan), snapshot=scan.as_of is not None)
 
-    @abstractmethod
-    def children(self, namespace: Namespace, kind: str, prefix: str) -> list[Child]: ...
+    def children(self, namespace: Namespace, kind: str, prefix: str) -> list[Child]:
+        return self.read(namespace, lambda reader: reader.children(kind, prefix), snapshot=False)
+
+    def history(self, namespace: Namespace, kind: str, key: str) -> list[Revision]:
+        return self.read(namespace, lambda reader: reader.history(kind, key))
+
+    def state(self, namespace: Namespace, kind: str, key: str, revision: int) -> Entry | None:
+        return self.read(namespace, lambda reader: reader.state(kind, key, revision))
+
+    def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
+        """The states that were valid at a time and have ended since."""
+        states = self.read(namespace, lambda reader: reader.states(States(former_at=as_of)))
+        return [state for state in states if filter.matches(state)]
+
+    def end_expired(self, namespace: Namespace) -> bool:
+        """End some entries that have expired, so that history and the feed show it; whether there were any."""
+        # Every transaction first ends what has expired.
+        return (
+            self.read(namespace, lambda reader: reader.has_expired(), snapshot=False)
+            and self.write(namespace, lambda transaction: None)[1] is not None
+        )
+
+    def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
+        """The feed after a commit number, as `Reader.changes`; first ends what has expired."""
+        if limit < 1:
+            raise InvalidInput(f"limit must be at least 1, not {limit}")
+        self.end_expired(namespace)
+        return self.read(namespace, lambda reader: reader.changes(after, limit))
+
+    def namespace_stats(self, namespace: Namespace) -> NamespaceStats:
+        return self.read(namespace, lambda reader: reader.stats())
 
     @abstractmethod
     def namespaces(
@@ -427,10 +560,6 @@ class Store(ABC):
         """The vectors of states, named by entry id and the commit they had: entry id, start, end, vector."""
 
     @abstractmethod
-    def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
-        """The states that were valid at a time and are not any more."""
-
-    @abstractmethod
     def models(self) -> tuple[str | None, str | None]:
         """The identities of the serving and of the target model."""
 
@@ -459,56 +588,44 @@ class Store(ABC):
     def index(self, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:
         """Store vectors by passage; one whose passage has ended meanwhile is dropped."""
 
-    @abstractmethod
     def tidy(self) -> bool:
-        """Do a little upkeep that makes searches quicker and can wait; whether it found something to do."""
-
-    @abstractmethod
-    def history(self, namespace: Namespace, kind: str, key: str) -> list[Revision]: ...
-
-    @abstractmethod
-    def state(self, namespace: Namespace, kind: str, key: str, revision: int) -> Entry | None: ...
-
-    @abstractmethod
-    def end_expired(self, namespace: Namespace) -> bool:
-        """End some of what has expired, so that history and the feed tell of it; whether there was any."""
-
-    @abstractmethod
-    def changes(self, namespace: Namespace, after: int = 0, limit: int = 1_000) -> list[Change]:
-        """The feed after a commit number; whole commits only.
-
-        Raises Conflict where history no longer reaches back that far, or has not come that far.
-        """
+        """Do a little maintenance that makes searches quicker and can wait; whether there was something to do."""
+        return False
 
     @abstractmethod
     def waker(self) -> Waker:
         """A way to wait for commits. The caller closes it."""
 
     @abstractmethod
+    def system_rows(self, part: str, key: str | None = None) -> dict[str, JSON]:
+        """Rows that the program stores apart from the entries, such as API keys: all rows of a part, or one, by key."""
+
     def system_get(self, part: str, key: str) -> JSON | None:
-        """A row that the program keeps beside the entries, such as an API key; None where there is none."""
+        return self.system_rows(part, key).get(key)
 
-    @abstractmethod
     def system_list(self, part: str) -> dict[str, JSON]:
-        """All rows of a part, by key."""
+        return self.system_rows(part)
 
     @abstractmethod
-    def system_put(self, part: str, key: str, value: JSON, *, only_new: bool = False) -> bool:
-        """Write a row, durably; with `only_new`, False and no change where the key is taken."""
+    def system_put(self, part: str, key: str, value: JSON | None, *, only_new: bool = False) -> bool:
+        """Write a row durably, or remove it if the value is None; whether a row was changed.
 
-    @abstractmethod
+        With `only_new`, an existing row is not changed.
+        """
+
     def system_delete(self, part: str, key: str) -> bool:
-        """Remove a row; whether there was one."""
+        return self.system_put(part, key, None)
 
-    @abstractmethod
     def usage(self, prefix: Namespace) -> Usage:
-        """What the namespaces at and below a prefix hold together; its cost grows with their number."""
+        """What the namespaces at and below a prefix hold together; the cost grows with their number."""
+        total, after = NOTHING, None
+        while page := self.namespaces(prefix, after=after):
+            for after in page:
+                total += self.read(after, lambda reader: reader.usage(), snapshot=False)
+        return total
 
     @abstractmethod
     def stats(self) -> StoreStats: ...
-
-    @abstractmethod
-    def namespace_stats(self, namespace: Namespace) -> NamespaceStats: ...
 
     @abstractmethod
     def purge(
@@ -526,9 +643,9 @@ class Store(ABC):
         With `history_before` only the history that ended before that time. `parts` go with it, or nothing does.
         """
 
-    @abstractmethod
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         """Copy the whole store while it is in use."""
+        raise ConfigurationError("this kind of book has no backup of its own; use the tools of its database")
 
     @property
     def is_damaged(self) -> bool:

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from commonplace.checks import INT64
-from commonplace.entry import Entry
+from commonplace.checks import INT64, Namespace
+from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.filters import Filter
-from commonplace.store import Scan
+from commonplace.store import NOTHING, Child, NamespaceStats, Page, Reader, Scan, States, Usage
 
 MAX_PAGE = 10_000
 ORDER_COLUMNS = {"key": ("kind", "key"), "created": ("created_at", "id"), "updated": ("updated_at", "id")}
@@ -42,6 +42,24 @@ def check_feed(after: int, floor: int, last: int) -> None:
         raise Conflict(
             f"the feed ends at commit {last}, before commit {after}; read everything again and go on from commit {last}"
         )
+
+
+def whole_commits(limit: int, read: Callable[[int], list[Change]]) -> list[Change]:
+    """A page of the feed without a commit's first part alone. `read` gives the first changes, up to a number."""
+    changes = read(limit + 1)
+    if len(changes) <= limit:
+        return changes
+    last = changes[-1].commit
+    whole = [change for change in changes if change.commit < last]
+    return whole or whole_commits(limit * 10, read)  # one commit larger than the page comes whole all the same
+
+
+def single_labels(filter: Filter) -> list[tuple[str, str]]:
+    """The labels, by name and value, that every entry has which passes the filter."""
+    wanted = [("type", filter.types), ("tags", filter.any_tags), *(("tags", (tag,)) for tag in filter.all_tags)]
+    if filter.resource is not None:
+        wanted.append(("resourceId", (filter.resource,)))
+    return [(name, values[0]) for name, values in wanted if values and len(values) == 1]
 
 
 def position(scan: Scan, entry: Entry) -> Position:
@@ -121,3 +139,47 @@ def after_prefix(prefix: str) -> str:
     prefix = prefix.rstrip(_LAST_CHARACTER)
     last = ord(prefix[-1]) + 1
     return prefix[:-1] + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
+
+
+class EmptyReader(Reader):
+    """The reader of a namespace that does not exist: a backend that knows this has nothing to ask its database."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+
+    def get_all(
+        self, kind: str, names: Sequence[str], *, by: str = "key", as_of: int | None = None
+    ) -> list[Entry | None]:
+        return [None] * len(names)
+
+    def load(self, ids: Sequence[int]) -> dict[int, Entry]:
+        return {}
+
+    def scan(self, scan: Scan) -> Page:
+        check_limit(scan.limit)
+        return Page((), None)
+
+    def children(self, kind: str, prefix: str) -> list[Child]:
+        return []
+
+    def history(self, kind: str, key: str) -> list[Revision]:
+        return []
+
+    def states(self, which: States) -> list[Entry]:
+        return []
+
+    def was_used(self, kind: str, first: str, last: str) -> bool:
+        return False
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        check_feed(after, 0, 0)
+        return []
+
+    def has_expired(self) -> bool:
+        return False
+
+    def usage(self) -> Usage:
+        return NOTHING
+
+    def stats(self) -> NamespaceStats:
+        return NamespaceStats(self._namespace, {}, 0, 0, 0, 0, 0, 0, 0)

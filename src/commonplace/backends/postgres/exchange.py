@@ -7,28 +7,23 @@ kept as a delta to the one written just before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
 
 from psycopg import errors
 
-from commonplace.backends import deltas
 from commonplace.backends.postgres import kept
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.incoming import Incoming
 from commonplace.backends.postgres.index import NamespaceRow
 from commonplace.backends.postgres.reading import Spot, tenant_of
-from commonplace.backends.replaying import Replay, columns_of
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, damaged, entry_of
+from commonplace.backends.replaying import NO_CONTENT, adopt_states, former_state, live_state
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, Former, Live
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import Conflict, InvalidInput
-from commonplace.language.passages import passages
-from commonplace.store import Ending, NamespaceHead, State, Usage
+from commonplace.store import NamespaceHead, State, Usage
 
 ENTRIES_A_READ = 200
 _HEADS = "SELECT tenant, id, path, commit_number, commit_time, history_floor FROM namespace"
 _ENDING = "ended_by, ended_commit, valid_to, ended_actor"
-_WIDTH = len(COLUMNS.split(", "))
 
 
 # Out
@@ -63,33 +58,24 @@ def _next_ids(session: Session, spot: Spot, last: int) -> list[int]:
 
 def _states(session: Session, spot: Spot, ids: Sequence[int]) -> Iterator[State]:
     place = (spot.tenant, list(ids))
-    live = {
-        row[0]: row
-        for row in session.rows(f"SELECT {COLUMNS}, begun_by FROM entry WHERE tenant = %s AND id = ANY(%s)", place)
-    }
-    former: dict[int, list[tuple[Any, ...]]] = {}
-    for row in session.rows(
+    found = session.rows(f"SELECT {COLUMNS}, begun_by, deltas FROM entry WHERE tenant = %s AND id = ANY(%s)", place)
+    live = {row.id: row for row in map(Live._make, found)}
+    former: dict[int, list[Former]] = {}
+    for columns in session.rows(
         f"SELECT {FORMER_COLUMNS}, begun_by, {_ENDING} FROM history WHERE tenant = %s AND entry = ANY(%s)"
         " ORDER BY entry, revision DESC",
         place,
     ):
-        former.setdefault(row[0], []).append(row)
+        row = kept.former_of(columns)
+        former.setdefault(row.entry, []).append(row)
     for entry_id in ids:
-        newer: tuple[str | None, str | None] = (None, None)
-        if entry_id in live:
-            row = live[entry_id]
-            newer = row[_WIDTH - 2], row[_WIDTH - 1]
-            yield State(entry_of(spot.namespace, row), row[_WIDTH], row[8], None)
+        newest, newer = live.get(entry_id), NO_CONTENT
+        if newest is not None:
+            state, newer = live_state(spot.namespace, newest)
+            yield state
         for row in former.get(entry_id, ()):
-            kept_text, kept_value = row[_WIDTH - 2], row[_WIDTH - 1]
-            try:
-                text = None if kept_text is None else deltas.decode_last(newer[0], [kept.unpack(kept_text)])
-                newer = text, deltas.decode_last(newer[1], [kept.unpack(kept_value)])
-            except deltas.DAMAGE as error:
-                raise damaged(spot.namespace, row[1], row[2], revision=row[6]) from error
-            yield State(
-                entry_of(spot.namespace, (*row[: _WIDTH - 2], *newer)), row[_WIDTH], row[8], Ending(*row[_WIDTH + 1 :])
-            )
+            state, newer = former_state(spot.namespace, row, newer)
+            yield state
 
 
 # In
@@ -101,20 +87,8 @@ def adopt(
     tenant = tenant_of(head.namespace)
     row, last = _empty_namespace(session, tenant, head)
     incoming = Incoming(session, Spot(head.namespace, tenant, row.id), row)
-    count = 0
     try:
-        writing: _Writing | None = None
-        for state in states:
-            if writing is None or state.entry.id != writing.number:
-                if writing is not None and state.entry.id < writing.number:
-                    raise InvalidInput(f"entry {state.entry.id} comes after entry {writing.number}; keep the order")
-                if writing is not None:
-                    writing.finish()
-                writing = _Writing(incoming, state.entry.id)
-            writing.add(head, state)
-            count += 1
-        if writing is not None:
-            writing.finish()
+        count = adopt_states(head, states, incoming)
         incoming.finish()
     except errors.UniqueViolation as error:
         raise InvalidInput(
@@ -164,28 +138,3 @@ def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> tupl
         (row.commit_number, row.commit_time, max(floor, head.history_floor), tenant, path),
     )
     return row, commit
-
-
-class _Writing:
-    """One entry's states on their way in, the newest first."""
-
-    def __init__(self, incoming: Incoming, number: int) -> None:
-        self.number = number
-        self._incoming = incoming
-        self._id = incoming.next_id()
-        self._replay = Replay(number)
-        self._live: tuple[Any, ...] | None = None
-
-    def add(self, head: NamespaceHead, state: State) -> None:
-        entry, ended = state.entry, state.ended
-        text, value = self._replay.take(head, state)
-        if ended is None:
-            self._live = columns_of(self._id, state, text, value)
-            self._incoming.add_passages(replace(entry, id=self._id), passages(entry.text))
-        else:
-            packed = columns_of(self._id, state, None if text is None else kept.pack(text), kept.pack(value))
-            self._incoming.add_former((*packed, ended.action, ended.commit, ended.at, ended.actor))
-
-    def finish(self) -> None:
-        if self._live is not None:
-            self._incoming.add_live((*self._live, self._replay.splices))

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from commonplace.backends.entry_index import HEADING, heading_passage
+from commonplace.backends.postgres import kept
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import Identifiers, NamespaceRow, tokens
 from commonplace.backends.postgres.reading import Spot
-from commonplace.backends.postgres.transaction import former_bytes
+from commonplace.backends.postgres.transaction import former_bytes, row_bytes
 from commonplace.backends.ranking import posting
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, labels
+from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, Former, Live, labels
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
-from commonplace.language.passages import Passage
+from commonplace.language.passages import Passage, passages
 
 ROWS_A_COPY = 5_000
 ROWS_FOR_A_TABLE = 500
@@ -44,22 +45,22 @@ class Incoming:
     def next_id(self) -> int:
         return self._ids.take()
 
-    def add_live(self, columns: Sequence[Any]) -> None:
-        """A live state: COLUMNS, what began it, and its number of deltas."""
-        self._add("entry", columns)
+    def add_live(self, row: Live, entry: Entry) -> None:
+        self._add("entry", row)
+        self._add_passages(entry, passages(entry.text))
         self._row.entry_count += 1
-        self._row.byte_count += sum(len(columns[at].encode()) for at in (5, 14, 15) if columns[at] is not None)
-        expires_at = columns[11]
+        self._row.byte_count += row_bytes(row)
+        expires_at = row.expires_at
         if expires_at is not None and (self._row.expires_next is None or expires_at < self._row.expires_next):
             self._row.expires_next = expires_at
 
-    def add_former(self, columns: Sequence[Any]) -> None:
-        """A former state: FORMER_COLUMNS, what began it, and how it ended."""
-        self._add("history", columns)
+    def add_former(self, row: Former) -> None:
+        text, value = None if row.text is None else kept.pack(row.text), kept.pack(row.value)
+        self._add("history", row._replace(text=text, value=value))
         self._row.former_states += 1
-        self._row.former_bytes += former_bytes(columns[5], columns[14], columns[15])
+        self._row.former_bytes += former_bytes(row.attributes, text, value)
 
-    def add_passages(self, entry: Entry, found: Sequence[Passage]) -> None:
+    def _add_passages(self, entry: Entry, found: Sequence[Passage]) -> None:
         for name, value in sorted(labels(entry.attributes, INDEXED_ATTRIBUTES)):
             self._add("label", (entry.id, name, value))
         numbered = list(enumerate(found))

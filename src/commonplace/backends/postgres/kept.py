@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
 from commonplace.backends import deltas
 from commonplace.backends.deltas import Stored
 from commonplace.backends.postgres.connection import Session
-from commonplace.backends.states import damaged, entry_of
+from commonplace.backends.states import HEAD, NAMES, Former, damaged, entry_of
 from commonplace.checks import Namespace
 from commonplace.entry import Entry
 
@@ -25,15 +28,24 @@ def unpack(kept: bytes) -> Stored:
     return kept[1:].decode() if mark == b"t" else kept
 
 
-def former_entries(session: Session, tenant: str, namespace: Namespace, rows: list[tuple[object, ...]]) -> list[Entry]:
+def former_of(columns: Sequence[Any]) -> Former:
+    """A former row with its text and value as deltas."""
+    row = Former._make(columns)
+    text, value = cast("bytes | None", row.text), cast(bytes, row.value)
+    return row._replace(text=None if text is None else unpack(text), value=unpack(value))
+
+
+def former_entries(session: Session, tenant: str, namespace: Namespace, rows: list[tuple[Any, ...]]) -> list[Entry]:
     """Former rows, in the order of FORMER_COLUMNS, with their texts made from the states after them."""
+    states = [(entry_id, revision) for entry_id, _, _, _, _, _, revision, *_ in rows]
     try:
-        texts = decode(session, tenant, [(row[0], row[6]) for row in rows])  # type: ignore[misc]
+        contents = decode(session, tenant, states)
     except deltas.DAMAGE as error:
         if len(rows) > 1:  # which of them it is
             return [entry for row in rows for entry in former_entries(session, tenant, namespace, [row])]
-        raise damaged(namespace, rows[0][1], rows[0][2], revision=rows[0][6]) from error
-    return [entry_of(namespace, (*row[:14], *texts[row[0], row[6]])) for row in rows]  # type: ignore[index]
+        [(kind, key)] = [row[NAMES] for row in rows]
+        raise damaged(namespace, kind, key, revision=states[0][1]) from error
+    return [entry_of(namespace, (*row[HEAD], *contents[state])) for row, state in zip(rows, states, strict=True)]
 
 
 def decode(

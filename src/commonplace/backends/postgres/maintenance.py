@@ -17,16 +17,14 @@ from psycopg import sql
 from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.paging import after_prefix
 from commonplace.backends.postgres import candidates, kept
-from commonplace.backends.postgres.bulk import FORMER_BYTES, steps
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import tokens as tokens_of
-from commonplace.backends.postgres.reading import NOW, Spot
+from commonplace.backends.postgres.reading import FORMER_BYTES, Spot
 from commonplace.backends.postgres.runner import READ, Runner
-from commonplace.backends.postgres.transaction import PostgresTransaction
+from commonplace.backends.postgres.transaction import PostgresTransaction, steps
 from commonplace.backends.ranking import posting
-from commonplace.checks import Namespace
 from commonplace.language.passages import passage
-from commonplace.store import NamespaceStats, Progress, StoreStats, Usage
+from commonplace.store import Progress, StoreStats
 
 VERIFY_ROWS_A_STEP = 1_000
 ATTEMPTS_KEPT_SECONDS = 3_600
@@ -140,23 +138,6 @@ def _erase_ended_chunks(session: Session, spot: Spot, ended: Sequence[tuple[int,
         session.send("DELETE FROM embedding WHERE tenant = %s AND chunk = ANY(%s)", place)
 
 
-# The counts of former states are the row's, where they are of its last commit; else they are counted here.
-def _counted(tenant: str) -> str:
-    """Of one namespace with its tenant given, so that one part is looked at; of several with `n.tenant`."""
-    return (
-        "namespace AS n LEFT JOIN LATERAL (SELECT count(*) AS states,"
-        f" coalesce(sum({FORMER_BYTES}), 0)::bigint AS bytes FROM history AS h"
-        f" WHERE n.former_commit <> n.commit_number AND h.tenant = {tenant} AND h.namespace = n.id)"
-        " AS counted ON true"
-    )
-
-
-_FORMER_STATES, _FORMER_BYTES = (
-    f"CASE WHEN n.former_commit = n.commit_number THEN n.former_{what} ELSE counted.{what} END"
-    for what in ("states", "bytes")
-)
-
-
 def stats(session: Session, schema: str) -> StoreStats:
     row = session.rows(
         """
@@ -176,40 +157,6 @@ def stats(session: Session, schema: str) -> StoreStats:
     kinds = session.rows("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind")
     version, namespaces, former, chunks, vectors, pending, model, size = row
     return StoreStats(version, namespaces, dict(kinds), former, chunks, vectors, pending, model, size)
-
-
-def namespace_stats(session: Session, spot: Spot, now: int | None) -> NamespaceStats:
-    place = (spot.tenant, spot.id)
-    commit, time, chunks, pending, live_bytes, former, former_bytes = session.rows(
-        "SELECT n.commit_number, n.commit_time, n.chunk_count,"
-        " (SELECT count(*) FROM pending WHERE tenant = %s AND namespace = %s),"
-        f" n.byte_count, {_FORMER_STATES}, {_FORMER_BYTES} FROM {_counted('%s')} WHERE n.tenant = %s AND n.id = %s",
-        (*place, spot.tenant, *place),
-    )[0]
-    kinds = session.rows(
-        "SELECT kind, count(*) FROM entry WHERE tenant = %s AND namespace = %s"
-        f" AND (expires_at IS NULL OR expires_at > {NOW}) GROUP BY kind ORDER BY kind",
-        (*place, now),
-    )
-    return NamespaceStats(spot.namespace, dict(kinds), commit, time, chunks, pending, former, live_bytes, former_bytes)
-
-
-def no_stats(namespace: Namespace) -> NamespaceStats:
-    return NamespaceStats(namespace, {}, 0, 0, 0, 0, 0, 0, 0)
-
-
-def usage_below(session: Session, prefix: Namespace) -> Usage:
-    """What the namespaces at and below a prefix hold together."""
-    path = "/".join(prefix)
-    where = "path = %s OR (path >= %s AND path < %s)" if prefix else "true"
-    parts = ("n.entry_count", "n.byte_count", _FORMER_STATES, _FORMER_BYTES)
-    sums = ", ".join(f"coalesce(sum({part}), 0)::bigint" for part in parts)
-    rows = session.rows(
-        f"SELECT {sums} FROM {_counted('n.tenant')} WHERE {where}",
-        (path, path + "/", after_prefix(path + "/")) if prefix else (),
-        last=True,
-    )
-    return Usage(*rows[0])
 
 
 _LIVE_CHUNKS = "SELECT * FROM chunk WHERE ended_commit IS NULL"

@@ -1,7 +1,4 @@
-"""Reads in a session: live and former states, ranges, children, history. Shared by readers and transactions.
-
-`now` is a time, or None for the database's own.
-"""
+"""Reads of one namespace in a session: live and former states, ranges, children, history, the feed."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from commonplace.backends import paging
 from commonplace.backends.paging import after_prefix
@@ -20,12 +17,16 @@ from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, columns, entry_
 from commonplace.checks import Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
 from commonplace.filters import Filter
-from commonplace.store import Child, Page, Scan
+from commonplace.store import FORMER_STATE_BYTES, Child, NamespaceStats, Page, Reader, Scan, States, Usage
 
 RARE_ENTRIES = 500
 NOW = "coalesce(%s::bigint, now_micros())"
 _LIVE_AT = "valid_from <= %s AND (expires_at IS NULL OR expires_at > %s)"
 _FORMER_AT = "valid_from <= %s AND valid_to > %s"
+FORMER_BYTES = (
+    f"{FORMER_STATE_BYTES} + octet_length(attributes) + coalesce(octet_length(text), 0) + octet_length(value)"
+)
+"""What a row of history counts for in its namespace's usage."""
 _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
 
 
@@ -49,145 +50,21 @@ def tenant_of(namespace: Namespace) -> str:
     return "/".join(namespace[:2])
 
 
-def get(
-    session: Session, spot: Spot, kind: str, keys: Sequence[str], now: int | None, *, last: bool = False
-) -> list[Entry | None]:
-    rows = session.rows(
-        f"SELECT {COLUMNS} FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = ANY(%s)"
-        f" AND (expires_at IS NULL OR expires_at > {NOW})",
-        (spot.tenant, spot.id, kind, list(keys), now),
-        last=last,
+# The counts of former states are the row's, where they are of its last commit; else they are counted here.
+def _counted(tenant: str) -> str:
+    """Of one namespace with its tenant given, so that one part is looked at; of several with `n.tenant`."""
+    return (
+        "namespace AS n LEFT JOIN LATERAL (SELECT count(*) AS states,"
+        f" coalesce(sum({FORMER_BYTES}), 0)::bigint AS bytes FROM history AS h"
+        f" WHERE n.former_commit <> n.commit_number AND h.tenant = {tenant} AND h.namespace = n.id)"
+        " AS counted ON true"
     )
-    found = {row[2]: entry_of(spot.namespace, row) for row in rows}
-    return [found.get(key) for key in keys]
 
 
-def get_as_of(session: Session, spot: Spot, kind: str, keys: Sequence[str], as_of: int) -> list[Entry | None]:
-    place = (spot.tenant, spot.id, kind, list(keys), as_of, as_of)
-    live = session.rows(
-        f"SELECT {COLUMNS} FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = ANY(%s)"
-        f" AND {_LIVE_AT}",
-        place,
-    )
-    former = session.rows(
-        f"SELECT DISTINCT ON (key) {FORMER_COLUMNS} FROM history WHERE tenant = %s AND namespace = %s AND kind = %s"
-        f" AND key = ANY(%s) AND {_FORMER_AT} ORDER BY key, revision DESC",
-        place,
-    )
-    found = {entry.key: entry for entry in former_entries(session, spot.tenant, spot.namespace, former)}
-    found |= {row[2]: entry_of(spot.namespace, row) for row in live}
-    return [found.get(key) for key in keys]
-
-
-def find(
-    session: Session, spot: Spot, kind: str, identity: str, now: int | None, *, last: bool = False
-) -> Entry | None:
-    rows = session.rows(
-        f"SELECT {COLUMNS} FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND identity = %s"
-        f" AND (expires_at IS NULL OR expires_at > {NOW})",
-        (spot.tenant, spot.id, kind, identity, now),
-        last=last,
-    )
-    return entry_of(spot.namespace, rows[0]) if rows else None
-
-
-def last_key(session: Session, spot: Spot, kind: str, identity: str, *, last: bool = False) -> str | None:
-    place = (spot.tenant, spot.id, kind, identity)
-    rows = session.rows(
-        "SELECT key FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND identity = %s"
-        " UNION ALL (SELECT key FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND identity = %s"
-        " ORDER BY ended_commit DESC LIMIT 1) LIMIT 1",
-        (*place, *place),
-        last=last,
-    )
-    return rows[0][0] if rows else None
-
-
-def load(session: Session, spot: Spot, ids: Sequence[int], now: int | None) -> dict[int, Entry]:
-    rows = session.rows(
-        f"SELECT {columns('e')} FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (id, place)"
-        f" JOIN {spot.of('entry')} AS e ON e.tenant = %s AND e.id = wanted.id"
-        f" WHERE e.namespace = %s AND (e.expires_at IS NULL OR e.expires_at > {NOW}) ORDER BY wanted.place",
-        (array_of(ids), spot.tenant, spot.id, now),
-        last=True,
-        binary=True,
-        prepare=True,
-    )
-    return {row[0]: entry_of(spot.namespace, row) for row in rows}
-
-
-def scan(session: Session, spot: Spot, scan: Scan, now: int | None, *, last: bool = False) -> Page:
-    """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
-    order = paging.ORDER_COLUMNS[scan.order]
-    place = paging.position_of(scan, partial(_number_of, session, spot, scan.as_of))
-    comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
-    where = Where()
-    where.add("e.tenant = %s AND e.namespace = %s", spot.tenant, spot.id)
-    filter = scan.filter
-    if place is not None and scan.order == "key" and filter.kinds == (place[0],):
-        filter = paging.from_key(filter, place[1], scan.descending)
-    elif place is not None:
-        where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (%s, %s)", *place)
-    add_filter(where, spot.id, filter, driving_labels=_is_rare(session, spot, filter))
-    where.add(f"(e.expires_at IS NULL OR e.expires_at > {NOW})", now if scan.as_of is None else scan.as_of)
-    if scan.as_of is not None:
-        where.add("e.valid_from <= %s", scan.as_of)
-    rows = session.rows(
-        f"SELECT {columns('e')} FROM entry AS e WHERE {where.sql}"
-        f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT %s",
-        (*where.parameters, scan.limit + 1),
-        last=last and scan.as_of is None,
-    )
-    found = [entry_of(spot.namespace, row) for row in rows]
-    if scan.as_of is not None:
-        former = states_ended_after(session, spot, scan.as_of, scan.filter)
-        found += [state for state in former if paging.is_after(scan, state, place)]
-        found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
-    page = found[: scan.limit]
-    more = len(found) > scan.limit
-    return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
-
-
-def _number_of(session: Session, spot: Spot, as_of: int | None, kind: str, key: str) -> int | None:
-    """The number of the entry that has a key, or else of the last one that had it; of the one that had it `as_of`."""
-    place: tuple[Any, ...] = (spot.tenant, spot.id, kind, key)
-    live = "SELECT id FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
-    former = "FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
-    if as_of is None:
-        rows = session.rows(f"{live} UNION ALL SELECT max(entry) {former} LIMIT 1", (*place, *place))
-    else:
-        rows = session.rows(
-            f"{live} AND valid_from <= %s UNION ALL SELECT entry {former} AND valid_from <= %s AND valid_to > %s",
-            (*place, as_of, *place, as_of, as_of),
-        )
-    return rows[0][0] if rows else None
-
-
-def _is_rare(session: Session, spot: Spot, filter: Filter) -> bool:
-    """Whether some label of the filter is on few entries, so that these are better looked at than all in order."""
-    wanted = [("type", filter.types), ("tags", filter.any_tags), *(("tags", (tag,)) for tag in filter.all_tags)]
-    if filter.resource is not None:
-        wanted.append(("resourceId", (filter.resource,)))
-    for name, values in wanted:
-        if values and len(values) == 1:
-            counted = session.rows(
-                "SELECT count(*) FROM (SELECT 1 FROM label WHERE tenant = %s AND namespace = %s AND name = %s"
-                " AND value = %s LIMIT %s) AS counted",
-                (spot.tenant, spot.id, name, values[0], RARE_ENTRIES),
-            )
-            if counted[0][0] < RARE_ENTRIES:
-                return True
-    return False
-
-
-def states_ended_after(session: Session, spot: Spot, as_of: int, filter: Filter) -> list[Entry]:
-    """The former states that were valid at a time; their filter is decided here, since values are deltas."""
-    rows = session.rows(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE tenant = %s AND namespace = %s AND {_FORMER_AT} ORDER BY entry",
-        (spot.tenant, spot.id, as_of, as_of),
-    )
-    states = former_entries(session, spot.tenant, spot.namespace, rows)
-    return [state for state in states if filter.matches(state)]
+_FORMER_STATES, _FORMER_BYTES = (
+    f"CASE WHEN n.former_commit = n.commit_number THEN n.former_{what} ELSE counted.{what} END"
+    for what in ("states", "bytes")
+)
 
 
 # Made so that no statistics lead to a plan that looks at all rows of the namespace for each child. They say of tenant,
@@ -218,114 +95,290 @@ _CHILDREN = """
 """
 
 
-def children(
-    session: Session, spot: Spot, kind: str, prefix: str, now: int | None, *, last: bool = False
-) -> list[Child]:
-    """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""
+def load(session: Session, spot: Spot, ids: Sequence[int], now: int | None, *, last: bool = True) -> dict[int, Entry]:
+    """The live entries with these ids, in their order. `last` ends the session's transaction."""
     rows = session.rows(
-        _CHILDREN,
-        {
-            "tenant": spot.tenant,
-            "namespace": spot.id,
-            "kind": kind,
-            "prefix": prefix,
-            "stop": after_prefix(prefix),
-            "skip": len(prefix) + 1,
-            "separator": SEPARATOR,
-            "after_separator": after_prefix(SEPARATOR),
-            "now": now,
-        },
+        f"SELECT {columns('e')} FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (id, place)"
+        f" JOIN {spot.of('entry')} AS e ON e.tenant = %s AND e.id = wanted.id"
+        f" WHERE e.namespace = %s AND (e.expires_at IS NULL OR e.expires_at > {NOW}) ORDER BY wanted.place",
+        (array_of(ids), spot.tenant, spot.id, now),
         last=last,
+        binary=True,
+        prepare=True,
     )
-    return [Child(key[len(prefix) :], json.loads(attributes), *rest) for key, attributes, *rest in rows]
+    entries = (entry_of(spot.namespace, row) for row in rows)
+    return {entry.id: entry for entry in entries}
 
 
-def history(session: Session, spot: Spot, kind: str, key: str, now: int | None) -> list[Revision]:
-    """Every state that a key had, and every time it lost one, oldest first."""
-    place = (spot.tenant, spot.id, kind, key)
-    lines: list[Revision] = []
-    for *state, ended_commit, valid_to, ended_by, ended_actor in session.rows(
-        "SELECT revision, begun_by, commit_number, valid_from, actor, ended_commit, valid_to, ended_by, ended_actor"
-        " FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s ORDER BY revision",
-        place,
-    ):
-        lines.append(Revision(*state))
-        if ended_by in _LOSSES:
-            lines.append(Revision(state[0] + 1, ended_by, ended_commit, valid_to, ended_actor))
-    for *state, expires_at, has_expired in session.rows(
-        f"SELECT revision, begun_by, commit_number, valid_from, actor, expires_at, expires_at <= {NOW} FROM entry"
-        " WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s",
-        (now, *place),
-    ):
-        lines.append(Revision(*state))
-        if has_expired:
-            lines.append(Revision(state[0] + 1, "expired", state[2], expires_at, None))
-    return lines
+class PostgresReader(Reader):
+    """Reads a namespace in a session. Transactions read in the same way.
+
+    `now` is a time, or None for the database's own. With `is_single`, a read ends the session's transaction in the same
+    round trip; the next read begins another one.
+    """
+
+    def __init__(self, session: Session, spot: Spot, now: int | None, *, is_single: bool) -> None:
+        self._session = session
+        self._spot = spot
+        self._now = now
+        self._is_single = is_single
+
+    # Live entries
+
+    def get_all(
+        self, kind: str, names: Sequence[str], *, by: Literal["key", "identity"] = "key", as_of: int | None = None
+    ) -> list[Entry | None]:
+        if as_of is not None:
+            return self._get_as_of(kind, names, as_of)
+        rows = self._session.rows(
+            f"SELECT {COLUMNS} FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND {by} = ANY(%s)"
+            f" AND (expires_at IS NULL OR expires_at > {NOW})",
+            (self._spot.tenant, self._spot.id, kind, list(names), self._now),
+            last=self._is_single,
+        )
+        entries = [entry_of(self._spot.namespace, row) for row in rows]
+        found = {entry.key if by == "key" else entry.identity: entry for entry in entries}
+        return [found.get(name) for name in names]
+
+    def _get_as_of(self, kind: str, keys: Sequence[str], as_of: int) -> list[Entry | None]:
+        place = (self._spot.tenant, self._spot.id, kind, list(keys), as_of, as_of)
+        live = self._session.rows(
+            f"SELECT {COLUMNS} FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = ANY(%s)"
+            f" AND {_LIVE_AT}",
+            place,
+        )
+        former = self._session.rows(
+            f"SELECT DISTINCT ON (key) {FORMER_COLUMNS} FROM history WHERE tenant = %s AND namespace = %s AND kind = %s"
+            f" AND key = ANY(%s) AND {_FORMER_AT} ORDER BY key, revision DESC",
+            place,
+        )
+        entries = self._former_entries(former) + [entry_of(self._spot.namespace, row) for row in live]
+        found = {entry.key: entry for entry in entries}
+        return [found.get(key) for key in keys]
+
+    def _former_entries(self, rows: list[tuple[Any, ...]]) -> list[Entry]:
+        return former_entries(self._session, self._spot.tenant, self._spot.namespace, rows)
+
+    def load(self, ids: Sequence[int]) -> dict[int, Entry]:
+        return load(self._session, self._spot, ids, self._now, last=self._is_single)
+
+    def scan(self, scan: Scan) -> Page:
+        """One page. With `as_of`, the live rows that were valid then and the former states, merged."""
+        paging.check_limit(scan.limit)
+        spot = self._spot
+        order = paging.ORDER_COLUMNS[scan.order]
+        place = paging.position_of(scan, partial(self._number_of, scan.as_of))
+        comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
+        where = Where()
+        where.add("e.tenant = %s AND e.namespace = %s", spot.tenant, spot.id)
+        filter = scan.filter
+        if place is not None and scan.order == "key" and filter.kinds == (place[0],):
+            filter = paging.from_key(filter, place[1], scan.descending)
+        elif place is not None:
+            where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (%s, %s)", *place)
+        add_filter(where, spot.id, filter, driving_labels=self._is_rare(filter))
+        where.add(f"(e.expires_at IS NULL OR e.expires_at > {NOW})", self._now if scan.as_of is None else scan.as_of)
+        if scan.as_of is not None:
+            where.add("e.valid_from <= %s", scan.as_of)
+        rows = self._session.rows(
+            f"SELECT {columns('e')} FROM entry AS e WHERE {where.sql}"
+            f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT %s",
+            (*where.parameters, scan.limit + 1),
+            last=self._is_single and scan.as_of is None,
+        )
+        found = [entry_of(spot.namespace, row) for row in rows]
+        if scan.as_of is not None:
+            former = [state for state in self.states(States(former_at=scan.as_of)) if scan.filter.matches(state)]
+            found += [state for state in former if paging.is_after(scan, state, place)]
+            found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
+        page = found[: scan.limit]
+        more = len(found) > scan.limit
+        return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
+
+    def _number_of(self, as_of: int | None, kind: str, key: str) -> int | None:
+        """The id of the entry that has a key, or else of the last one that had it; of the one that had it `as_of`."""
+        place: tuple[Any, ...] = (self._spot.tenant, self._spot.id, kind, key)
+        live = "SELECT id FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
+        former = "FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
+        if as_of is None:
+            rows = self._session.rows(f"{live} UNION ALL SELECT max(entry) {former} LIMIT 1", (*place, *place))
+        else:
+            rows = self._session.rows(
+                f"{live} AND valid_from <= %s UNION ALL SELECT entry {former} AND valid_from <= %s AND valid_to > %s",
+                (*place, as_of, *place, as_of, as_of),
+            )
+        return rows[0][0] if rows else None
+
+    def _is_rare(self, filter: Filter) -> bool:
+        """Whether few entries have one of the filter's labels, so that it is quicker to begin with these."""
+        for name, value in paging.single_labels(filter):
+            counted = self._session.rows(
+                "SELECT count(*) FROM (SELECT 1 FROM label WHERE tenant = %s AND namespace = %s AND name = %s"
+                " AND value = %s LIMIT %s) AS counted",
+                (self._spot.tenant, self._spot.id, name, value, RARE_ENTRIES),
+            )
+            if counted[0][0] < RARE_ENTRIES:
+                return True
+        return False
+
+    def children(self, kind: str, prefix: str) -> list[Child]:
+        """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""
+        rows = self._session.rows(
+            _CHILDREN,
+            {
+                "tenant": self._spot.tenant,
+                "namespace": self._spot.id,
+                "kind": kind,
+                "prefix": prefix,
+                "stop": after_prefix(prefix),
+                "skip": len(prefix) + 1,
+                "separator": SEPARATOR,
+                "after_separator": after_prefix(SEPARATOR),
+                "now": self._now,
+            },
+            last=self._is_single,
+        )
+        return [Child(key[len(prefix) :], json.loads(attributes), *rest) for key, attributes, *rest in rows]
+
+    # History
+
+    def history(self, kind: str, key: str) -> list[Revision]:
+        """Every state that a key had, and every time it lost one, oldest first."""
+        place = (self._spot.tenant, self._spot.id, kind, key)
+        lines: list[Revision] = []
+        for *state, ended_commit, valid_to, ended_by, ended_actor in self._session.rows(
+            "SELECT revision, begun_by, commit_number, valid_from, actor, ended_commit, valid_to, ended_by, ended_actor"
+            " FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s ORDER BY revision",
+            place,
+        ):
+            begun = Revision(*state)
+            lines.append(begun)
+            if ended_by in _LOSSES:
+                lines.append(Revision(begun.revision + 1, ended_by, ended_commit, valid_to, ended_actor))
+        for *state, expires_at, has_expired in self._session.rows(
+            f"SELECT revision, begun_by, commit_number, valid_from, actor, expires_at, expires_at <= {NOW} FROM entry"
+            " WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s",
+            (self._now, *place),
+        ):
+            live = Revision(*state)
+            lines.append(live)
+            if has_expired:
+                lines.append(Revision(live.revision + 1, "expired", live.commit, expires_at, None))
+        return lines
+
+    def states(self, which: States) -> list[Entry]:
+        conditions = which.conditions
+        where = "tenant = %s AND namespace = %s" + "".join([f" AND {name} = %s" for name in conditions])
+        parameters = [self._spot.tenant, self._spot.id, *conditions.values()]
+        found: list[Entry] = []
+        if which.has_live:
+            rows = self._session.rows(f"SELECT {COLUMNS} FROM entry WHERE {where} ORDER BY id", parameters)
+            found = [entry_of(self._spot.namespace, row) for row in rows]
+            if found and which.is_one:
+                return found
+        if which.ended is not None:
+            where, parameters = f"{where} AND ended_commit = %s", [*parameters, which.ended]
+        if which.former_at is not None:
+            where, parameters = f"{where} AND {_FORMER_AT}", [*parameters, which.former_at, which.former_at]
+        order = "ended_commit DESC LIMIT 1" if which.newest else "entry"
+        rows = self._session.rows(f"SELECT {FORMER_COLUMNS} FROM history WHERE {where} ORDER BY {order}", parameters)
+        return found + self._former_entries(rows)
+
+    def last_key(self, kind: str, identity: str) -> str | None:
+        place = (self._spot.tenant, self._spot.id, kind, identity)
+        rows = self._session.rows(
+            "SELECT key FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND identity = %s"
+            " UNION ALL (SELECT key FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND identity = %s"
+            " ORDER BY ended_commit DESC LIMIT 1) LIMIT 1",
+            (*place, *place),
+            last=self._is_single,
+        )
+        return rows[0][0] if rows else None
+
+    def was_used(self, kind: str, first: str, last: str) -> bool:
+        place = (self._spot.tenant, self._spot.id, kind, first, last)
+        [(was_used,)] = self._session.rows(
+            "SELECT EXISTS (SELECT 1 FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s"
+            " AND key BETWEEN %s AND %s) OR EXISTS (SELECT 1 FROM history WHERE tenant = %s AND namespace = %s"
+            " AND kind = %s AND key BETWEEN %s AND %s)",
+            (*place, *place),
+        )
+        return bool(was_used)
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        [(floor, commit)] = self._session.rows(
+            "SELECT history_floor, commit_number FROM namespace WHERE tenant = %s AND id = %s",
+            (self._spot.tenant, self._spot.id),
+        )
+        paging.check_feed(after, floor, commit)
+        return paging.whole_commits(limit, partial(self._changes, after))
+
+    def _changes(self, after: int, limit: int) -> list[Change]:
+        """Every state's beginning and every key's loss of one, in commit order."""
+        # Each part has an index in commit order and gives no more than a page; only their pages are merged.
+        part = (
+            "(SELECT {commit} AS commit_number, {at} AS at, {by} AS by, kind, key, {revision} AS revision,"
+            " {actor} AS actor FROM {table} WHERE tenant = %(tenant)s AND namespace = %(namespace)s"
+            " AND {commit} > %(after)s {more} ORDER BY {commit}, key, {revision} LIMIT %(limit)s)"
+        )
+        began = {"commit": "commit_number", "at": "valid_from", "by": "begun_by", "revision": "revision"}
+        ends = {"commit": "ended_commit", "at": "valid_to", "by": "ended_by", "revision": "revision + 1"}
+        parts = [
+            part.format(**began, actor="actor", table="entry", more=""),
+            part.format(**began, actor="actor", table="history", more=""),
+            part.format(**ends, actor="ended_actor", table="history", more="AND ended_by <> 'updated'"),
+        ]
+        rows = self._session.rows(
+            " UNION ALL ".join(parts) + " ORDER BY 1, 5, 6 LIMIT %(limit)s",
+            {"tenant": self._spot.tenant, "namespace": self._spot.id, "after": after, "limit": limit},
+        )
+        return [Change(*row) for row in rows]
+
+    # Counts
+
+    def has_expired(self) -> bool:
+        rows = self._session.rows(
+            f"SELECT 1 FROM namespace WHERE tenant = %s AND id = %s AND expires_next <= {NOW}",
+            (self._spot.tenant, self._spot.id, self._now),
+            last=self._is_single,
+        )
+        return bool(rows)
+
+    def usage(self) -> Usage:
+        [counts] = self._session.rows(
+            f"SELECT n.entry_count, n.byte_count, {_FORMER_STATES}, {_FORMER_BYTES} FROM {_counted('%s')}"
+            " WHERE n.tenant = %s AND n.id = %s",
+            (self._spot.tenant, self._spot.tenant, self._spot.id),
+            last=self._is_single,
+        )
+        return Usage(*counts)
+
+    def stats(self) -> NamespaceStats:
+        spot = self._spot
+        place = (spot.tenant, spot.id)
+        [(commit, time, chunks, pending, size, former, former_size)] = self._session.rows(
+            "SELECT n.commit_number, n.commit_time, n.chunk_count,"
+            " (SELECT count(*) FROM pending WHERE tenant = %s AND namespace = %s),"
+            f" n.byte_count, {_FORMER_STATES}, {_FORMER_BYTES} FROM {_counted('%s')} WHERE n.tenant = %s AND n.id = %s",
+            (*place, spot.tenant, *place),
+        )
+        kinds = self._session.rows(
+            "SELECT kind, count(*) FROM entry WHERE tenant = %s AND namespace = %s"
+            f" AND (expires_at IS NULL OR expires_at > {NOW}) GROUP BY kind ORDER BY kind",
+            (*place, self._now),
+        )
+        return NamespaceStats(spot.namespace, dict(kinds), commit, time, chunks, pending, former, size, former_size)
 
 
-def was_used(session: Session, spot: Spot, kind: str, first: str, last: str) -> bool:
-    place = (spot.tenant, spot.id, kind, first, last)
-    [(was_used,)] = session.rows(
-        "SELECT EXISTS (SELECT 1 FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s"
-        " AND key BETWEEN %s AND %s) OR EXISTS (SELECT 1 FROM history WHERE tenant = %s AND namespace = %s"
-        " AND kind = %s AND key BETWEEN %s AND %s)",
-        (*place, *place),
-    )
-    return bool(was_used)
-
-
-def state(session: Session, spot: Spot, kind: str, key: str, revision: int) -> Entry | None:
-    return next(iter(_states(session, spot, "kind = %s AND key = %s AND revision = %s", (kind, key, revision))), None)
-
-
-def begun(session: Session, spot: Spot, commit: int) -> list[Entry]:
-    return _states(session, spot, "commit_number = %s", (commit,))
-
-
-def _states(session: Session, spot: Spot, condition: str, parameters: Sequence[Any]) -> list[Entry]:
-    """The live states that a condition on both tables names, then the former ones."""
-    place = (spot.tenant, spot.id, *parameters)
-    live = session.rows(
-        f"SELECT {COLUMNS} FROM entry WHERE tenant = %s AND namespace = %s AND {condition} ORDER BY id", place
-    )
-    former = session.rows(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE tenant = %s AND namespace = %s AND {condition} ORDER BY entry",
-        place,
-    )
-    found = [entry_of(spot.namespace, row) for row in live]
-    return found + former_entries(session, spot.tenant, spot.namespace, former)
-
-
-def ended(session: Session, spot: Spot, commit: int) -> list[Entry]:
+def usage_below(session: Session, prefix: Namespace) -> Usage:
+    """What the namespaces at and below a prefix hold together."""
+    path = "/".join(prefix)
+    where = "path = %s OR (path >= %s AND path < %s)" if prefix else "true"
+    parts = ("n.entry_count", "n.byte_count", _FORMER_STATES, _FORMER_BYTES)
+    sums = ", ".join(f"coalesce(sum({part}), 0)::bigint" for part in parts)
     rows = session.rows(
-        f"SELECT {FORMER_COLUMNS} FROM history WHERE tenant = %s AND namespace = %s AND ended_commit = %s"
-        " ORDER BY entry",
-        (spot.tenant, spot.id, commit),
+        f"SELECT {sums} FROM {_counted('n.tenant')} WHERE {where}",
+        (path, path + "/", after_prefix(path + "/")) if prefix else (),
+        last=True,
     )
-    return former_entries(session, spot.tenant, spot.namespace, rows)
-
-
-def changes(session: Session, spot: Spot, after: int, limit: int) -> list[Change]:
-    """The feed: every state's beginning and every key's loss of one, in commit order, whole commits only."""
-    place = {"tenant": spot.tenant, "namespace": spot.id, "after": after, "limit": limit + 1}
-    # Each part has an index in commit order and gives no more than a page; only their pages are merged.
-    part = (
-        "(SELECT {commit} AS commit_number, {at} AS at, {by} AS by, kind, key, {revision} AS revision, {actor} AS actor"
-        " FROM {table} WHERE tenant = %(tenant)s AND namespace = %(namespace)s AND {commit} > %(after)s {more}"
-        " ORDER BY {commit}, key, {revision} LIMIT %(limit)s)"
-    )
-    began = {"commit": "commit_number", "at": "valid_from", "by": "begun_by", "revision": "revision", "actor": "actor"}
-    ends = {"commit": "ended_commit", "at": "valid_to", "by": "ended_by", "revision": "revision + 1"}
-    parts = [
-        part.format(**began, table="entry", more=""),
-        part.format(**began, table="history", more=""),
-        part.format(**ends, actor="ended_actor", table="history", more="AND ended_by <> 'updated'"),
-    ]
-    rows = session.rows(" UNION ALL ".join(parts) + " ORDER BY 1, 5, 6 LIMIT %(limit)s", place)
-    if len(rows) > limit:
-        newest = rows[-1][0]
-        whole = [row for row in rows if row[0] < newest]
-        if not whole:  # one commit larger than the page comes whole all the same
-            return changes(session, spot, after, limit * 10)
-        rows = whole
-    return [Change(*row) for row in rows]
+    return Usage(*rows[0])

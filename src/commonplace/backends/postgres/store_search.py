@@ -6,14 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from commonplace.backends.postgres import candidates, index, maintenance, reading
+from commonplace.backends.postgres import candidates, index, maintenance
 from commonplace.backends.postgres.connection import Session, translated
 from commonplace.backends.postgres.reading import Spot
 from commonplace.backends.postgres.runner import READ
 from commonplace.backends.postgres.store_base import OpenStore
 from commonplace.backends.ranking import Page
 from commonplace.checks import Namespace
-from commonplace.entry import Entry
 from commonplace.filters import Filter
 from commonplace.store import Answer, Asked, Candidate, Choose, Indexing, Pending, TermCounts
 
@@ -91,14 +90,6 @@ class SearchStore(OpenStore):
             [],
             lambda session, spot: index.passage_vectors(session, spot, known.id, states),
             is_search=True,
-        )
-
-    def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
-        return self._read(
-            namespace,
-            [],
-            lambda session, spot: reading.states_ended_after(session, spot, as_of, filter),
-            snapshot=True,
         )
 
     # Models and vectors

@@ -23,17 +23,17 @@ LOOK_SECONDS = 0.2
 """How often a wait looks whether it was closed."""
 
 
-def get(session: Session, part: str, key: str) -> JSON | None:
-    rows = session.rows("SELECT value FROM system WHERE part = %s AND key = %s", (part, key), last=True)
-    return json.loads(rows[0][0]) if rows else None
+def rows_of(session: Session, part: str, key: str | None) -> dict[str, JSON]:
+    """The rows of a part, or the one with a key."""
+    where, parameters = ("part = %s", (part,)) if key is None else ("part = %s AND key = %s", (part, key))
+    rows = session.rows(f"SELECT key, value FROM system WHERE {where} ORDER BY key", parameters, last=True)
+    return {found: json.loads(value) for found, value in rows}
 
 
-def rows_of(session: Session, part: str) -> dict[str, JSON]:
-    rows = session.rows("SELECT key, value FROM system WHERE part = %s ORDER BY key", (part,), last=True)
-    return {key: json.loads(value) for key, value in rows}
-
-
-def put(session: Session, part: str, key: str, value: JSON, *, only_new: bool) -> bool:
+def put(session: Session, part: str, key: str, value: JSON | None, *, only_new: bool) -> bool:
+    """Write a row, or remove it if the value is None; whether a row was changed."""
+    if value is None:
+        return bool(session.count("DELETE FROM system WHERE part = %s AND key = %s", (part, key)))
     action = "NOTHING" if only_new else "UPDATE SET value = excluded.value"
     return bool(
         session.count(
@@ -41,10 +41,6 @@ def put(session: Session, part: str, key: str, value: JSON, *, only_new: bool) -
             (part, key, dump(value)),
         )
     )
-
-
-def delete(session: Session, part: str, key: str) -> bool:
-    return bool(session.count("DELETE FROM system WHERE part = %s AND key = %s", (part, key)))
 
 
 def operation(session: Session, spot: Spot, key: str, now: int) -> JSON | None:

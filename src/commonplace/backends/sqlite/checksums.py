@@ -11,12 +11,23 @@ A row without a checksum was written by a program from before they came. `fill` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, damaged, entry_of
+from commonplace.backends.deltas import Stored
+from commonplace.backends.states import (
+    COLUMNS,
+    CONTENT,
+    FORMER_COLUMNS,
+    HEAD,
+    LIVE_WIDTH,
+    Former,
+    Live,
+    damaged,
+    entry_of,
+)
 from commonplace.checks import Namespace
-from commonplace.entry import Entry
+from commonplace.entry import Action, Entry
 from commonplace.errors import Corrupt
 
 LIVE = f"{COLUMNS}, begun_by, deltas, namespace, checksum"
@@ -24,9 +35,10 @@ FORMER = f"{FORMER_COLUMNS}, begun_by, namespace, ended_by, ended_commit, valid_
 SHORT_BYTES = 3_000
 """A row up to this lies on one page. Of a longer one, the checksum lies behind the value, on the last of its pages."""
 
-_BEFORE, _AFTER = 14, 16  # text and value are between these, in LIVE and in FORMER
-_LIVE_HEAD = "\0".join(["%s"] * (len(LIVE.split(", ")) - 3))
-_FORMER_HEAD = "\0".join(["%s"] * (len(FORMER.split(", ")) - 3))
+_LIVE_REST, _FORMER_REST = slice(16, 19), slice(16, 22)
+"""The columns between the content and the checksum."""
+_LIVE_SUMMED = "\0".join(["%s"] * (len(LIVE.split(", ")) - 3))
+_FORMER_SUMMED = "\0".join(["%s"] * (len(FORMER.split(", ")) - 3))
 _SHARED = (int, str, str, str | None, int, str, int, int, int, int, int, int | None, str | None, str | None)
 _TYPES = {
     19: (*_SHARED, str | None, str, str, int, int),
@@ -36,18 +48,81 @@ _HALF = 0xFFFF_FFFF
 _OFFSET = 1 << 63
 
 
-def head_columns(columns: str, *, also_long: bool = False) -> str:
-    """The columns of the upper half and the checksum.
+class LiveRow(NamedTuple):
+    """A row of LIVE, or of `head_columns(LIVE)`: there the text and the value are None."""
 
-    It is NULL for a long row, whose pages a list should not read; `also_long` reads them.
+    id: int
+    kind: str
+    key: str
+    identity: str | None
+    is_json: int
+    attributes: str
+    revision: int
+    commit: int
+    valid_from: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    actor: str | None
+    heading: str | None
+    text: str | None
+    value: str
+    begun_by: Action
+    deltas: int
+    namespace: int
+    checksum: int | None
+
+    @property
+    def live(self) -> Live:
+        return Live._make(self[:LIVE_WIDTH])
+
+
+class FormerRow(NamedTuple):
+    """A row of FORMER, or of `head_columns(FORMER)`: there the text and the value are None."""
+
+    entry: int
+    kind: str
+    key: str
+    identity: str | None
+    is_json: int
+    attributes: str
+    revision: int
+    commit: int
+    valid_from: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    actor: str | None
+    heading: str | None
+    text: Stored | None
+    value: Stored
+    begun_by: Action
+    namespace: int
+    ended_by: Action
+    ended_commit: int
+    valid_to: int
+    ended_actor: str | None
+    checksum: int | None
+
+    @property
+    def former(self) -> Former:
+        return Former._make((*self[:17], *self[18:22]))
+
+
+def head_columns(columns: str, *, also_long: bool = False) -> str:
+    """The columns of a row without its text and value, which are read as NULL.
+
+    The checksum of a long row is NULL too, so that a list does not read its pages; `also_long` reads them.
     """
     names = columns.split(", ")
     is_long = f"octet_length(value) + coalesce(octet_length(text), 0) > {SHORT_BYTES}"
     checksum = "checksum" if also_long else f"CASE WHEN {is_long} THEN NULL ELSE checksum END"
-    return ", ".join([*names[:_BEFORE], *names[_AFTER:-1], checksum])
+    return ", ".join([*names[HEAD], "NULL", "NULL", *names[CONTENT.stop : -1], checksum])
 
 
-HEAD = head_columns(LIVE, also_long=True)
+LIVE_HEAD = head_columns(LIVE)
+LIVE_HEAD_SUMMED = head_columns(LIVE, also_long=True)
+FORMER_HEAD = head_columns(FORMER)
 
 
 def _bytes(value: Any) -> bytes:
@@ -59,64 +134,83 @@ def _lower(text: Any, value: Any) -> int:
     return low if text is None else crc32(_bytes(text), low)
 
 
+def _live_upper(row: Sequence[Any]) -> int:
+    return crc32((_LIVE_SUMMED % (*row[HEAD], *row[_LIVE_REST])).encode())
+
+
+def _former_upper(row: Sequence[Any]) -> int:
+    return crc32((_FORMER_SUMMED % (*row[HEAD], *row[_FORMER_REST])).encode())
+
+
 def live_sum(row: Sequence[Any]) -> int:
-    """Of a row in the order of LIVE, without its checksum."""
-    head = crc32((_LIVE_HEAD % (*row[:_BEFORE], *row[_AFTER:19])).encode())
-    return (head << 32 | _lower(row[14], row[15])) - _OFFSET
+    """Of a row in the order of LIVE, with or without its checksum."""
+    return (_live_upper(row) << 32 | _lower(*row[CONTENT])) - _OFFSET
 
 
 def former_sum(row: Sequence[Any]) -> int:
-    """Of a row in the order of FORMER, without its checksum."""
-    head = crc32((_FORMER_HEAD % (*row[:_BEFORE], *row[_AFTER:22])).encode())
-    return (head << 32 | _lower(row[14], row[15])) - _OFFSET
+    """Of a row in the order of FORMER, with or without its checksum."""
+    return (_former_upper(row) << 32 | _lower(*row[CONTENT])) - _OFFSET
 
 
-def changed_sum(head: Sequence[Any], checksum: int | None) -> int | None:
-    """The checksum of a live row whose head has changed, and whose text and value have not."""
-    if checksum is None:
+def changed_sum(row: LiveRow) -> int | None:
+    """The new checksum of a live row that has its old one: its head has changed, its text and value have not."""
+    if row.checksum is None:
         return None
-    return (crc32((_LIVE_HEAD % tuple(head)).encode()) << 32 | (checksum + _OFFSET) & _HALF) - _OFFSET
+    return (_live_upper(row) << 32 | (row.checksum + _OFFSET) & _HALF) - _OFFSET
 
 
 def kept_sum(*values: Any) -> int:
     """For SQL that turns live rows into former ones: a row of LIVE, then what of FORMER is not in it, in its order."""
-    live, (text, value, *ending) = values[:20], values[20:]
-    if live[19] is not None and live[19] != live_sum(live):
-        raise damaged((f"number {live[18]}",), live[1], live[2])
-    return former_sum((*live[:14], text, value, live[16], live[18], *ending))
+    live, (text, value, *ending) = LiveRow._make(values[:20]), values[20:]
+    if live.checksum is not None and live.checksum != live_sum(live):
+        raise damaged((f"number {live.namespace}",), live.kind, live.key)
+    return former_sum((*live.live.head, text, value, live.begun_by, live.namespace, *ending))
 
 
 def live_entry(namespace: Namespace, row: Sequence[Any]) -> Entry:
-    """The entry of a row in the order of LIVE; `Corrupt` where it is not what was written."""
+    """The entry of a row in the order of LIVE; `Corrupt` if it is not what was written."""
     check_live(namespace, row)
     return entry_of(namespace, row)
 
 
 def check_live(namespace: Namespace, row: Sequence[Any]) -> None:
-    if row[19] != live_sum(row) if row[19] is not None else not _has_right_types(row, 19):
-        raise damaged(namespace, row[1], row[2])
+    checksum = row[-1]
+    if checksum != live_sum(row) if checksum is not None else not _has_right_types(row[:-1]):
+        raise _damaged(namespace, row)
 
 
 def check_former(namespace: Namespace, row: Sequence[Any]) -> None:
-    if row[22] != former_sum(row) if row[22] is not None else not _has_right_types(row, 22):
-        raise damaged(namespace, row[1], row[2], revision=row[6])
+    checksum = row[-1]
+    if checksum != former_sum(row) if checksum is not None else not _has_right_types(row[:-1]):
+        raise _damaged(namespace, row)
 
 
-def _has_right_types(row: Sequence[Any], width: int) -> bool:
+def _damaged(namespace: Namespace, row: Sequence[Any]) -> Corrupt:
+    """A live row is named without its revision."""
+    found = LiveRow._make(row) if len(row) == len(LiveRow._fields) else FormerRow._make(row)
+    revision = found.revision if isinstance(found, FormerRow) else None
+    return damaged(namespace, found.kind, found.key, revision=revision)
+
+
+def _has_right_types(row: Sequence[Any]) -> bool:
     """Of a row without a checksum: what its readers rely on."""
-    return all(isinstance(value, allowed) for value, allowed in zip(row[:width], _TYPES[width], strict=True))
+    return all(isinstance(value, allowed) for value, allowed in zip(row, _TYPES[len(row)], strict=True))
 
 
-def check_live_head(namespace: Namespace, row: Sequence[Any]) -> None:
-    """Of a row of `head_columns(LIVE)`."""
-    if row[-1] is not None and (row[-1] + _OFFSET) >> 32 != crc32((_LIVE_HEAD % tuple(row[:-1])).encode()):
-        raise damaged(namespace, row[1], row[2])
+def live_head(namespace: Namespace, row: Sequence[Any]) -> LiveRow:
+    """A row of `head_columns(LIVE)`, checked."""
+    found = LiveRow._make(row)
+    if found.checksum is not None and (found.checksum + _OFFSET) >> 32 != _live_upper(row):
+        raise _damaged(namespace, row)
+    return found
 
 
-def check_former_head(namespace: Namespace, row: Sequence[Any]) -> None:
-    """Of a row of `head_columns(FORMER)`."""
-    if row[-1] is not None and (row[-1] + _OFFSET) >> 32 != crc32((_FORMER_HEAD % tuple(row[:-1])).encode()):
-        raise damaged(namespace, row[1], row[2], revision=row[6])
+def former_head(namespace: Namespace, row: Sequence[Any]) -> FormerRow:
+    """A row of `head_columns(FORMER)`, checked."""
+    found = FormerRow._make(row)
+    if found.checksum is not None and (found.checksum + _OFFSET) >> 32 != _former_upper(row):
+        raise _damaged(namespace, row)
+    return found
 
 
 def is_whole_content(text: Any, value: Any, checksum: int | None) -> bool:

@@ -20,6 +20,8 @@ from commonplace.backends.sqlite import system
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
+    FormerRow,
+    LiveRow,
     check_former,
     check_live,
     former_sum,
@@ -31,7 +33,7 @@ from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import MOST_IDS, NAMESPACE_COLUMNS, check_namespace_row
 from commonplace.backends.sqlite.index import damaged_vectors, tokens
 from commonplace.backends.sqlite.migrate import wrong_names
-from commonplace.backends.sqlite.rows import former_entry
+from commonplace.backends.sqlite.reading import former_entry
 from commonplace.backends.states import entry_of, labels
 from commonplace.checks import Namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, SEPARATOR
@@ -198,7 +200,7 @@ def _state_problems(connection: Connection, progress: Progress | None, table: st
             shown, namespace = name_of(connection, table, number, paths)
             yield Problem(f"entry: {shown} cannot be read", namespace)
             continue
-        place = row[18] if table == "entry" else row[17]
+        place, revision = _place(table, row)
         namespace = tuple(paths.get(place, "?").split("/"))
         try:
             check_state(connection, table, namespace, row)
@@ -206,8 +208,14 @@ def _state_problems(connection: Connection, progress: Progress | None, table: st
                 raise Corrupt("it has lost its checksum")
         except UNREADABLE:
             shown, _ = name_of(connection, table, number, paths)
-            was = f", revision {row[6]}," if table == "history" else ""
+            was = f", revision {revision}," if table == "history" else ""
             yield Problem(f"entry: {shown}{was} is not what was written", namespace if place in paths else None)
+
+
+def _place(table: str, row: Sequence[Any]) -> tuple[int, int]:
+    """The namespace's number and the revision of a row, live or former."""
+    found = LiveRow._make(row) if table == "entry" else FormerRow._make(row)
+    return found.namespace, found.revision
 
 
 def check_state(connection: Connection, table: str, namespace: Namespace, row: Sequence[Any]) -> None:
@@ -331,8 +339,9 @@ def _label_problems(connection: Connection, progress: Progress | None) -> Iterat
     expected = stored = 0
     for _, row in read_rows(connection, f"{LIVE}", "entry"):
         assert row is not None
-        for name, value in labels(entry_of((), row).attributes, INDEXED_ATTRIBUTES):
-            expected ^= hash((row[18], name, value, row[0]))
+        live = LiveRow._make(row)
+        for name, value in labels(entry_of((), live).attributes, INDEXED_ATTRIBUTES):
+            expected ^= hash((live.namespace, name, value, live.id))
     for label in connection.execute("SELECT namespace, name, value, entry FROM label"):
         stored ^= hash(tuple(label))
     if expected != stored:
@@ -454,7 +463,7 @@ def _checksum_of(connection: Connection, part: str, row: Sequence[Any], paths: d
     if part == "namespace":
         check_namespace_row(row[0], row[1:-1], None)
         return row_sum(*row[:-1])
-    namespace = tuple(paths.get(row[18 if part == "entry" else 17], "?").split("/"))
+    namespace = tuple(paths.get(_place(part, row)[0], "?").split("/"))
     check_state(connection, part, namespace, row)
     return live_sum(row) if part == "entry" else former_sum(row)
 

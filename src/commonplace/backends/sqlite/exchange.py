@@ -7,23 +7,31 @@ kept as a delta to the one written just before it: one text in memory at a time,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, cast
 
 import apsw
 
-from commonplace.backends import deltas
-from commonplace.backends.replaying import Replay, columns_of
+from commonplace.backends.replaying import NO_CONTENT, adopt_states, former_state, live_state
 from commonplace.backends.sqlite import damage, system
-from commonplace.backends.sqlite.checksums import FORMER, LIVE, check_former, former_sum, live_entry, live_sum
+from commonplace.backends.sqlite.checksums import (
+    FORMER,
+    LIVE,
+    FormerRow,
+    LiveRow,
+    check_former,
+    check_live,
+    former_sum,
+    live_entry,
+    live_sum,
+)
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import MOST_IDS, Group, NamespaceRow, read_namespace
 from commonplace.backends.sqlite.index import EntryIndex
-from commonplace.backends.states import damaged, entry_of
+from commonplace.backends.states import Former, Live
 from commonplace.checks import Namespace
+from commonplace.entry import Entry
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.language.passages import passages
-from commonplace.store import Ending, NamespaceHead, State, Usage
+from commonplace.store import NamespaceHead, State, Usage
 
 MORE_IDS = 100_000
 """A highest id so much above twice what most of the others say is damaged."""
@@ -60,19 +68,15 @@ def export(connection: Connection, namespaces: Sequence[Namespace] | None) -> It
 
 
 def _states(connection: Connection, namespace: Namespace, entry_id: int) -> Iterator[State]:
-    newer: tuple[str | None, str | None] = (None, None)
+    newer = NO_CONTENT
     for row in connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall():
-        newer = row[14], row[15]
-        yield State(live_entry(namespace, row), row[16], row[8], None)
+        check_live(namespace, row)
+        state, newer = live_state(namespace, LiveRow._make(row).live)
+        yield state
     for row in connection.execute(f"SELECT {FORMER} FROM history WHERE entry = ? ORDER BY revision DESC", (entry_id,)):
         check_former(namespace, row)
-        try:
-            text = None if row[14] is None else deltas.decode_last(newer[0], [row[14]])
-            value = deltas.decode_last(newer[1], [row[15]])
-        except deltas.DAMAGE as error:
-            raise damaged(namespace, row[1], row[2], revision=row[6]) from error
-        newer = text, value
-        yield State(entry_of(namespace, (*row[:14], text, value)), row[16], row[8], Ending(*row[18:22]))
+        state, newer = former_state(namespace, FormerRow._make(row).former, newer)
+        yield state
 
 
 # Out of a damaged file
@@ -153,30 +157,30 @@ def _last_id(connection: Connection) -> int:
     return max(number for number in likely if number <= 2 * middle + MORE_IDS)
 
 
-def _salvaged_live(connection: Connection, namespace: Namespace, place: int, entry_id: int) -> Sequence[Any] | None:
+def _salvaged_live(connection: Connection, namespace: Namespace, place: int, entry_id: int) -> Live | None:
     """The live row. Its key may be damaged in the row and whole in the index, from which a read of the key takes it."""
     try:
         for row in connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall():
             live_entry(namespace, row)
-            return cast("Sequence[Any]", row)
+            return LiveRow._make(row).live
         return None
     except damage.UNREADABLE:
         (row,) = connection.execute(
             f"SELECT {LIVE} FROM entry INDEXED BY entry_key WHERE namespace = ? AND id = ?", (place, entry_id)
         ).fetchall()
         live_entry(namespace, row)
-        return cast("Sequence[Any]", row)
+        return LiveRow._make(row).live
 
 
 def _salvaged_states(
     connection: Connection, namespace: Namespace, place: int, entry_id: int, unreadable: Callable[[str], object]
 ) -> Iterator[State]:
-    newer: tuple[str | None, str | None] = (None, None)
+    newer = NO_CONTENT
     try:
         live = _salvaged_live(connection, namespace, place, entry_id)
         if live is not None:
-            newer = live[14], live[15]
-            yield State(live_entry(namespace, live), live[16], live[8], None)
+            state, newer = live_state(namespace, live)
+            yield state
     except damage.UNREADABLE:
         unreadable(f"{damage.name_of(connection, 'entry', entry_id, {}, namespace)[0]}: its present state")
     try:
@@ -190,14 +194,11 @@ def _salvaged_states(
         try:
             (row,) = connection.execute(f"SELECT {FORMER} FROM history WHERE id = ?", (number,)).fetchall()
             check_former(namespace, row)
-            text = None if row[14] is None else deltas.decode_last(newer[0], [row[14]])
-            value = deltas.decode_last(newer[1], [row[15]])
-            state = State(entry_of(namespace, (*row[:14], text, value)), row[16], row[8], Ending(*row[18:22]))
+            state, newer = former_state(namespace, FormerRow._make(row).former, newer)
         except damage.UNREADABLE:
             unreadable(f"{damage.name_of(connection, 'history', number, {}, namespace)[0]}: a former state")
-            newer = None, None
+            newer = NO_CONTENT
             continue
-        newer = text, value
         yield state
 
 
@@ -212,20 +213,8 @@ def adopt(
     check: Callable[[Usage], object] | None,
 ) -> int:
     row, last = _empty_namespace(connection, group, head)
-    count = 0
     try:
-        writing: _Writing | None = None
-        for state in states:
-            if writing is None or state.entry.id != writing.number:
-                if writing is not None and state.entry.id < writing.number:
-                    raise InvalidInput(f"entry {state.entry.id} comes after entry {writing.number}; keep the order")
-                if writing is not None:
-                    writing.finish()
-                writing = _Writing(connection, group, row, state.entry.id)
-            writing.add(head, state)
-            count += 1
-        if writing is not None:
-            writing.finish()
+        count = adopt_states(head, states, _Incoming(connection, group, row), flag=int)
     except apsw.ConstraintError as error:
         raise InvalidInput(
             f"two states of namespace {'/'.join(head.namespace)} claim the same place ({error}); nothing was imported"
@@ -266,33 +255,23 @@ def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) 
     return known, last
 
 
-class _Writing:
-    """One entry's states on their way in, the newest first."""
+class _Incoming:
+    """Rows of one namespace on their way into the file."""
 
-    def __init__(self, connection: Connection, group: Group, row: NamespaceRow, number: int) -> None:
-        self.number = number
+    def __init__(self, connection: Connection, group: Group, row: NamespaceRow) -> None:
         self._connection = connection
         self._group = group
-        self._row = row
-        self._id = group.next_id("entry")
-        self._replay = Replay(number)
-        self._live: tuple[Any, ...] | None = None
+        self._number = row.id
+        self._index = EntryIndex(connection, group, row)
 
-    def add(self, head: NamespaceHead, state: State) -> None:
-        entry, ended = state.entry, state.ended
-        columns = columns_of(self._id, state, *self._replay.take(head, state))
-        columns = (*columns[:4], int(columns[4]), *columns[5:])
-        if ended is None:
-            self._live = (*columns, 0, self._row.id)
-            self._connection.execute(_INSERT_LIVE, (*self._live, live_sum(self._live)))
-            EntryIndex(self._connection, self._group, self._row).add(replace(entry, id=self._id), passages(entry.text))
-        else:
-            former = (*columns, self._row.id, ended.action, ended.commit, ended.at, ended.actor)
-            self._connection.execute(_INSERT_FORMER, (*former, former_sum(former)))
+    def next_id(self) -> int:
+        return self._group.next_id("entry")
 
-    def finish(self) -> None:
-        if self._live is not None and self._replay.splices:
-            live = (*self._live[:17], self._replay.splices, self._row.id)
-            self._connection.execute(
-                "UPDATE entry SET deltas = ?, checksum = ? WHERE id = ?", (live[17], live_sum(live), self._id)
-            )
+    def add_live(self, row: Live, entry: Entry) -> None:
+        written = (*row, self._number)
+        self._connection.execute(_INSERT_LIVE, (*written, live_sum(written)))
+        self._index.add(entry, passages(entry.text))
+
+    def add_former(self, row: Former) -> None:
+        written = (*row.beginning, self._number, *row.ending)
+        self._connection.execute(_INSERT_FORMER, (*written, former_sum(written)))

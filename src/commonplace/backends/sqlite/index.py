@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, passages_of
 from commonplace.backends.ranking import posting
-from commonplace.backends.sqlite.checksums import LIVE, damaged_row, damaged_vector, live_entry, vector_sum
+from commonplace.backends.sqlite.checksums import LIVE, LiveRow, damaged_row, damaged_vector, live_entry, vector_sum
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, NamespaceRow, read_namespace
 from commonplace.backends.sqlite.system import MEASURED
@@ -143,7 +143,8 @@ def rebuild_keywords(connection: Connection, group: Group, progress: Progress | 
     entries = execute("SELECT id FROM entry ORDER BY id").fetchall()
     for done, (entry_id,) in enumerate(entries, 1):
         row = execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall()[0]
-        namespace_id, commit, heading = row[18], row[7], row[13]
+        live = LiveRow._make(row)
+        namespace_id, commit, heading = live.namespace, live.commit, live.heading
         entry = live_entry((f"number {namespace_id}",), row)
         text = entry.text
         for name, value in sorted(labels(entry.attributes, INDEXED_ATTRIBUTES)):

@@ -11,16 +11,17 @@ import apsw
 
 from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.paging import after_prefix
-from commonplace.backends.sqlite import damage, system
+from commonplace.backends.sqlite import damage
 from commonplace.backends.sqlite.checksums import FORMER, former_sum
 from commonplace.backends.sqlite.connection import MEMORY, Connection
 from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, book_mark, write_mark
 from commonplace.backends.sqlite.migrate import migrations, schema_version
-from commonplace.backends.sqlite.rows import decode_former
+from commonplace.backends.sqlite.reading import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
+from commonplace.backends.states import CONTENT, HEAD
 from commonplace.checks import unfinished_file
 from commonplace.errors import AlreadyExists, Corrupt, InvalidInput
-from commonplace.store import NamespaceStats, Progress, StoreStats
+from commonplace.store import Progress, StoreStats
 
 BACKUP_PAGES_A_STEP = 500
 
@@ -87,7 +88,7 @@ def _erase_states(connection: Connection, rows: Sequence[int]) -> None:
             (row,) = connection.execute(f"SELECT {FORMER} FROM history WHERE id = ?", (older_id,)).fetchall()
             connection.execute(
                 "UPDATE history SET text = ?, value = ?, checksum = ? WHERE id = ?",
-                (*kept, former_sum((*row[:14], *kept, *row[16:])), older_id),
+                (*kept, former_sum((*row[HEAD], *kept, *row[CONTENT.stop :])), older_id),
             )
     for history_id in rows:
         connection.execute("DELETE FROM history WHERE id = ?", (history_id,))
@@ -122,33 +123,6 @@ def stats(connection: Connection, path: str) -> StoreStats:
         pending=count("pending"),
         model=model[0][0] if model else None,
         bytes=pages * page_size + (log.stat().st_size if path != MEMORY and log.exists() else 0),
-    )
-
-
-def namespace_stats(connection: Connection, namespace: tuple[str, ...], namespace_id: int, now: int) -> NamespaceStats:
-    row = connection.execute(
-        "SELECT commit_number, commit_time, chunk_count FROM namespace WHERE id = ?", (namespace_id,)
-    ).fetchall()
-    commit, time, chunks = row[0] if row else (0, 0, 0)
-    usage = system.usage(connection, namespace_id)
-    return NamespaceStats(
-        namespace=namespace,
-        entries=dict(
-            connection.execute(
-                "SELECT kind, count(*) FROM entry WHERE namespace = ? AND (expires_at IS NULL OR expires_at > ?)"
-                " GROUP BY kind ORDER BY kind",
-                (namespace_id, now),
-            ).fetchall()
-        ),
-        commit=commit,
-        updated_at=time,
-        chunks=chunks,
-        pending=connection.execute("SELECT count(*) FROM pending WHERE namespace = ?", (namespace_id,)).fetchall()[0][
-            0
-        ],
-        former_states=usage.former_states,
-        bytes=usage.bytes,
-        former_bytes=usage.former_bytes,
     )
 
 

@@ -1,328 +1,399 @@
-"""Reads on a connection: live and former states, ranges, children, history. Shared by readers and transactions."""
+"""Reads of one namespace on a connection: live and former states, ranges, children, history, the feed.
+
+A former state's text and value are deltas. They are decoded from the states after it, each of which is checked.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
-from commonplace.backends import paging
+from commonplace.backends import deltas, paging
 from commonplace.backends.paging import after_prefix
+from commonplace.backends.sqlite import system
 from commonplace.backends.sqlite.checksums import (
     FORMER,
+    FORMER_HEAD,
     LIVE,
-    check_former_head,
-    check_live_head,
-    head_columns,
+    LIVE_HEAD,
+    check_former,
+    former_head,
     is_whole_content,
     live_entry,
+    live_head,
 )
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.rows import former_entry
+from commonplace.backends.sqlite.group import read_namespace
 from commonplace.backends.sqlite.where import Where, add_filter
-from commonplace.backends.states import damaged, prefixed, value_of
+from commonplace.backends.states import HEAD, NAMES, damaged, entry_of, prefixed, value_of
 from commonplace.checks import JSON, Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
 from commonplace.filters import Filter
-from commonplace.store import Child, Page, Scan
+from commonplace.store import Child, NamespaceStats, Page, Reader, Scan, States, Usage
 
 RARE_ENTRIES = 500
-_LIVE_HEAD = head_columns(LIVE)
-_FORMER_HEAD = head_columns(FORMER)
 _LIVE_AT = "valid_from <= ? AND (expires_at IS NULL OR expires_at > ?)"
+_BY_KEY, _BY_IDENTITY = (
+    f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND {name} = ?"
+    " AND (expires_at IS NULL OR expires_at > ?)"
+    for name in ("key", "identity")
+)
 _FORMER_AT = "valid_from <= ? AND valid_to > ?"
 _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
 
 
-def get(connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, now: int) -> Entry | None:
-    rows = connection.execute(
-        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
-        " AND (expires_at IS NULL OR expires_at > ?)",
-        (namespace_id, kind, key, now),
-    ).fetchall()
-    if rows and rows[0][1:3] != (kind, key):  # a damaged index leads to another entry
-        raise damaged(namespace, kind, key)
-    return live_entry(namespace, rows[0]) if rows else None
+def namespace_id(connection: Connection, namespace: Namespace) -> int:
+    """The number of a namespace, or 0 if there is none."""
+    rows = connection.execute("SELECT id FROM namespace WHERE path = ?", ("/".join(namespace),)).fetchall()
+    return int(rows[0][0]) if rows else 0
 
 
-def get_as_of(
-    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, as_of: int
-) -> Entry | None:
-    live = connection.execute(
-        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND {_LIVE_AT}",
-        (namespace_id, kind, key, as_of, as_of),
-    ).fetchall()
-    if live:
-        return live_entry(namespace, live[0])
-    former = connection.execute(
-        f"SELECT {FORMER} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND {_FORMER_AT}"
-        " ORDER BY revision DESC LIMIT 1",
-        (namespace_id, kind, key, as_of, as_of),
-    ).fetchall()
-    return former_entry(connection, namespace, former[0]) if former else None
+@cache
+def _selection(table: str, conditions: tuple[str, ...], order: str) -> str:
+    """The statement that reads states of a namespace by columns that are equal to something, or by `_FORMER_AT`."""
+    where = " AND ".join(name if "?" in name else f"{name} = ?" for name in ("namespace", *conditions))
+    columns = LIVE if table == "entry" else FORMER
+    return f"SELECT {columns} FROM {table} WHERE {where}" + (f" ORDER BY {order}" if order else "")
 
 
-def find(
-    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, identity: str, now: int
-) -> Entry | None:
-    rows = connection.execute(
-        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
-        " AND (expires_at IS NULL OR expires_at > ?)",
-        (namespace_id, kind, identity, now),
-    ).fetchall()
-    return live_entry(namespace, rows[0]) if rows else None
+_LIVE_STATE, _FORMER_STATE = (_selection(table, ("kind", "key", "revision"), "") for table in ("entry", "history"))
 
 
-def last_key(connection: Connection, namespace_id: int, kind: str, identity: str) -> str | None:
-    place = (namespace_id, kind, identity)
-    rows = connection.execute(
-        "SELECT key FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
-        " UNION ALL SELECT key FROM (SELECT key FROM history WHERE namespace = ? AND kind = ? AND identity = ?"
-        " ORDER BY ended_commit DESC LIMIT 1) LIMIT 1",
-        (*place, *place),
-    ).fetchall()
-    return rows[0][0] if rows else None
+class SQLiteReader(Reader):
+    """Reads a namespace at a time. Transactions read in the same way."""
 
+    def __init__(self, connection: Connection, namespace: Namespace, number: int, now: int) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._number = number
+        self._now = now
 
-def scan(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> Page:
-    """One page. What `as_of` asks is the live rows that were valid then and the former states, merged."""
-    position = _position(connection, namespace_id, scan)
-    rows = _live_rows(connection, namespace_id, scan, position, now, prefixed(LIVE, "e"), scan.limit + 1)
-    found = [live_entry(namespace, row) for row in rows]
-    if scan.as_of is not None:
-        former = states_ended_after(connection, namespace, namespace_id, scan.as_of, scan.filter)
-        found += [state for state in former if paging.is_after(scan, state, position)]
-        found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
-    page = found[: scan.limit]
-    more = len(found) > scan.limit
-    return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
+    # Live entries
 
+    def get_all(
+        self, kind: str, names: Sequence[str], *, by: Literal["key", "identity"] = "key", as_of: int | None = None
+    ) -> list[Entry | None]:
+        if as_of is not None:
+            return [self._get_as_of(kind, key, as_of) for key in names]
+        return [self.get(kind, name) if by == "key" else self.find(kind, name) for name in names]
 
-def values(connection: Connection, namespace: Namespace, namespace_id: int, scan: Scan, now: int) -> list[JSON]:
-    """The values of one page of live entries."""
-    selected = "e.kind, e.key, e.is_json, e.text, e.value, e.checksum"
-    position = _position(connection, namespace_id, scan)
-    found = []
-    for kind, key, is_json, text, value, checksum in _live_rows(
-        connection, namespace_id, scan, position, now, selected, scan.limit
-    ):
-        if not is_whole_content(text, value, checksum):
-            raise damaged(namespace, kind, key)
-        found.append(value_of(is_json, value))
-    return found
+    def get(self, kind: str, key: str) -> Entry | None:
+        rows = self._connection.execute(_BY_KEY, (self._number, kind, key, self._now)).fetchall()
+        if not rows:
+            return None
+        if rows[0][NAMES] != (kind, key):  # a damaged index leads to another entry
+            raise damaged(self._namespace, kind, key)
+        return live_entry(self._namespace, rows[0])
 
+    def find(self, kind: str, identity: str) -> Entry | None:
+        rows = self._connection.execute(_BY_IDENTITY, (self._number, kind, identity, self._now)).fetchall()
+        return live_entry(self._namespace, rows[0]) if rows else None
 
-def _position(connection: Connection, namespace_id: int, scan: Scan) -> paging.Position | None:
-    def number_of(kind: str, key: str) -> int | None:
-        place: tuple[int | str, ...] = (namespace_id, kind, key)
-        live = "SELECT id FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
-        former = "FROM history WHERE namespace = ? AND kind = ? AND key = ?"
-        if scan.as_of is None:
-            sql, parameters = f"{live} UNION ALL SELECT max(entry) {former} LIMIT 1", (*place, *place)
-        else:  # another entry may have had the key at that time
-            sql = f"{live} AND valid_from <= ? UNION ALL SELECT entry {former} AND valid_from <= ? AND valid_to > ?"
-            parameters = (*place, scan.as_of, *place, scan.as_of, scan.as_of)
-        rows = connection.execute(sql, parameters).fetchall()
-        return rows[0][0] if rows else None
+    def _get_as_of(self, kind: str, key: str, as_of: int) -> Entry | None:
+        live = self._connection.execute(
+            f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND {_LIVE_AT}",
+            (self._number, kind, key, as_of, as_of),
+        ).fetchall()
+        if live:
+            return live_entry(self._namespace, live[0])
+        former = self._connection.execute(
+            f"SELECT {FORMER} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND {_FORMER_AT}"
+            " ORDER BY revision DESC LIMIT 1",
+            (self._number, kind, key, as_of, as_of),
+        ).fetchall()
+        return former_entry(self._connection, self._namespace, former[0]) if former else None
 
-    return paging.position_of(scan, number_of)
+    def load(self, ids: Sequence[int]) -> dict[int, Entry]:
+        rows = self._connection.execute(
+            f"SELECT {prefixed(LIVE, 'e')} FROM json_each(?) AS j CROSS JOIN entry AS e ON e.id = j.value"
+            " WHERE e.namespace = ? AND (e.expires_at IS NULL OR e.expires_at > ?)",
+            (f"[{','.join(map(str, ids))}]", self._number, self._now),
+        )
+        entries = (live_entry(self._namespace, row) for row in rows)
+        return {entry.id: entry for entry in entries}
 
+    def scan(self, scan: Scan) -> Page:
+        """One page. With `as_of`, the live rows that were valid then and the former states, merged."""
+        position = self._position(scan)
+        rows = self._live_rows(scan, position, prefixed(LIVE, "e"), scan.limit + 1)
+        found = [live_entry(self._namespace, row) for row in rows]
+        if scan.as_of is not None:
+            former = [state for state in self.states(States(former_at=scan.as_of)) if scan.filter.matches(state)]
+            found += [state for state in former if paging.is_after(scan, state, position)]
+            found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
+        page = found[: scan.limit]
+        more = len(found) > scan.limit
+        return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
 
-def _live_rows(
-    connection: Connection,
-    namespace_id: int,
-    scan: Scan,
-    position: paging.Position | None,
-    now: int,
-    selected: str,
-    limit: int,
-) -> list[Sequence[Any]]:
-    paging.check_limit(scan.limit)
-    order = paging.ORDER_COLUMNS[scan.order]
-    comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
-    where = Where()
-    where.add("e.namespace = ?", namespace_id)
-    filter = scan.filter
-    if position is not None and scan.order == "key" and filter.kinds == (position[0],):
-        filter = paging.from_key(filter, position[1], scan.descending)
-    elif position is not None:
-        where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (?, ?)", *position)
-    add_filter(where, namespace_id, filter, driving_labels=_is_rare(connection, namespace_id, filter))
-    at = now if scan.as_of is None else scan.as_of
-    where.add("(e.expires_at IS NULL OR e.expires_at > ?)", at)
-    if scan.as_of is not None:
-        where.add("e.valid_from <= ?", scan.as_of)
-    return connection.execute(
-        f"SELECT {selected} FROM entry AS e WHERE {where.sql}"
-        f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT ?",
-        (*where.parameters, limit),
-    ).fetchall()
+    def values(self, scan: Scan) -> list[JSON]:
+        if scan.as_of is not None:
+            return super().values(scan)
+        selected = "e.kind, e.key, e.is_json, e.text, e.value, e.checksum"
+        found = []
+        for kind, key, is_json, text, value, checksum in self._live_rows(
+            scan, self._position(scan), selected, scan.limit
+        ):
+            if not is_whole_content(text, value, checksum):
+                raise damaged(self._namespace, kind, key)
+            found.append(value_of(is_json, value))
+        return found
 
+    def _position(self, scan: Scan) -> paging.Position | None:
+        def number_of(kind: str, key: str) -> int | None:
+            place: tuple[int | str, ...] = (self._number, kind, key)
+            live = "SELECT id FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
+            former = "FROM history WHERE namespace = ? AND kind = ? AND key = ?"
+            if scan.as_of is None:
+                sql, parameters = f"{live} UNION ALL SELECT max(entry) {former} LIMIT 1", (*place, *place)
+            else:  # another entry may have had the key at that time
+                sql = f"{live} AND valid_from <= ? UNION ALL SELECT entry {former} AND valid_from <= ? AND valid_to > ?"
+                parameters = (*place, scan.as_of, *place, scan.as_of, scan.as_of)
+            rows = self._connection.execute(sql, parameters).fetchall()
+            return rows[0][0] if rows else None
 
-def _is_rare(connection: Connection, namespace_id: int, filter: Filter) -> bool:
-    """Whether some label of the filter is on few entries, so that these are better looked at than all in order."""
-    wanted = [("type", filter.types), ("tags", filter.any_tags), *(("tags", (tag,)) for tag in filter.all_tags)]
-    if filter.resource is not None:
-        wanted.append(("resourceId", (filter.resource,)))
-    for name, values in wanted:
-        if values and len(values) == 1:
-            counted = connection.execute(
+        return paging.position_of(scan, number_of)
+
+    def _live_rows(
+        self, scan: Scan, position: paging.Position | None, selected: str, limit: int
+    ) -> list[Sequence[Any]]:
+        paging.check_limit(scan.limit)
+        order = paging.ORDER_COLUMNS[scan.order]
+        comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
+        where = Where()
+        where.add("e.namespace = ?", self._number)
+        filter = scan.filter
+        if position is not None and scan.order == "key" and filter.kinds == (position[0],):
+            filter = paging.from_key(filter, position[1], scan.descending)
+        elif position is not None:
+            where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (?, ?)", *position)
+        add_filter(where, self._number, filter, driving_labels=self._is_rare(filter))
+        at = self._now if scan.as_of is None else scan.as_of
+        where.add("(e.expires_at IS NULL OR e.expires_at > ?)", at)
+        if scan.as_of is not None:
+            where.add("e.valid_from <= ?", scan.as_of)
+        return self._connection.execute(
+            f"SELECT {selected} FROM entry AS e WHERE {where.sql}"
+            f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT ?",
+            (*where.parameters, limit),
+        ).fetchall()
+
+    def _is_rare(self, filter: Filter) -> bool:
+        """Whether few entries have one of the filter's labels, so that it is quicker to begin with these."""
+        for name, value in paging.single_labels(filter):
+            counted = self._connection.execute(
                 "SELECT count(*) FROM (SELECT 1 FROM label WHERE namespace = ? AND name = ? AND value = ? LIMIT ?)",
-                (namespace_id, name, values[0], RARE_ENTRIES),
+                (self._number, name, value, RARE_ENTRIES),
             ).fetchall()
             if counted[0][0] < RARE_ENTRIES:
                 return True
-    return False
+        return False
 
-
-def states_ended_after(
-    connection: Connection, namespace: Namespace, namespace_id: int, as_of: int, filter: Filter
-) -> list[Entry]:
-    """The former states that were valid at a time; their filter is decided here, since values are deltas."""
-    rows = connection.execute(
-        f"SELECT {FORMER} FROM history WHERE namespace = ? AND {_FORMER_AT} ORDER BY entry",
-        (namespace_id, as_of, as_of),
-    ).fetchall()
-    states = (former_entry(connection, namespace, row) for row in rows)
-    return [state for state in states if filter.matches(state)]
-
-
-def children(
-    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, prefix: str, now: int
-) -> list[Child]:
-    """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""
-    rows = connection.execute(
-        """
-        WITH RECURSIVE found (key) AS (
-            SELECT min(key) FROM entry WHERE namespace = :namespace AND kind = :kind AND key > :prefix AND key < :stop
-            UNION ALL
-            SELECT (
+    def children(self, kind: str, prefix: str) -> list[Child]:
+        """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""
+        rows = self._connection.execute(
+            """
+            WITH RECURSIVE found (key) AS (
                 SELECT min(key) FROM entry
-                WHERE namespace = :namespace AND kind = :kind AND key < :stop AND key >= :prefix || CASE
-                    WHEN instr(substr(found.key, :skip), :separator) THEN
-                        substr(found.key, :skip, instr(substr(found.key, :skip), :separator) - 1) || :after_separator
-                    ELSE substr(found.key, :skip) || :separator
-                END
+                WHERE namespace = :namespace AND kind = :kind AND key > :prefix AND key < :stop
+                UNION ALL
+                SELECT (
+                    SELECT min(key) FROM entry
+                    WHERE namespace = :namespace AND kind = :kind AND key < :stop AND key >= :prefix || CASE
+                        WHEN instr(substr(found.key, :skip), :separator) THEN substr(
+                            found.key, :skip, instr(substr(found.key, :skip), :separator) - 1
+                        ) || :after_separator
+                        ELSE substr(found.key, :skip) || :separator
+                    END
+                )
+                FROM found WHERE found.key IS NOT NULL
             )
-            FROM found WHERE found.key IS NOT NULL
+            SELECT key FROM found WHERE key IS NOT NULL
+            """,
+            {
+                "namespace": self._number,
+                "kind": kind,
+                "prefix": prefix,
+                "stop": after_prefix(prefix),
+                "skip": len(prefix) + 1,
+                "separator": SEPARATOR,
+                "after_separator": after_prefix(SEPARATOR),
+            },
+        ).fetchall()
+        direct = {key: key[len(prefix) :] for (key,) in rows if SEPARATOR not in key[len(prefix) :]}
+        found = {}
+        for row in self._connection.execute(
+            f"SELECT {LIVE_HEAD} FROM entry WHERE namespace = ? AND kind = ?"
+            " AND key IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)",
+            (self._number, kind, json.dumps(list(direct)), self._now),
+        ):
+            head = live_head(self._namespace, row)
+            name = direct[head.key]
+            found[name] = Child(name, json.loads(head.attributes), head.revision, head.created_at, head.updated_at)
+        return [found[name] for name in direct.values() if name in found]
+
+    # History
+
+    def history(self, kind: str, key: str) -> list[Revision]:
+        """Every state that a key had, and every time it lost one, oldest first."""
+        lines: list[Revision] = []
+        place = (self._number, kind, key)
+        for row in self._connection.execute(
+            f"SELECT {FORMER_HEAD} FROM history WHERE namespace = ? AND kind = ? AND key = ? ORDER BY revision", place
+        ):
+            former = former_head(self._namespace, row)
+            lines.append(Revision(former.revision, former.begun_by, former.commit, former.valid_from, former.actor))
+            if former.ended_by in _LOSSES:
+                loss = (former.ended_by, former.ended_commit, former.valid_to, former.ended_actor)
+                lines.append(Revision(former.revision + 1, *loss))
+        for row in self._connection.execute(
+            f"SELECT {LIVE_HEAD} FROM entry WHERE namespace = ? AND kind = ? AND key = ?", place
+        ):
+            live = live_head(self._namespace, row)
+            lines.append(Revision(live.revision, live.begun_by, live.commit, live.valid_from, live.actor))
+            if live.expires_at is not None and live.expires_at <= self._now:
+                lines.append(Revision(live.revision + 1, "expired", live.commit, live.expires_at, None))
+        return lines
+
+    def states(self, which: States) -> list[Entry]:
+        conditions = which.conditions
+        parameters: list[str | int] = [self._number, *conditions.values()]
+        found: list[Entry] = []
+        if which.has_live:
+            sql = _selection("entry", tuple(conditions), "" if which.is_one else "id")
+            found = [live_entry(self._namespace, row) for row in self._connection.execute(sql, parameters).fetchall()]
+            if found and which.is_one:
+                return found
+        names = [*conditions]
+        if which.ended is not None:
+            names.append("ended_commit")
+            parameters.append(which.ended)
+        if which.former_at is not None:
+            names.append(_FORMER_AT)
+            parameters += (which.former_at, which.former_at)
+        order = "ended_commit DESC LIMIT 1" if which.newest else "" if which.is_one else "entry"
+        rows = self._connection.execute(_selection("history", tuple(names), order), parameters).fetchall()
+        return found + [former_entry(self._connection, self._namespace, row) for row in rows]
+
+    def state(self, kind: str, key: str, revision: int) -> Entry | None:
+        place = (self._number, kind, key, revision)
+        for row in self._connection.execute(_LIVE_STATE, place).fetchall():
+            return live_entry(self._namespace, row)
+        for row in self._connection.execute(_FORMER_STATE, place).fetchall():
+            return former_entry(self._connection, self._namespace, row)
+        return None
+
+    def last_key(self, kind: str, identity: str) -> str | None:
+        place = (self._number, kind, identity)
+        rows = self._connection.execute(
+            "SELECT key FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
+            " UNION ALL SELECT key FROM (SELECT key FROM history WHERE namespace = ? AND kind = ? AND identity = ?"
+            " ORDER BY ended_commit DESC LIMIT 1) LIMIT 1",
+            (*place, *place),
+        ).fetchall()
+        return rows[0][0] if rows else None
+
+    def was_used(self, kind: str, first: str, last: str) -> bool:
+        [(was_used,)] = self._connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM entry WHERE namespace = ?1 AND kind = ?2 AND key BETWEEN ?3 AND ?4)"
+            " OR EXISTS (SELECT 1 FROM history WHERE namespace = ?1 AND kind = ?2 AND key BETWEEN ?3 AND ?4)",
+            (self._number, kind, first, last),
+        ).fetchall()
+        return bool(was_used)
+
+    def changes(self, after: int, limit: int) -> list[Change]:
+        row = read_namespace(self._connection, self._namespace)
+        paging.check_feed(after, *((0, 0) if row is None else (row.history_floor, row.commit_number)))
+        return paging.whole_commits(limit, lambda most: self._changes(after, most))
+
+    def _changes(self, after: int, limit: int) -> list[Change]:
+        """Every state's beginning and every key's loss of one, in commit order."""
+        rows = self._connection.execute(
+            """
+            SELECT commit_number, valid_from, begun_by, kind, key, revision, actor FROM entry
+            WHERE namespace = :namespace AND commit_number > :after
+            UNION ALL
+            SELECT commit_number, valid_from, begun_by, kind, key, revision, actor FROM history
+            WHERE namespace = :namespace AND commit_number > :after
+            UNION ALL
+            SELECT ended_commit, valid_to, ended_by, kind, key, revision + 1, ended_actor FROM history
+            WHERE namespace = :namespace AND ended_commit > :after AND ended_by <> 'updated'
+            ORDER BY 1, 5, 6 LIMIT :limit
+            """,
+            {"namespace": self._number, "after": after, "limit": limit},
         )
-        SELECT key FROM found WHERE key IS NOT NULL
-        """,
-        {
-            "namespace": namespace_id,
-            "kind": kind,
-            "prefix": prefix,
-            "stop": after_prefix(prefix),
-            "skip": len(prefix) + 1,
-            "separator": SEPARATOR,
-            "after_separator": after_prefix(SEPARATOR),
-        },
-    ).fetchall()
-    direct = {key: key[len(prefix) :] for (key,) in rows if SEPARATOR not in key[len(prefix) :]}
-    found = {}
-    for row in connection.execute(
-        f"SELECT {_LIVE_HEAD} FROM entry WHERE namespace = ? AND kind = ?"
-        " AND key IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)",
-        (namespace_id, kind, json.dumps(list(direct)), now),
+        return [Change(*row) for row in rows]
+
+    # Counts
+
+    def has_expired(self) -> bool:
+        return bool(
+            self._connection.execute(
+                "SELECT 1 FROM entry WHERE namespace = ? AND expires_at <= ? LIMIT 1", (self._number, self._now)
+            ).fetchall()
+        )
+
+    def usage(self) -> Usage:
+        return system.usage(self._connection, self._number)
+
+    def stats(self) -> NamespaceStats:
+        counters = self._connection.execute(
+            "SELECT commit_number, commit_time, chunk_count FROM namespace WHERE id = ?", (self._number,)
+        ).fetchall()
+        commit, time, chunks = counters[0] if counters else (0, 0, 0)
+        [(pending,)] = self._connection.execute(
+            "SELECT count(*) FROM pending WHERE namespace = ?", (self._number,)
+        ).fetchall()
+        kinds = self._connection.execute(
+            "SELECT kind, count(*) FROM entry WHERE namespace = ? AND (expires_at IS NULL OR expires_at > ?)"
+            " GROUP BY kind ORDER BY kind",
+            (self._number, self._now),
+        ).fetchall()
+        usage = system.usage(self._connection, self._number)
+        former = (usage.former_states, usage.bytes, usage.former_bytes)
+        return NamespaceStats(self._namespace, dict(kinds), commit, time, chunks, pending, *former)
+
+
+# Former rows
+
+
+def former_entry(connection: Connection, namespace: Namespace, row: Sequence[Any]) -> Entry:
+    """The entry of a row in the order of FORMER; `Corrupt` if it is not what was written."""
+    check_former(namespace, row)
+    entry_id, kind, key, _, _, _, revision, *_ = row
+    try:
+        content = decode_former(connection, entry_id, revision)
+    except deltas.DAMAGE as error:
+        raise damaged(namespace, kind, key, revision=revision) from error
+    return entry_of(namespace, (*row[HEAD], *content))
+
+
+def decode_former(connection: Connection, entry_id: int, revision: int) -> tuple[str | None, str]:
+    """The stored `text` and `value` of a former state; a damaged state after it raises one of deltas.DAMAGE."""
+    chain: list[tuple[Any, Any]] = []
+    for text, value, checksum in connection.execute(
+        "SELECT text, value, checksum FROM history WHERE entry = ? AND revision >= ? ORDER BY revision",
+        (entry_id, revision),
     ):
-        check_live_head(namespace, row)
-        name = direct[row[2]]
-        found[name] = Child(name, json.loads(row[5]), row[6], row[9], row[10])
-    return [found[name] for name in direct.values() if name in found]
+        check_content(text, value, checksum)
+        chain.append((text, value))
+        if deltas.is_whole(value) and (text is None or deltas.is_whole(text)):
+            break
+    chain.reverse()
+    newest_text = newest_value = None
+    if not chain or not deltas.is_whole(chain[0][1]) or (chain[0][0] is not None and not deltas.is_whole(chain[0][0])):
+        for newest_text, newest_value, checksum in connection.execute(
+            "SELECT text, value, checksum FROM entry WHERE id = ?", (entry_id,)
+        ).fetchall():
+            check_content(newest_text, newest_value, checksum)
+    value = deltas.decode_last(newest_value, [former for _, former in chain])
+    if chain[-1][0] is None:
+        return None, value
+    # A text that was replaced by a state without a text was kept whole.
+    return deltas.decode_last(newest_text, [former for former, _ in chain if former is not None]), value
 
 
-def history(
-    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, now: int
-) -> list[Revision]:
-    """Every state that a key had, and every time it lost one, oldest first."""
-    lines: list[Revision] = []
-    for row in connection.execute(
-        f"SELECT {_FORMER_HEAD} FROM history WHERE namespace = ? AND kind = ? AND key = ? ORDER BY revision",
-        (namespace_id, kind, key),
-    ):
-        check_former_head(namespace, row)
-        revision, commit, valid_from = row[6:9]
-        begun_by, _, ended_by, ended_commit, valid_to, ended_actor = row[14:20]
-        lines.append(Revision(revision, begun_by, commit, valid_from, row[12]))
-        if ended_by in _LOSSES:
-            lines.append(Revision(revision + 1, ended_by, ended_commit, valid_to, ended_actor))
-    for row in connection.execute(
-        f"SELECT {_LIVE_HEAD} FROM entry WHERE namespace = ? AND kind = ? AND key = ?",
-        (namespace_id, kind, key),
-    ):
-        check_live_head(namespace, row)
-        revision, commit, valid_from = row[6:9]
-        lines.append(Revision(revision, row[14], commit, valid_from, row[12]))
-        if row[11] is not None and row[11] <= now:
-            lines.append(Revision(revision + 1, "expired", commit, row[11], None))
-    return lines
-
-
-def was_used(connection: Connection, namespace_id: int, kind: str, first: str, last: str) -> bool:
-    [(was_used,)] = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM entry WHERE namespace = ?1 AND kind = ?2 AND key BETWEEN ?3 AND ?4)"
-        " OR EXISTS (SELECT 1 FROM history WHERE namespace = ?1 AND kind = ?2 AND key BETWEEN ?3 AND ?4)",
-        (namespace_id, kind, first, last),
-    ).fetchall()
-    return bool(was_used)
-
-
-def state(
-    connection: Connection, namespace: Namespace, namespace_id: int, kind: str, key: str, revision: int
-) -> Entry | None:
-    place = (namespace_id, kind, key, revision)
-    live = connection.execute(
-        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?", place
-    ).fetchall()
-    if live:
-        return live_entry(namespace, live[0])
-    former = connection.execute(
-        f"SELECT {FORMER} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND revision = ?",
-        place,
-    ).fetchall()
-    return former_entry(connection, namespace, former[0]) if former else None
-
-
-def begun(connection: Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
-    place = (namespace_id, commit)
-    live = connection.execute(
-        f"SELECT {LIVE} FROM entry WHERE namespace = ? AND commit_number = ? ORDER BY id", place
-    ).fetchall()
-    former = connection.execute(
-        f"SELECT {FORMER} FROM history WHERE namespace = ? AND commit_number = ? ORDER BY entry",
-        place,
-    ).fetchall()
-    return [live_entry(namespace, row) for row in live] + [former_entry(connection, namespace, row) for row in former]
-
-
-def ended(connection: Connection, namespace: Namespace, namespace_id: int, commit: int) -> list[Entry]:
-    former = connection.execute(
-        f"SELECT {FORMER} FROM history WHERE namespace = ? AND ended_commit = ? ORDER BY entry",
-        (namespace_id, commit),
-    ).fetchall()
-    return [former_entry(connection, namespace, row) for row in former]
-
-
-def changes(connection: Connection, namespace_id: int, after: int, limit: int) -> list[Change]:
-    """The feed: every state's beginning and every key's loss of one, in commit order, whole commits only."""
-    rows: Sequence[Sequence[Any]] = connection.execute(
-        """
-        SELECT commit_number, valid_from, begun_by, kind, key, revision, actor FROM entry
-        WHERE namespace = :namespace AND commit_number > :after
-        UNION ALL
-        SELECT commit_number, valid_from, begun_by, kind, key, revision, actor FROM history
-        WHERE namespace = :namespace AND commit_number > :after
-        UNION ALL
-        SELECT ended_commit, valid_to, ended_by, kind, key, revision + 1, ended_actor FROM history
-        WHERE namespace = :namespace AND ended_commit > :after AND ended_by <> 'updated'
-        ORDER BY 1, 5, 6 LIMIT :limit
-        """,
-        {"namespace": namespace_id, "after": after, "limit": limit + 1},
-    ).fetchall()
-    if len(rows) > limit:
-        last = rows[-1][0]
-        whole = [row for row in rows if row[0] < last]
-        if not whole:  # one commit larger than the page comes whole all the same
-            return changes(connection, namespace_id, after, limit * 10)
-        rows = whole
-    return [Change(*row) for row in rows]
+def check_content(text: Any, value: Any, checksum: int | None) -> None:
+    if not is_whole_content(text, value, checksum):
+        raise ValueError("a text that this state is made from is not what was written")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from glob import escape, glob
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakSet
 
 import apsw
@@ -308,41 +308,44 @@ class OpenStore(Store):
         if connection is None:
             connection = self._readers.connection = self._connect()
         try:
-            with self._naming_damage(connection, of):
-                if not snapshot:
-                    yield connection
-                    return
-                connection.execute("BEGIN")
-                try:
-                    yield connection
-                finally:
-                    connection.execute("ROLLBACK")
+            if not snapshot:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+        except Exception as error:  # noqa: BLE001  # it is raised again
+            self._raise_named(error, connection, of)
         finally:
             if self._is_closed:
                 connection.close()
 
     @contextmanager
     def _naming_damage(self, connection: Connection, of: Namespace | None) -> Iterator[None]:
-        """Turn what damaged rows raise into `Corrupt`, with the entry or the page; other errors pass through."""
         try:
             yield
-        except Corrupt:
+        except Exception as error:  # noqa: BLE001  # it is raised again
+            self._raise_named(error, connection, of)
+
+    def _raise_named(self, error: Exception, connection: Connection, of: Namespace | None) -> NoReturn:
+        """Raise what damaged rows raise as `Corrupt`, with the entry or the page; other errors as they are."""
+        if isinstance(error, Corrupt):
             self._has_met_damage = True
-            raise
-        except DRIVER_ERRORS as error:
+        elif isinstance(error, DRIVER_ERRORS):
             told = translate(error, self.path, in_use=True)
             if isinstance(told, Corrupt):
                 told = self._named(told, connection, of)
             raise told from error
-        except CommonplaceError:
-            raise
-        except damage.RAISED as error:
+        elif isinstance(error, damage.RAISED) and not isinstance(error, CommonplaceError):
             try:
-                if damage.first_problem(connection, LOOK_SECONDS) is None:
-                    raise  # a mistake of this program
+                is_ours = damage.first_problem(connection, LOOK_SECONDS) is None
             except TimeoutError:
-                pass
-            raise self._named(damaged_row("a row"), connection, of) from error
+                is_ours = False
+            if not is_ours:
+                raise self._named(damaged_row("a row"), connection, of) from error
+        raise error
 
     def _named(self, error: Corrupt, connection: Connection, of: Namespace | None) -> Corrupt:
         """The error with what is damaged: for the caller where that is its own or a page, else for the operator."""
@@ -374,10 +377,6 @@ class OpenStore(Store):
         except Corrupt:
             self._has_met_damage = True
             raise
-
-    def _namespace_id(self, connection: Connection, namespace: Namespace) -> int:
-        rows = connection.execute("SELECT id FROM namespace WHERE path = ?", ("/".join(namespace),)).fetchall()
-        return int(rows[0][0]) if rows else 0
 
     def close(self) -> None:
         """Wait for the writes under way, then close the file; a read under way closes its connection when it ends."""

@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from commonplace.backends.ranking import Counts, Page
-from commonplace.backends.sqlite import candidates, index, reading
+from commonplace.backends.sqlite import candidates, index
 from commonplace.backends.sqlite.checksums import damaged_row
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import Group, read_namespace
+from commonplace.backends.sqlite.reading import namespace_id
 from commonplace.backends.sqlite.store_base import ANY_UNCHECKED, FILL_SECONDS, OpenStore
 from commonplace.checks import Namespace
-from commonplace.entry import Entry
 from commonplace.filters import Filter
 from commonplace.store import Candidate, Indexing, Pending, TermCounts
 
@@ -84,11 +84,6 @@ class SearchStore(OpenStore):
         with self._reading(namespace, snapshot=True) as connection:
             return index.passage_vectors(connection, model, states)
 
-    def former(self, namespace: Namespace, as_of: int, filter: Filter) -> list[Entry]:
-        with self._reading(namespace, snapshot=True) as connection:
-            place = self._namespace_id(connection, namespace)
-            return reading.states_ended_after(connection, namespace, place, as_of, filter)
-
     # Models and vectors
 
     def models(self) -> tuple[str | None, str | None]:
@@ -97,7 +92,7 @@ class SearchStore(OpenStore):
 
     def indexing(self, namespace: Namespace | None = None) -> Indexing:
         with self._reading() as connection:
-            place = None if namespace is None else self._namespace_id(connection, namespace)
+            place = None if namespace is None else namespace_id(connection, namespace)
             return index.indexing(connection, place)
 
     def aim(self, model: str, dimensions: int) -> None:
@@ -117,7 +112,7 @@ class SearchStore(OpenStore):
         self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
     ) -> list[Pending]:
         with self._reading(namespace, snapshot=True) as connection:
-            return index.pending(connection, self._namespace_id(connection, namespace), limit, among)
+            return index.pending(connection, namespace_id(connection, namespace), limit, among)
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
         self._run(lambda group: index.store_vectors(self._writing, group, model, embedded))

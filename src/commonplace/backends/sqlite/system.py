@@ -19,14 +19,11 @@ FORGOTTEN_AT_ONCE = 20
 """Expired operations that a write takes away: more than it adds, so that they do not pile up."""
 
 
-def get(connection: Connection, part: str, key: str) -> JSON | None:
-    rows = connection.execute("SELECT value, checksum FROM system WHERE part = ? AND key = ?", (part, key)).fetchall()
-    return _value(part, key, *rows[0]) if rows else None
-
-
-def rows_of(connection: Connection, part: str) -> dict[str, JSON]:
-    rows = connection.execute("SELECT key, value, checksum FROM system WHERE part = ? ORDER BY key", (part,)).fetchall()
-    return {key: _value(part, key, value, checksum) for key, value, checksum in rows}
+def rows_of(connection: Connection, part: str, key: str | None) -> dict[str, JSON]:
+    """The rows of a part, or the one with a key."""
+    where, parameters = ("part = ?", (part,)) if key is None else ("part = ? AND key = ?", (part, key))
+    rows = connection.execute(f"SELECT key, value, checksum FROM system WHERE {where} ORDER BY key", parameters)
+    return {found: _value(part, found, value, checksum) for found, value, checksum in rows.fetchall()}
 
 
 def _value(part: str, key: str, value: str, checksum: int | None) -> JSON:
@@ -35,20 +32,17 @@ def _value(part: str, key: str, value: str, checksum: int | None) -> JSON:
     return found
 
 
-def put(connection: Connection, part: str, key: str, value: JSON, *, only_new: bool) -> bool:
-    verb = "INSERT OR IGNORE" if only_new else "INSERT OR REPLACE"
+def put(connection: Connection, part: str, key: str, value: JSON | None, *, only_new: bool) -> bool:
+    """Write a row, or remove it if the value is None; whether a row was changed."""
     before = connection.total_changes()
-    text = dump(value)
-    connection.execute(
-        f"{verb} INTO system (part, key, value, checksum) VALUES (?, ?, ?, ?)",
-        (part, key, text, row_sum(part, key, text)),
-    )
-    return connection.total_changes() > before
-
-
-def delete(connection: Connection, part: str, key: str) -> bool:
-    before = connection.total_changes()
-    connection.execute("DELETE FROM system WHERE part = ? AND key = ?", (part, key))
+    if value is None:
+        connection.execute("DELETE FROM system WHERE part = ? AND key = ?", (part, key))
+    else:
+        verb, text = "INSERT OR IGNORE" if only_new else "INSERT OR REPLACE", dump(value)
+        connection.execute(
+            f"{verb} INTO system (part, key, value, checksum) VALUES (?, ?, ?, ?)",
+            (part, key, text, row_sum(part, key, text)),
+        )
     return connection.total_changes() > before
 
 
