@@ -553,3 +553,7 @@ def test_annotations_are_honest() -> None:
         "memory_get": (True, False, True),
         "memory_delete": (False, True, True),
     }
+
+
+def test_the_former_name_of_the_module_still_leads_to_it() -> None:
+    assert commonplace.tools.record_tools.TOOLS is TOOLS

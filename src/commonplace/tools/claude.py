@@ -371,6 +371,15 @@ def tool_schema(root: str) -> dict[str, Any]:
 
 # Wording
 
+
+def _same(text: str) -> tuple[str, str]:
+    return text, text
+
+
+def _error(text: str) -> tuple[str, str]:
+    return f"Error: {text}", text
+
+
 # Each case in the wording `seed` and in the wording `anthropic`. A refusal is looked up as "command reason", then by
 # its reason alone. `{message}` is the store's.
 _TABLE: dict[str, tuple[str, str]] = {
@@ -378,48 +387,33 @@ _TABLE: dict[str, tuple[str, str]] = {
         "Here're the files and directories up to 2 levels deep in {path}:",
         "Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:",
     ),
-    "file": ("Here's the content of {path} with line numbers:", "Here's the content of {path} with line numbers:"),
+    "file": _same("Here's the content of {path} with line numbers:"),
     "no_lines": ("(no lines in this range; lines in the file: {count:,})", ""),
-    "create": ("File created successfully at: {path}", "File created successfully at: {path}"),
+    "create": _same("File created successfully at: {path}"),
     "str_replace": (
         "{content}",
         "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{snippet}",
     ),
-    "insert": ("The file {path} has been edited.", "The file {path} has been edited."),
-    "delete": ("Successfully deleted {path}", "Successfully deleted {path}"),
-    "rename": ("Successfully renamed {old_path} to {new_path}", "Successfully renamed {old_path} to {new_path}"),
+    "insert": _same("The file {path} has been edited."),
+    "delete": _same("Successfully deleted {path}"),
+    "rename": _same("Successfully renamed {old_path} to {new_path}"),
     # Refusals of every command
-    "arguments": ("Error: {message}", "{message}"),
-    "escape": ("Error: Path {path} would escape {root} directory", "Path {path} would escape {root} directory"),
-    "invalid_path": ("Error: Invalid path {path}: {message}", "Invalid path {path}: {message}"),
-    "is_directory": ("Error: The path {path} is not a file.", "The path {path} is not a file."),
-    "not_a_directory": (
-        "Error: The path {path} cannot be made: a part of it is a file",
-        "The path {path} cannot be made: a part of it is a file",
-    ),
-    "not_found": ("Error: The path {path} does not exist", "The path {path} does not exist"),
-    "not_text": ("Error: The path {path} is no text file", "The path {path} is no text file"),
-    "other": ("Error: {message}", "{message}"),
-    "outside": ("Error: Path must start with {root}, got: {path}", "Path must start with {root}, got: {path}"),
-    "symlink": (
-        "Error: Path {path} would escape {root} directory via symlink",
-        "Path {path} would escape {root} directory via symlink",
-    ),
-    "too_large": (
-        "Error: File {path} exceeds maximum size of {count:,} bytes.",
-        "File {path} exceeds maximum size of {count:,} bytes.",
-    ),
-    "too_many_lines": (
-        "File {path} exceeds maximum line limit of {count:,} lines.",
-        "File {path} exceeds maximum line limit of {count:,} lines.",
-    ),
+    "arguments": _error("{message}"),
+    "escape": _error("Path {path} would escape {root} directory"),
+    "invalid_path": _error("Invalid path {path}: {message}"),
+    "is_directory": _error("The path {path} is not a file."),
+    "not_a_directory": _error("The path {path} cannot be made: a part of it is a file"),
+    "not_found": _error("The path {path} does not exist"),
+    "not_text": _error("The path {path} is no text file"),
+    "other": _error("{message}"),
+    "outside": _error("Path must start with {root}, got: {path}"),
+    "symlink": _error("Path {path} would escape {root} directory via symlink"),
+    "too_large": _error("File {path} exceeds maximum size of {count:,} bytes."),
+    "too_many_lines": _same("File {path} exceeds maximum line limit of {count:,} lines."),
     # Refusals of one command
-    "view not_found": (
-        "The path {path} does not exist. Please provide a valid path.",
-        "The path {path} does not exist. Please provide a valid path.",
-    ),
-    "create already_exists": ("Error: File {path} already exists", "File {path} already exists"),
-    "create is_directory": ("Error: File {path} already exists", "File {path} already exists"),
+    "view not_found": _same("The path {path} does not exist. Please provide a valid path."),
+    "create already_exists": _error("File {path} already exists"),
+    "create is_directory": _error("File {path} already exists"),
     "str_replace not_found": (
         "Error: The path {path} does not exist.",
         "The path {path} does not exist. Please provide a valid path.",
@@ -428,10 +422,7 @@ _TABLE: dict[str, tuple[str, str]] = {
         "No replacement was performed, old_str did not appear verbatim",
         "No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}.",
     ),
-    "str_replace empty_old": (
-        "No replacement was performed, old_str must not be empty",
-        "No replacement was performed, old_str must not be empty",
-    ),
+    "str_replace empty_old": _same("No replacement was performed, old_str must not be empty"),
     "str_replace not_unique": (
         "No replacement was performed. Multiple occurrences of old_str in lines: {lines}",
         "No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines: {lines}. "
@@ -446,13 +437,10 @@ _TABLE: dict[str, tuple[str, str]] = {
         "It should be within the range of lines of the file: [0, {count}]",
         "Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {count}].",
     ),
-    "delete root": ("Error: Cannot delete the {root} directory itself", "Cannot delete the {root} directory itself"),
-    "rename root": ("Error: Cannot rename the {root} directory itself", "Cannot rename the {root} directory itself"),
-    "rename already_exists": ("Error: The destination {path} already exists", "The destination {path} already exists"),
-    "rename into_itself": (
-        "Error: Cannot rename {old_path} to {new_path}: it cannot be moved into itself",
-        "Cannot rename {old_path} to {new_path}: it cannot be moved into itself",
-    ),
+    "delete root": _error("Cannot delete the {root} directory itself"),
+    "rename root": _error("Cannot rename the {root} directory itself"),
+    "rename already_exists": _error("The destination {path} already exists"),
+    "rename into_itself": _error("Cannot rename {old_path} to {new_path}: it cannot be moved into itself"),
 }
 
 

@@ -144,16 +144,17 @@ class UnifiedMemoryTool:
         command, path = given.get("command"), given.get("path")
         command = command if isinstance(command, str) else "unknown"
         path = path if isinstance(path, str) else ROOT
+        wrong_path: _Refused | None = None
         try:
-            shown = self._normal_path(path, command)
-        except _Refused:
-            shown = path
-        try:
-            return Envelope(command, shown, result=self._run(arguments, thread_id))
+            path = self._normal_path(path, command)
         except _Refused as refused:
-            return Envelope(command, shown, error={"message": str(refused), "code": refused.code})
+            wrong_path = refused
+        try:
+            return Envelope(command, path, result=self._run(arguments, wrong_path or path, thread_id))
+        except _Refused as refused:
+            return Envelope(command, path, error={"message": str(refused), "code": refused.code})
 
-    def _run(self, arguments: object, thread_id: str | None) -> Mapping[str, Any]:
+    def _run(self, arguments: object, path: str | _Refused, thread_id: str | None) -> Mapping[str, Any]:
         arguments, offset = self._without_offset(arguments)
         request = _check_shape(arguments)
         command = request["command"]
@@ -161,7 +162,8 @@ class UnifiedMemoryTool:
             raise _Refused(f"unknown command: {command}")
         if command not in self.commands:
             raise _Refused(f"command not permitted: {command}; this tool permits {', '.join(self.commands)}")
-        path = self._normal_path(request["path"], command)
+        if isinstance(path, _Refused):
+            raise path
         _check_contents(request, self._limits)
         try:
             result = _RUN[command](self._tree(thread_id), path, request)
