@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.postgres import PostgresStore
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite import where as sqlite_where
-from commonplace.backends.sqlite.where import Where, add_filter
+from commonplace.backends.sqlite.where import Where
 from commonplace.entry import Draft, Entry
 from commonplace.errors import InvalidInput
 from commonplace.filters import MAX_ALL_VALUES, MAX_NESTED_VALUES, MAX_VALUES, OPERATORS, Filter, parse_conditions

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.postgres import reading
 from commonplace.backends.postgres.connection import (
     Halfvec,
@@ -27,7 +28,7 @@ from commonplace.backends.postgres.connection import (
 )
 from commonplace.backends.postgres.index import Model
 from commonplace.backends.postgres.reading import NOW, Spot
-from commonplace.backends.postgres.where import Where, add_filter
+from commonplace.backends.postgres.where import Where
 from commonplace.backends.ranking import Counts, Page, Ranked, Ranking, best, chunk_of, score_arrays
 from commonplace.backends.states import columns, entry_of
 from commonplace.entry import Entry

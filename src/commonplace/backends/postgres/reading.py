@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Literal
 
 from commonplace.backends import paging
+from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.paging import after_prefix
 from commonplace.backends.postgres.connection import Session, array_of
 from commonplace.backends.postgres.kept import former_entries
-from commonplace.backends.postgres.where import Where, add_filter
+from commonplace.backends.postgres.where import Where
 from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, columns, entry_of
 from commonplace.checks import Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision

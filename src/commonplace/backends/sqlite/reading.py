@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Literal
 
 from commonplace.backends import deltas, paging
+from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.paging import after_prefix
 from commonplace.backends.sqlite import system
 from commonplace.backends.sqlite.checksums import (
@@ -26,7 +27,7 @@ from commonplace.backends.sqlite.checksums import (
 )
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.group import read_namespace
-from commonplace.backends.sqlite.where import Where, add_filter
+from commonplace.backends.sqlite.where import Where
 from commonplace.backends.states import HEAD, NAMES, damaged, entry_of, prefixed, value_of
 from commonplace.checks import JSON, Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision

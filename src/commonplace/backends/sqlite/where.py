@@ -1,4 +1,4 @@
-"""A filter as SQL over `entry AS e`. Field names and values are parameters, never part of the statement."""
+"""Filters in SQLite's SQL: kinds, labels, and fields of JSON."""
 
 from __future__ import annotations
 
@@ -7,99 +7,42 @@ from functools import lru_cache
 from json import loads
 from typing import Any, cast
 
-from commonplace.backends.paging import key_bounds
+from commonplace.backends.filter_sql import COMPARISONS, BaseWhere
 from commonplace.backends.sqlite.checksums import damaged_row
 from commonplace.backends.states import dump
 from commonplace.checks import JSON
-from commonplace.filters import Condition, Filter, hold
+from commonplace.filters import Condition, hold
 
 LONG_BYTES = 50_000
-_COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
-class Where:
-    """Conditions joined by AND, with their parameters in order."""
+class Where(BaseWhere):
+    placeholder = "?"
+    always = "1"
 
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self.parameters: list[Any] = []
+    def add_kinds(self, kinds: Sequence[str]) -> None:
+        self.add(f"e.kind IN ({_marks(kinds)})", *kinds)
 
-    def add(self, sql: str, *parameters: Any) -> None:
-        self.parts.append(sql)
-        self.parameters.extend(parameters)
+    def label_rows(self, namespace_id: int, name: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+        rows = f"label AS l WHERE l.namespace = ? AND l.name = ? AND l.value IN ({_marks(values)})"
+        return rows, [namespace_id, name, *values]
 
-    @property
-    def sql(self) -> str:
-        return " AND ".join(self.parts) or "1"
-
-
-def add_filter(where: Where, namespace_id: int, filter: Filter, *, driving_labels: bool = False) -> None:
-    """Add what `filter` asks, all of it.
-
-    `driving_labels` lets the rows with a label lead the search for entries; otherwise each entry is asked for its
-    label, which suits entries that are few or come in an order.
-    """
-    label = _add_label if driving_labels else _add_label_of_entry
-    if filter.kinds:
-        where.add(f"e.kind IN ({_marks(filter.kinds)})", *filter.kinds)
-    if filter.types:
-        label(where, namespace_id, "type", filter.types)
-    for tag in filter.all_tags:
-        label(where, namespace_id, "tags", (tag,))
-    if filter.any_tags:
-        label(where, namespace_id, "tags", filter.any_tags)
-    if filter.resource is not None:
-        label(where, namespace_id, "resourceId", (filter.resource,))
-    for column, operator, bound in (
-        ("created_at", ">=", filter.created_after),
-        ("created_at", "<", filter.created_before),
-        ("updated_at", ">=", filter.updated_after),
-        ("updated_at", "<", filter.updated_before),
-        ("valid_from", "<=", filter.unchanged_since),
-    ):
-        if bound is not None:
-            where.add(f"e.{column} {operator} ?", bound)
-    for operator, key in key_bounds(filter):
-        where.add(f"e.key {operator} ?", key)
-    if filter.conditions:
-        _add_conditions(where, filter.conditions)
+    def add_conditions(self, conditions: Sequence[Condition]) -> None:
+        """Fields of a long entry are compared in Python: SQLite would keep a copy of its JSON for each condition."""
+        inside = Where()
+        for condition in conditions:
+            _add_condition(inside, condition)
+        self.add(
+            f"CASE WHEN octet_length(e.value) + octet_length(e.attributes) > {LONG_BYTES}"
+            " THEN conditions_hold(CASE WHEN e.is_json THEN e.value END, e.attributes, ?)"
+            f" ELSE {inside.sql} END",
+            dump([[condition.path, condition.operator, condition.operand] for condition in conditions]),
+            *inside.parameters,
+        )
 
 
 def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
-
-
-def _add_label(where: Where, namespace_id: int, name: str, values: Sequence[str]) -> None:
-    where.add(
-        f"e.id IN (SELECT entry FROM label WHERE namespace = ? AND name = ? AND value IN ({_marks(values)}))",
-        namespace_id,
-        name,
-        *values,
-    )
-
-
-def _add_label_of_entry(where: Where, namespace_id: int, name: str, values: Sequence[str]) -> None:
-    where.add(
-        "EXISTS (SELECT 1 FROM label AS l WHERE l.namespace = ? AND l.name = ?"
-        f" AND l.value IN ({_marks(values)}) AND l.entry = e.id)",
-        namespace_id,
-        name,
-        *values,
-    )
-
-
-def _add_conditions(where: Where, conditions: Sequence[Condition]) -> None:
-    """Fields of a long entry are compared in Python: SQLite would keep a copy of its JSON for each condition."""
-    inside = Where()
-    for condition in conditions:
-        _add_condition(inside, condition)
-    where.add(
-        f"CASE WHEN octet_length(e.value) + octet_length(e.attributes) > {LONG_BYTES}"
-        " THEN conditions_hold(CASE WHEN e.is_json THEN e.value END, e.attributes, ?)"
-        f" ELSE {inside.sql} END",
-        dump([[condition.path, condition.operator, condition.operand] for condition in conditions]),
-        *inside.parameters,
-    )
 
 
 def conditions_hold(*arguments: Any) -> bool:
@@ -161,7 +104,7 @@ def _test(condition: Condition) -> tuple[str, list[Any]]:
     if isinstance(operand, bool):
         return "0", []
     types = "'text'" if isinstance(operand, str) else "'integer', 'real'"
-    return f"(@.type IN ({types}) AND @.value {_COMPARISONS[condition.operator]} ?)", [operand]
+    return f"(@.type IN ({types}) AND @.value {COMPARISONS[condition.operator]} ?)", [operand]
 
 
 def _equals(operand: JSON, at: str) -> tuple[str, list[Any]]:

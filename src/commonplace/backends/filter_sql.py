@@ -1,0 +1,87 @@
+"""A filter as SQL over `entry AS e`, on every backend. Field names and values are parameters, never SQL text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from commonplace.backends.paging import key_bounds
+from commonplace.filters import Condition, Filter
+
+COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+
+
+class BaseWhere(ABC):
+    """Conditions joined by AND, with their parameters in order. A backend writes kinds, labels and fields."""
+
+    placeholder: ClassVar[str]
+    always: ClassVar[str]
+    """What is true of every row."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.parameters: list[Any] = []
+
+    def add(self, sql: str, *parameters: Any) -> None:
+        self.parts.append(sql)
+        self.parameters.extend(parameters)
+
+    @property
+    def sql(self) -> str:
+        return " AND ".join(self.parts) or self.always
+
+    @abstractmethod
+    def add_kinds(self, kinds: Sequence[str]) -> None: ...
+
+    def add_label(self, namespace_id: int, name: str, values: Sequence[str], *, is_driving: bool) -> None:
+        """Entries with one of these labels. With `is_driving` the rows of labels lead to the entries."""
+        rows, parameters = self.label_rows(namespace_id, name, values)
+        if is_driving:
+            self.add(f"e.id IN (SELECT l.entry FROM {rows})", *parameters)
+        else:
+            self.add(f"EXISTS (SELECT 1 FROM {rows} AND l.entry = e.id)", *parameters)
+
+    @abstractmethod
+    def label_rows(self, namespace_id: int, name: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+        """The rows of labels, as `label AS l WHERE ...` with its parameters."""
+
+    @abstractmethod
+    def add_conditions(self, conditions: Sequence[Condition]) -> None:
+        """Tests of fields. A field is in the value if that is an object that has it, otherwise in the attributes."""
+
+
+def add_filter(where: BaseWhere, namespace_id: int, filter: Filter, *, driving_labels: bool = False) -> None:
+    """Add everything that `filter` asks for.
+
+    With `driving_labels` the rows of labels lead the search for entries. Otherwise each entry is asked for its label,
+    which suits entries that are few or come in an order.
+    """
+    if filter.kinds:
+        where.add_kinds(filter.kinds)
+    for name, values in _labels(filter):
+        where.add_label(namespace_id, name, values, is_driving=driving_labels)
+    for column, operator, bound in (
+        ("created_at", ">=", filter.created_after),
+        ("created_at", "<", filter.created_before),
+        ("updated_at", ">=", filter.updated_after),
+        ("updated_at", "<", filter.updated_before),
+        ("valid_from", "<=", filter.unchanged_since),
+    ):
+        if bound is not None:
+            where.add(f"e.{column} {operator} {where.placeholder}", bound)
+    for operator, key in key_bounds(filter):
+        where.add(f"e.key {operator} {where.placeholder}", key)
+    if filter.conditions:
+        where.add_conditions(filter.conditions)
+
+
+def _labels(filter: Filter) -> list[tuple[str, Sequence[str]]]:
+    """The labels that are needed: of each name one of the values."""
+    found: list[tuple[str, Sequence[str]]] = [("type", filter.types)] if filter.types else []
+    found += [("tags", (tag,)) for tag in filter.all_tags]
+    if filter.any_tags:
+        found.append(("tags", filter.any_tags))
+    if filter.resource is not None:
+        found.append(("resourceId", (filter.resource,)))
+    return found
