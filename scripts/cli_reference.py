@@ -1,11 +1,12 @@
-"""docs/cli.md, made from the parser: `python scripts/cli_reference.py > docs/cli.md`.
+"""Generates docs/cli.md from the parser: `python scripts/cli_reference.py > docs/cli.md`.
 
-Written without argparse's own layout, which differs from one Python to the next.
+It does not use the layout of argparse, which differs between versions of Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 
 from commonplace import settings
@@ -20,11 +21,11 @@ _FIRST = """\
 
 _RULES = """\
 Results go to standard output; notices, questions, progress and errors go to standard error. With `--json`, a command
-prints one JSON document, and `changes` and `export` print one JSON object a line; times are ISO 8601 in UTC. The flags
-of every command may stand before or after it. Colours and progress bars appear on a terminal only.
+prints one JSON document; `changes` and `export` print one JSON object per line. Times in JSON are ISO 8601 in UTC. You
+can write the options of every command before or after it. Colours and progress bars appear only on a terminal.
 
-A time is ISO 8601 (in this computer's zone where it names none), or how long ago: `30m`, `2h`, `7d`, `2w`. A key that
-begins with `/` is a file's path; any other is the id of a record or a thread, of the live one where both had it."""
+A time is ISO 8601 (by default in the local time zone), or how long ago: `30m`, `2h`, `7d`, `2w`. A key that begins with
+`/` is the path of a file; any other is the id of a record or a thread. If both had the id, the live one is meant."""
 
 
 def reference() -> str:
@@ -37,7 +38,7 @@ def reference() -> str:
             if command.group == group:
                 blocks += _command(command)
     blocks += ["## Exit codes", _table((str(code), meaning) for code, meaning in MEANINGS.items())]
-    blocks.append("An error is one line on standard error, `commonplace: what is wrong; what to do next`.")
+    blocks.append("An error is one line on standard error: `commonplace: what is wrong; what to do next`.")
     blocks += ["## Environment", _table(_environment())]
     return "\n\n".join(blocks) + "\n"
 
@@ -84,7 +85,8 @@ def _usage(action: argparse.Action) -> str:
 
 
 def _environment() -> Iterator[tuple[str, str]]:
-    for line in (settings.__doc__ or "").splitlines():
+    text = re.sub(r"\n {5,}", " ", settings.__doc__ or "")  # a line that is indented more continues the one before
+    for line in text.splitlines():
         if line.startswith("    "):
             name, _, meaning = line.strip().partition(" ")
             yield f"`{name}`", meaning.strip()

@@ -1,56 +1,56 @@
-"""Settings from the environment: the one place where it is read. Everything below takes plain arguments.
+"""Settings from the environment. It is only read here; everything below takes plain arguments.
 
-    DATABASE_URL                the book: a file or postgresql://…; unset, memory.db in the user's data folder
-    DATABASE_REPLICA_URL        a read replica of that PostgreSQL, for searches; unset, none
-    COMMONPLACE_REMOTE          the address of a service to work on in place of a book, such as http://127.0.0.1:8765
+    DATABASE_URL                the book: a file or postgresql://… (default memory.db in the user's data folder)
+    DATABASE_REPLICA_URL        a read replica of that PostgreSQL, for searches (default none)
+    COMMONPLACE_REMOTE          the URL of a service to use instead of a book, such as http://127.0.0.1:8765
     COMMONPLACE_KEY             the key for that service
     COMMONPLACE_NAMESPACE       the namespace, such as user/u-123 (default user/default)
     COMMONPLACE_AGENTS          the folder of agents' memories (default _tables/agents below the working directory)
     COMMONPLACE_MODELS          the folder of embedding models
     COMMONPLACE_EMBEDDINGS_KEY  the key for an embedding endpoint
-    OPENAI_API_KEY              the same, only for OpenAI's own endpoint
-    EMBEDDINGS_MODEL            the embedding model; unset, the default one
-    EMBEDDINGS_POOLING          cls or mean; unset, the model's own
-    EMBEDDINGS_NORMALIZE        true or false; unset, the model's own
-    EMBEDDINGS_MAX_RETRIES      how often an endpoint is tried again (default 3)
-    SEARCH_DEFAULT_LIMIT        how many hits a search gives (default 10)
-    SEARCH_MAX_LIMIT            how many it gives at most (default 100)
+    OPENAI_API_KEY              the same, but only used for OpenAI's endpoint
+    EMBEDDINGS_MODEL            the embedding model (default: the built-in default)
+    EMBEDDINGS_POOLING          cls or mean (default: the model's)
+    EMBEDDINGS_NORMALIZE        true or false (default: the model's)
+    EMBEDDINGS_MAX_RETRIES      how often a call of an endpoint is retried (default 3)
+    SEARCH_DEFAULT_LIMIT        how many hits a search returns (default 10)
+    SEARCH_MAX_LIMIT            how many hits a search returns at most (default 100)
     MAX_CONTENT_LENGTH          how many characters a record may have (default 10000)
     MAX_TAGS_COUNT              how many tags a call may name (default 20)
     COMMONPLACE_MAX_MESSAGE_BYTES  how many bytes a message may have, images in it included (default 16000000)
-    DB_QUERY_TIMEOUT            how many ms a call waits for a book that others are writing to (default 30000)
-    DB_MAX_POOL_SIZE            how many connections to a database server (default 20); a file needs none
-    DB_IDLE_TIMEOUT             after how many ms an idle one is closed (default 30000); a file needs none
+    DB_QUERY_TIMEOUT            how many ms a call waits while others write to the book (default 30000)
+    DB_MAX_POOL_SIZE            how many connections to a database server (default 20); not used for a file
+    DB_IDLE_TIMEOUT             after how many ms an idle one is closed (default 30000); not used for a file
     COMMONPLACE_HOST            where the service listens (default 127.0.0.1)
-    COMMONPLACE_PORT            at which port (default 8765)
-    COMMONPLACE_PUBLIC_URL      the address that others know the service by, where a proxy stands before it
-    COMMONPLACE_CORS_ORIGINS    the web pages that may call the service, such as https://app.example, divided by commas
-    COMMONPLACE_JWT_JWKS        the issuer's public keys for tokens: a file, or an https:// address
-    COMMONPLACE_JWT_AUDIENCE    the audience that a token must name
-    COMMONPLACE_JWT_ISSUER      the issuer that a token must name
+    COMMONPLACE_PORT            the port of the service (default 8765)
+    COMMONPLACE_PUBLIC_URL      the public URL of the service, if it is behind a proxy
+    COMMONPLACE_CORS_ORIGINS    the origins that may call the service, such as https://app.example, separated by commas
+    COMMONPLACE_JWT_JWKS        the issuer's public keys for tokens: a file or an https:// URL
+    COMMONPLACE_JWT_AUDIENCE    the audience that a token must have
+    COMMONPLACE_JWT_ISSUER      the issuer that a token must have
     COMMONPLACE_JWT_NAMESPACE   the namespace, filled from a token's claims (default user/{sub})
-    COMMONPLACE_JWT_ACTIONS     the claim that lists what a token may do; unset: read, write and delete
-    COMMONPLACE_RATE            how many calls a caller has whose key does not say, such as 100/m
-    COMMONPLACE_MAX_ENTRIES     how many entries such a caller may hold in all its namespaces
-    COMMONPLACE_MAX_BYTES       how many bytes it may hold there, history included
-    COMMONPLACE_MAX_BODY_BYTES  how large a request to the service may be (default 32000000, or twice the most that a
-                                message may have where that is more); imports may be larger
-    COMMONPLACE_MAX_REQUESTS    how many requests the service works on at once (default 1000)
-    COMMONPLACE_MAX_STREAMS     how many streams of events it keeps open (default 1000)
-    COMMONPLACE_REQUEST_SECONDS after how many seconds without an answer a request is given up (default 60)
-    COMMONPLACE_STOP_SECONDS    how long a stopping service waits for requests under way (default 30)
-    COMMONPLACE_METRICS_OPEN    true: the service's metrics need no key
-    COMMONPLACE_TRACING         true or false: send traces (default: where OTEL_EXPORTER_OTLP_ENDPOINT is set)
-    COMMONPLACE_REDACT          mask or reject secrets in what is written (default off)
-    COMMONPLACE_REDACT_KINDS    which: secrets, pii, all, or kinds by name, divided by commas (default secrets)
-    COMMONPLACE_REDACT_RULES    a TOML or JSON file with rules of your own
-    COMMONPLACE_WRAP_RESULTS    true: what a search finds is given to MCP clients marked as data, not instructions
+    COMMONPLACE_JWT_ACTIONS     the claim that lists the allowed actions (without it: read, write and delete)
+    COMMONPLACE_RATE            the default rate limit of a key, such as 100/m
+    COMMONPLACE_MAX_ENTRIES     the default limit of entries in all namespaces of a key
+    COMMONPLACE_MAX_BYTES       the default limit of bytes there, history included
+    COMMONPLACE_MAX_BODY_BYTES  the limit of bytes in a request (default: twice that of a message, at least 32000000);
+                                imports may be larger
+    COMMONPLACE_MAX_REQUESTS    how many requests the service handles at once (default 1000)
+    COMMONPLACE_MAX_STREAMS     how many event streams it keeps open (default 1000)
+    COMMONPLACE_REQUEST_SECONDS after how many seconds a request times out (default 60)
+    COMMONPLACE_STOP_SECONDS    how many seconds a stopping service waits for running requests (default 30)
+    COMMONPLACE_METRICS_OPEN    true: serve the metrics without a key
+    COMMONPLACE_TRACING         true or false: send traces (default: true if OTEL_EXPORTER_OTLP_ENDPOINT is set)
+    COMMONPLACE_REDACT          mask or reject secrets in writes (default off)
+    COMMONPLACE_REDACT_KINDS    what to redact: secrets, pii, all, or names of kinds with commas (default secrets)
+    COMMONPLACE_REDACT_RULES    a TOML or JSON file with your redaction rules
+    COMMONPLACE_WRAP_RESULTS    true: mark search results for MCP clients as data, not instructions
     LOG_LEVEL                   error, warn, info or debug (default info)
-    MCP_PROTOCOL_VERSION        the revision for an MCP client that names none (default 2024-11-05) or an unknown one
-    MCP_DEBUG_LOG_PATH          where the MCP server writes its log as well, at LOG_LEVEL debug only
-    NO_COLOR                    set to anything: no colours on the command line
+    MCP_PROTOCOL_VERSION        the revision for an MCP client that names none or an unknown one (default 2024-11-05)
+    MCP_DEBUG_LOG_PATH          a file for the log of the MCP server too, only at LOG_LEVEL debug
+    NO_COLOR                    if set to anything: no colours on the command line
 
-A variable that is set to nothing counts as unset.
+An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ Redact = Literal["off", "mask", "reject"]
 DEFAULT_NAMESPACE = "user/default"
 LARGEST_SEARCH_LIMIT = 1_000
 MESSAGE_BYTES = (1_000, 100_000_000)
-"""The least and the most that the limit of a message's bytes may be set to."""
-WEB_ADDRESS_FORM = "web address; write it like https://memory.example"
-ORIGIN_FORM = "origin; write scheme, host and port alone, like https://app.example"
+"""The smallest and the largest limit for the bytes of a message."""
+WEB_ADDRESS_FORM = "URL; write it like https://memory.example"
+ORIGIN_FORM = "origin; write only scheme, host and port, like https://app.example"
 _WEB_ADDRESS = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
 _PASSWORD = re.compile(r"(?<=://)(?P<user>[^:/@]*:)[^/]*(?=@)|(?<=password=)[^&]*")
@@ -88,14 +88,14 @@ _SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says, checked; a field left out of it has its default."""
+    """The checked settings; a field that is not set has its default."""
 
     database_url: str | None = None
     database_replica_url: str | None = None
     remote: str | None = None
     remote_key: str | None = field(default=None, repr=False)
     namespace: str | None = None
-    """As it was named; None where it was not, which a service takes for the key's own."""
+    """As it was given, or None. A service then uses the namespace of the key."""
 
     agents_folder: Path = Path("_tables/agents")
     models_folder: Path | None = None
@@ -143,7 +143,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
-        """Read and check every variable; a bad value raises ConfigurationError with the variable's name."""
+        """Read and check every variable; an invalid value raises ConfigurationError with the variable's name."""
         read = _Reader(environ)
         default_limit = read.number("SEARCH_DEFAULT_LIMIT", 10, 1, LARGEST_SEARCH_LIMIT)
         max_limit = read.number("SEARCH_MAX_LIMIT", max(100, default_limit), 1, LARGEST_SEARCH_LIMIT)
@@ -218,7 +218,7 @@ class Settings:
         )
 
     def redaction(self) -> Redactor | None:
-        """What screens all that is written, or None; its rules are read from their file anew."""
+        """Return the redactor for all writes, or None; the file of rules is read again each time."""
         if self.redact == "off":
             return None
         from commonplace.redaction import Redactor, load_rules
@@ -237,7 +237,7 @@ class Settings:
 
     @property
     def book_file(self) -> Path | None:
-        """The file that the book is, or None where it is none (`:memory:`, a server)."""
+        """The file of the book, or None if it is not a file (`:memory:`, a server)."""
         if self.database_url is None:
             from commonplace.book import default_path
 
@@ -249,7 +249,7 @@ class Settings:
 
     @property
     def place(self) -> str:
-        """The book as people are told of it: its file, or its address without user and password."""
+        """The book for people to read: its file, or its URL without user and password."""
         if self.book_file is not None or self.database_url is None:
             return str(self.book_file)
         url = hide_password(self.database_url)
@@ -257,7 +257,7 @@ class Settings:
         return url if not parts.hostname else urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
     def embedder(self, model: str | None = None) -> Embedder:
-        """The embedder that the settings name, or another model with the same settings; nothing is loaded yet."""
+        """Return the embedder of the settings, or of another model with the same settings. Nothing is loaded yet."""
         from commonplace.embedding import EndpointOptions, create_embedder
 
         name = model or self.embeddings_model
@@ -270,7 +270,7 @@ class Settings:
         )
 
     def endpoint_key(self, model: str | None) -> str | None:
-        """The key for a model's endpoint. OPENAI_API_KEY goes to OpenAI alone: any other address needs its own."""
+        """Return the API key for a model's endpoint. OPENAI_API_KEY is only sent to OpenAI."""
         provider, _, name = (model or "").partition(":")
         url = name.partition("@")[2]
         is_openai = provider == "openai" and (not url or urlsplit(url).hostname == "api.openai.com")
@@ -278,7 +278,7 @@ class Settings:
 
 
 def open_from_settings(settings: Settings, *, background: bool) -> Book:
-    """Open the book that the settings name; `background` embeds what is written while the program runs."""
+    """Open the book of the settings; with `background`, new texts are embedded while the program runs."""
     if settings.remote is not None:
         from commonplace.remote import connect
 
@@ -302,7 +302,7 @@ def open_from_settings(settings: Settings, *, background: bool) -> Book:
 
 
 class _Reader:
-    """Variables with their checks."""
+    """Reads and checks variables."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -330,9 +330,9 @@ class _Reader:
         return tuple(word.strip() for word in (self.text(name) or "").split(",") if word.strip())
 
     def tracing(self) -> bool:
-        told = self.switch("COMMONPLACE_TRACING")
+        given = self.switch("COMMONPLACE_TRACING")
         endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-        return any(self.text(name) for name in endpoints) if told is None else told
+        return any(self.text(name) for name in endpoints) if given is None else given
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         value = self.text(name)
@@ -358,18 +358,18 @@ class _Reader:
     def web_address(self, name: str) -> str | None:
         value = self.text(name)
         if value is not None and not is_web_address(value):
-            raise ConfigurationError(f"{name} is {value!r}, which is no {WEB_ADDRESS_FORM}")
+            raise ConfigurationError(f"{name} is {value!r}, which is not a {WEB_ADDRESS_FORM}")
         return value
 
     def origins(self, name: str) -> tuple[str, ...]:
         for value in (values := self.words(name)):
             if not is_origin(value):
-                raise ConfigurationError(f"{name} is {value!r}, which is no {ORIGIN_FORM}")
+                raise ConfigurationError(f"{name} is {value!r}, which is not an {ORIGIN_FORM}")
         return values
 
 
 def hide_password(address: str) -> str:
-    """An address with YOUR_PASSWORD in the place of its password, to be shown; a file's name as it is."""
+    """Replace the password in a URL with YOUR_PASSWORD; a file name is returned unchanged."""
     return _PASSWORD.sub(r"\g<user>YOUR_PASSWORD", address) if "://" in address else address
 
 
@@ -378,7 +378,7 @@ def is_web_address(text: str) -> bool:
 
 
 def is_origin(text: str) -> bool:
-    """Whether browsers send it as a page's origin, also an app's own such as app://obsidian.md; `*` stands for any."""
+    """Whether a browser can send this as an origin, such as app://obsidian.md of an app; `*` means any."""
     return text == "*" or _ORIGIN.fullmatch(text) is not None
 
 

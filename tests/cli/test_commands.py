@@ -42,7 +42,7 @@ def test_add_reads_a_pipe(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("cat", "/a").out == "second\n"
 
 
-@pytest.mark.parametrize(("data", "complaint"), [(b" \n", "nothing to remember"), (b"\xff\xfe", "not UTF-8")])
+@pytest.mark.parametrize(("data", "complaint"), [(b" \n", "the text is empty"), (b"\xff\xfe", "not UTF-8")])
 def test_add_refuses_input_that_is_no_text(
     run: Run, monkeypatch: pytest.MonkeyPatch, data: bytes, complaint: str
 ) -> None:
@@ -55,7 +55,7 @@ def test_add_refuses_input_that_is_no_text(
 @pytest.mark.parametrize("words", [[""], ["   "], ["", " "], ["--file", "/a", ""]])
 def test_add_refuses_a_blank_argument_like_blank_input(run: Run, book_file: Path, words: list[str]) -> None:
     refused = run("add", *words)
-    assert (refused.code, "nothing to remember" in refused.err) == (2, True)
+    assert (refused.code, "the text is empty" in refused.err) == (2, True)
     assert not book_file.exists()
 
 
@@ -89,7 +89,7 @@ def test_add_with_a_time_to_live_expires(run: Run) -> None:
 def test_options_of_a_record_are_refused_for_a_file(run: Run) -> None:
     refused = run("add", "--file", "/x", "text", "--tag", "a")
     assert refused.code == 2
-    assert "--tag belongs to a record" in refused.err
+    assert "--tag is for records" in refused.err
 
 
 # search
@@ -193,9 +193,9 @@ def test_ls_lists_records_and_threads(run: Run, book_file: Path) -> None:
         ("--tag x", "add --records"),
         ("--threads --tag x", "add --records"),
         ("--limit 1", "add --records or --threads"),
-        ("--records /notes", "leave out the path"),
-        ("--records -R", "leave out the path and -R"),
-        ("--threads /", "leave out the path"),
+        ("--records /notes", "remove the path"),
+        ("--records -R", "remove the path and -R"),
+        ("--threads /", "remove the path"),
     ],
 )
 def test_ls_refuses_what_would_do_nothing(run: Run, words: str, told: str) -> None:

@@ -94,12 +94,12 @@ def test_a_forgotten_key_leaves_the_list(run, book_file):
         ("keys create x --namespace {org}/{user}", 2, "--claim org=VALUE --claim user=VALUE"),
         ("keys create x --claim org=acme", 2, "user/x has no {org} to fill"),
         ("keys create x --namespace org/{org} --claim org=acme --claim user=u", 2, "has no {user} to fill"),
-        ("keys create x --forget", 2, "leave out --forget: that is for `keys revoke`"),
+        ("keys create x --forget", 2, "remove --forget; it is only for `keys revoke`"),
         ("keys create x --namespace user/{user_id} --claim user_id=a/b", 6, 'must not contain "/"'),
         ("keys create x --namespace user/u-{id} --claim id=1", 6, "a placeholder is a whole label"),
         ("keys create x --claim nonsense", 2, "is not a claim"),
-        ("keys create x --actions fly", 2, "are no actions"),
-        ("keys create x --actions ,", 2, "are no actions"),
+        ("keys create x --actions fly", 2, "is not a list of actions"),
+        ("keys create x --actions ,", 2, "is not a list of actions"),
         ("keys create x --rate fast", 2, "is not a rate"),
         ("keys create x --expires never", 2, "is not a duration"),
         ("keys create x --expires 9999999d", 2, "is too long"),
@@ -120,10 +120,10 @@ def test_a_wrong_word_is_told_and_makes_no_key(run, book_file, words, code, told
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("keys list extra", "takes no name"),
-        ("keys list --below --rate 5/m", "leave out --below, --rate: that is for `keys create`"),
-        ("keys list --forget", "leave out --forget: that is for `keys revoke`"),
-        ("keys revoke laptop --max-bytes 5", "leave out --max-bytes: that is for `keys create`"),
+        ("keys list extra", "lists all keys; remove the name"),
+        ("keys list --below --rate 5/m", "remove --below, --rate; it is only for `keys create`"),
+        ("keys list --forget", "remove --forget; it is only for `keys revoke`"),
+        ("keys revoke laptop --max-bytes 5", "remove --max-bytes; it is only for `keys create`"),
     ],
 )
 def test_what_would_do_nothing_is_refused(run, book_file, words, told):

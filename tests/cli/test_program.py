@@ -217,12 +217,12 @@ def test_a_wrong_call_is_told_in_a_line_and_exits_with_two(run: Run, words: list
     [
         (
             "--public-url memory.example",
-            "'memory.example' is not a web address; write it like https://memory.example\n",
+            "'memory.example' is not a URL; write it like https://memory.example\n",
         ),
-        ("--public-url ftp://memory.example", "'ftp://memory.example' is not a web address"),
+        ("--public-url ftp://memory.example", "'ftp://memory.example' is not a URL"),
         (
             "--cors-origin app.example",
-            "'app.example' is not an origin; write scheme, host and port alone, like https://",
+            "'app.example' is not an origin; write only scheme, host and port, like https://",
         ),
         ("--cors-origin https://app.example/", "'https://app.example/' is not an origin"),
     ],
@@ -304,9 +304,9 @@ def test_a_bad_setting_names_its_variable(run: Run, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("command", "closed", "code", "said"),
     [
-        ("add", "<&-", 2, "commonplace: there is nothing to remember: the text is empty\n"),
+        ("add", "<&-", 2, "commonplace: the text is empty; give a text to store\n"),
         ("import -", "<&-", 2, "the file is empty or not an export"),
-        ("purge --all", "<&-", 2, "add --yes to do it without being asked"),
+        ("purge --all", "<&-", 2, "add --yes to confirm"),
         ("search tea", ">&-", 0, "keywords only"),
         ("export", ">&-", 0, ""),
         ("--help", ">&-", 0, ""),
@@ -472,7 +472,7 @@ def test_purge_on_a_terminal_wants_a_yes(run: Run, book_file: Path) -> None:
             [*PROGRAM, "purge", "/a"], stdin=follower, capture_output=True, text=True, env=environment, check=False
         )
         assert ran.returncode == code
-        assert "Type yes to go on" in ran.stderr
+        assert "Type yes to continue" in ran.stderr
     os.close(leader)
     os.close(follower)
 

@@ -162,7 +162,7 @@ def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
 
 
 def test_one_wrong_origin_among_others_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"COMMONPLACE_CORS_ORIGINS is 'b\.example', which is no origin"):
+    with pytest.raises(ConfigurationError, match=r"COMMONPLACE_CORS_ORIGINS is 'b\.example', which is not an origin"):
         Settings.from_environment({"COMMONPLACE_CORS_ORIGINS": "https://a.example, b.example"})
     told = Settings.from_environment({"COMMONPLACE_CORS_ORIGINS": "*, app://obsidian.md"})
     assert told.cors_origins == ("*", "app://obsidian.md")

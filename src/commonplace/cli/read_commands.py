@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from commonplace.cli.arguments import KIND_AND_KEY, Commands, guess, kind_and_key, time
+from commonplace.cli.arguments import KIND_AND_KEY, Commands, find_entry, kind_and_key, time
 from commonplace.cli.exit_codes import NEGATIVE, OK
 from commonplace.cli.invocation import Context
 from commonplace.cli.output import record_fields, shown_bytes, shown_time
@@ -43,18 +43,18 @@ def _declare_search(commands: Commands) -> None:
     parser = commands.add(
         "search",
         GROUP,
-        "Find by words and by meaning, the best first.",
+        "Search by keyword and by meaning, best hits first.",
         search,
-        about="Exits with 1 when nothing was found, like grep. Notices, such as a missing model, go to stderr.",
+        about="Exits with 1 if nothing was found, like grep. Notices, such as a missing model, go to stderr.",
         examples="""\
   commonplace search "when do we deploy?"
   commonplace search tea --kind record --tag person:ana
   commonplace search budget --as-of 2026-01-31 --json
   commonplace search error --filter '{"severity": {"$gte": 3}}'""",
     )
-    parser.add_argument("query", nargs="+", help="what to look for")
-    parser.add_argument("--limit", metavar="N", type=int, help="how many hits at most (default: 10)")
-    parser.add_argument("--offset", metavar="N", type=int, default=0, help="leave out the first N hits")
+    parser.add_argument("query", nargs="+", help="what to search for")
+    parser.add_argument("--limit", metavar="N", type=int, help="at most this many hits (default: 10)")
+    parser.add_argument("--offset", metavar="N", type=int, default=0, help="skip the first N hits")
     parser.add_argument("--kind", metavar="KIND", action="append", help="only file, record, message …; may be repeated")
     parser.add_argument("--type", metavar="TYPE", help="only records of this type")
     parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="only with this tag; may be repeated")
@@ -62,10 +62,10 @@ def _declare_search(commands: Commands) -> None:
     match.add_argument("--match", choices=("all", "any"), help="all of the tags (default), or any")
     match.add_argument("--any-tag", dest="match", action="store_const", const="any", help="the same as --match any")
     parser.add_argument("--filter", metavar="JSON", help='only with these fields, such as \'{"size": {"$gt": 3}}\'')
-    parser.add_argument("--after", metavar="TIME", type=time, help="only what was updated at this time or later")
-    parser.add_argument("--before", metavar="TIME", type=time, help="only what was updated before this time")
-    parser.add_argument("--as-of", metavar="TIME", type=time, help="search what was there at this time")
-    parser.add_argument("--below", action="store_true", help="look into the namespaces under this one as well")
+    parser.add_argument("--after", metavar="TIME", type=time, help="only entries updated at this time or later")
+    parser.add_argument("--before", metavar="TIME", type=time, help="only entries updated before this time")
+    parser.add_argument("--as-of", metavar="TIME", type=time, help="search the state of this time")
+    parser.add_argument("--below", action="store_true", help="search the namespaces below this one too")
 
 
 def search(context: Context) -> int:
@@ -153,7 +153,7 @@ def _declare_ls(commands: Commands) -> None:
     ls = commands.add(
         "ls",
         GROUP,
-        "List files; or records, or threads.",
+        "List files, records or threads.",
         list_entries,
         examples="""\
   commonplace ls
@@ -164,11 +164,11 @@ def _declare_ls(commands: Commands) -> None:
     ls.add_argument("-l", "--long", action="store_true", help="with sizes, revisions and times")
     ls.add_argument("-R", "--recursive", action="store_true", help="everything below the directory")
     chosen = ls.add_mutually_exclusive_group()
-    chosen.add_argument("--records", action="store_true", help="list records, the newest first")
-    chosen.add_argument("--threads", action="store_true", help="list threads, the last used first")
+    chosen.add_argument("--records", action="store_true", help="list records, newest first")
+    chosen.add_argument("--threads", action="store_true", help="list threads, last used first")
     ls.add_argument("--type", metavar="TYPE", help="with --records: only this type")
     ls.add_argument("--tag", metavar="TAG", action="append", default=[], help="with --records: only with this tag")
-    ls.add_argument("--limit", metavar="N", type=int, help="at most so many records or threads (default: 100)")
+    ls.add_argument("--limit", metavar="N", type=int, help="at most this many records or threads (default: 100)")
 
 
 def list_entries(context: Context) -> int:
@@ -210,11 +210,11 @@ def list_entries(context: Context) -> int:
 def _refuse_idle_options(arguments: Any) -> None:
     if arguments.records or arguments.threads:
         if arguments.path is not None or arguments.recursive:
-            raise InvalidInput("records and threads are not in a directory; leave out the path and -R")
+            raise InvalidInput("records and threads are not in directories; remove the path and -R")
     elif arguments.limit is not None:
-        raise InvalidInput("--limit is for records and threads, and files are listed whole; add --records or --threads")
+        raise InvalidInput("--limit is only for records and threads; add --records or --threads")
     if not arguments.records and (arguments.type is not None or arguments.tag):
-        raise InvalidInput("only records have a type and tags; add --records, or leave out --type and --tag")
+        raise InvalidInput("only records have a type and tags; add --records, or remove --type and --tag")
 
 
 def _file_name(context: Context, info: FileInfo) -> str:
@@ -302,32 +302,32 @@ def _declare_reading(commands: Commands) -> None:
     )
     cat.add_argument("key", help="a path, a record's id or a thread's id")
     earlier = cat.add_mutually_exclusive_group()
-    earlier.add_argument("--revision", metavar="N", type=int, help="as it was in this revision")
-    earlier.add_argument("--as-of", metavar="TIME", type=time, help="as it was at this time")
+    earlier.add_argument("--revision", metavar="N", type=int, help="print this revision")
+    earlier.add_argument("--as-of", metavar="TIME", type=time, help="print the state of this time")
 
     history = commands.add(
         "history",
         GROUP,
         "List every revision of an entry, oldest first.",
         print_history,
-        about="A name that begins with / is a file's path; any other is a record's or a thread's id.",
+        about="A key that begins with / is the path of a file; any other is the id of a record or a thread.",
         examples="""\
   commonplace history /notes/today
   commonplace history directory /notes""",
     )
-    history.add_argument("names", nargs="+", metavar=KIND_AND_KEY, help="a path or an id, with its kind where needed")
+    history.add_argument("names", nargs="+", metavar=KIND_AND_KEY, help="a path or an id, with its kind if needed")
 
     changes = commands.add(
         "changes",
         GROUP,
-        "List what was changed in the namespace, oldest first.",
+        "List the changes in the namespace, oldest first.",
         print_changes,
-        about="With --json, one JSON object a line.",
+        about="With --json, one JSON object per line.",
         examples="""\
   commonplace changes | tail
   commonplace changes --after 120 --json""",
     )
-    changes.add_argument("--after", metavar="COMMIT", type=int, help="only what came after this commit")
+    changes.add_argument("--after", metavar="COMMIT", type=int, help="only changes after this commit")
 
 
 # cat
@@ -359,14 +359,14 @@ def _print_file(context: Context, space: Space) -> None:
 
 
 def _record(context: Context, space: Space) -> Record | None:
-    """The record that is meant, or None where the id is no record's."""
+    """Return the record, or None if there is no record with the id."""
     from commonplace.space.records import record_of
 
     arguments = context.arguments
     if arguments.revision is not None:
-        kind, _ = guess(space, arguments.key)
+        kind, _ = find_entry(space, arguments.key)
         if kind != "record" and not space.history("record", arguments.key):
-            raise InvalidInput("--revision is for files and records; a thread can be read --as-of a time")
+            raise InvalidInput("--revision is for files and records; use --as-of for a thread")
         return record_of(space.state("record", arguments.key, arguments.revision))
     try:
         return space.records.get(arguments.key, as_of=arguments.as_of)
@@ -383,8 +383,8 @@ def _print_thread(context: Context, book: Book, space: Space) -> None:
     if found is None:
         if any(line.action == "deleted" for line in space.history("record", key)):
             raise NotFound(
-                f"record {key} was deleted; `{context.command('history', key)}` lists the revisions that can be read "
-                "and restored"
+                f"record {key} was deleted; `{context.command('history', key)}` lists the revisions that you can read "
+                "and restore"
             )
         place = "/".join(space.namespace)
         raise NotFound(f"there is no record or thread {key} in {place}; `search` and `ls` find ids")
@@ -404,7 +404,7 @@ def _print_thread(context: Context, book: Book, space: Space) -> None:
 
 
 def _thread(space: Space, id: str) -> tuple[Thread, list[Entry]] | None:
-    """A thread with all its messages as they are stored."""
+    """Return a thread with all its stored messages."""
     try:
         thread = space.threads.get(id)
     except NotFound:
@@ -460,7 +460,7 @@ def print_history(context: Context) -> int:
 
     kind, key = kind_and_key(context.arguments.names)
     with context.space() as space:
-        kind, revisions = guess(space, key, kind)
+        kind, revisions = find_entry(space, key, kind)
     if context.out.is_json:
         context.out.document(
             {
@@ -506,30 +506,30 @@ def print_changes(context: Context) -> int:
     return 0
 
 
-class _Enough(Exception):
-    """What was wanted of an export has come."""
+class _Stop(Exception):
+    """Ends an export early."""
 
 
 def _history_floor(book: Book, namespace: Namespace) -> int:
-    """The commit after which all history is kept, as the head of an export tells it."""
+    """Return the commit after which all history is kept; it is in the first lines of an export."""
     lines: list[bytes] = []
 
     def take(piece: bytes) -> None:
         lines.extend(piece.splitlines())
         if len(lines) > 1:
-            raise _Enough
+            raise _Stop
 
     if namespace not in book.namespaces(*namespace, limit=1):
         return 0
     try:
         book.export(take, namespaces=[namespace])
-    except _Enough:
+    except _Stop:
         return int(json.loads(lines[1])["history_floor"])
     return 0
 
 
 def _changes(context: Context) -> Iterator[Change]:
-    """The feed, a page at a time; without --after from the oldest that is kept."""
+    """Yield the changes, page by page; without --after from the oldest one that is kept."""
     with context.book() as book:
         namespace = context.labels(book)
         after = context.arguments.after

@@ -1,4 +1,4 @@
-"""Commands that give other programs the memory: `serve` over HTTP, its `keys`, and `mcp` over standard input/output."""
+"""Commands for other programs: `serve` over HTTP, the `keys` of the service, and `mcp` over standard input/output."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from commonplace.space.rules import Action
 
 _PACKAGES = ("fastapi", "uvicorn", "mcp", "prometheus_client", "jwt")
-# Written out: the parser must not load the library for other commands. A test compares them with the rules'.
+# Repeated here, so that the parser loads neither the library nor the server. Tests compare them with the originals.
 ACTIONS: tuple[Action, ...] = ("read", "write", "delete", "admin")
-# Written out: the parser must not load the server for other commands. A test compares them with the server's.
 PROFILES = ("records", "files", "claude", "facts", "conversations", "all")
 WORDINGS = ("seed", "anthropic")
 CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
@@ -43,12 +42,13 @@ _SERVE_FLAGS = (
     "jwt_namespace",
     "jwt_actions_claim",
 )
-"""Each stands in place of the setting of its name."""
+"""Each overrides the setting of the same name."""
+
 _KEY_FLAGS = {
     "create": ("claim", "below", "everything", "actions", "expires", "rate", "max_entries", "max_bytes"),
     "revoke": ("forget",),
 }
-"""The flags that only one action takes."""
+"""The flags of only one action."""
 
 
 def register(commands: Commands) -> None:
@@ -64,9 +64,9 @@ def _declare_serve(commands: Commands) -> None:
         "Serve the book over HTTP: REST, MCP and Mastra's routes.",
         run_serve,
         about=(
-            "Without keys it answers to this computer alone; `commonplace keys create` makes one, and from then on "
-            "every call needs one. Needs `pip install 'commonplace-memory[server]'`. Logs are JSON lines on standard "
-            "error. SIGTERM and Ctrl-C let the requests under way finish."
+            "Without keys it only answers requests from this computer. Creating the first key with `commonplace keys "
+            "create` turns authentication on. Needs `pip install 'commonplace-memory[server]'`. Logs are JSON lines "
+            "on standard error. On SIGTERM and Ctrl-C running requests are finished first."
         ),
         examples="""\
   commonplace serve
@@ -87,26 +87,26 @@ def _declare_serve(commands: Commands) -> None:
         metavar="ORIGIN",
         type=origin,
         action="append",
-        help="a web page that may call, such as https://app.example; may be repeated",
+        help="an origin that may call, such as https://app.example; may be repeated",
     )
-    parser.add_argument("--rate", metavar="N/UNIT", help="rate limit of a key that has none of its own, such as 100/m")
+    parser.add_argument("--rate", metavar="N/UNIT", help="default rate limit of a key, such as 100/m")
     parser.add_argument(
-        "--max-entries", metavar="N", type=count, help="entries that such a key may hold in all its namespaces"
+        "--max-entries", metavar="N", type=count, help="default limit of entries in all namespaces of a key"
     )
-    parser.add_argument("--max-bytes", metavar="N", type=count, help="bytes that it may hold there, history included")
+    parser.add_argument("--max-bytes", metavar="N", type=count, help="limit of bytes there, history included")
     parser.add_argument(
-        "--max-message-bytes", metavar="N", type=message_bytes, help="bytes that a message may have (default: 16000000)"
+        "--max-message-bytes", metavar="N", type=message_bytes, help="limit of bytes in a message (default: 16000000)"
     )
-    parser.add_argument("--metrics-open", action="store_const", const=True, help="let /metrics be read without a key")
+    parser.add_argument("--metrics-open", action="store_const", const=True, help="serve /metrics without a key")
     parser.add_argument(
         "--wrap-results",
         action="store_const",
         const=True,
-        help="mark what MCP clients find as data, not instructions, for the model",
+        help="mark search results for MCP clients as data, not instructions",
     )
-    parser.add_argument("--jwt-jwks", metavar="FILE|URL", help="accept tokens that are signed with one of these keys")
-    parser.add_argument("--jwt-audience", metavar="NAME", help="the audience that a token must name")
-    parser.add_argument("--jwt-issuer", metavar="NAME", help="the issuer that a token must name")
+    parser.add_argument("--jwt-jwks", metavar="FILE|URL", help="accept JWTs that are signed with one of these keys")
+    parser.add_argument("--jwt-audience", metavar="NAME", help="the audience that a token must have")
+    parser.add_argument("--jwt-issuer", metavar="NAME", help="the issuer that a token must have")
     parser.add_argument(
         "--jwt-namespace", metavar="TEMPLATE", help="the namespace, filled from the claims (default: user/{sub})"
     )
@@ -137,7 +137,7 @@ def run_serve(context: Context) -> int:
 
 
 def _show_addresses(context: Context, service: Service, address: str) -> None:
-    """Where everything is; printed once calls are answered."""
+    """Print the addresses, once requests are answered."""
     is_open = service.access.is_open()
     settings = service.settings
     places = {
@@ -176,13 +176,13 @@ def _declare_keys(commands: Commands) -> None:
     parser = commands.add(
         "keys",
         "Serve",
-        "Make, list and revoke the keys of the service.",
+        "Create, list and revoke the keys of the service.",
         run_keys,
         about=(
-            "create NAME prints a new key, once: only its hash is kept. --namespace says whose memory it opens "
+            "create NAME prints a new key once; only its hash is stored. --namespace is the namespace that it opens "
             "(default: user/NAME); a template such as user/{user_id} is filled with --claim user_id=u-1. list shows "
-            "what each opens. revoke NAME refuses it from then on, within two seconds; with --forget it leaves the "
-            "list as well, and a book without any key is open to its own computer again."
+            "what each key opens. revoke NAME disables a key within two seconds; with --forget it is also removed "
+            "from the list. A book without keys is open to its own computer again."
         ),
         examples="""\
   commonplace keys create laptop --namespace user/u-123
@@ -192,21 +192,21 @@ def _declare_keys(commands: Commands) -> None:
   commonplace keys revoke laptop""",
     )
     parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
-    parser.add_argument("name", nargs="?", help="the key's name; history shows it with what the key writes")
+    parser.add_argument("name", nargs="?", help="the key's name; the history shows it as the actor")
     parser.add_argument(
-        "--claim", metavar="NAME=VALUE", action="append", default=[], help="a value for the namespace's template"
+        "--claim", metavar="NAME=VALUE", action="append", default=[], help="a value for the template of the namespace"
     )
     reach = parser.add_mutually_exclusive_group()
-    reach.add_argument("--below", action="store_true", help="it opens the namespaces below its own as well")
+    reach.add_argument("--below", action="store_true", help="it also opens the namespaces below its own")
     reach.add_argument("--everything", action="store_true", help="it opens every namespace of the book")
     parser.add_argument(
         "--actions", metavar="LIST", type=_actions, help="read, write, delete, admin (default: read,write,delete)"
     )
     parser.add_argument("--expires", metavar="DURATION", type=duration, help="how long it is valid, such as 90d")
-    parser.add_argument("--rate", metavar="N/UNIT", help="its rate limit, such as 100/m")
-    parser.add_argument("--max-entries", metavar="N", type=count, help="entries that it may hold in all its namespaces")
-    parser.add_argument("--max-bytes", metavar="N", type=count, help="bytes that it may hold there, history included")
-    parser.add_argument("--forget", action="store_true", help="with revoke: remove the key from the list as well")
+    parser.add_argument("--rate", metavar="N/UNIT", help="rate limit, such as 100/m")
+    parser.add_argument("--max-entries", metavar="N", type=count, help="limit of entries in all its namespaces")
+    parser.add_argument("--max-bytes", metavar="N", type=count, help="limit of bytes there, history included")
+    parser.add_argument("--forget", action="store_true", help="with revoke: also remove the key from the list")
 
 
 def run_keys(context: Context) -> int:
@@ -221,11 +221,11 @@ def run_keys(context: Context) -> int:
 
 def _refuse_idle_options(given: argparse.Namespace) -> None:
     if given.action == "list" and given.name is not None:
-        raise InvalidInput("`keys list` takes no name; it lists all keys")
+        raise InvalidInput("`keys list` lists all keys; remove the name")
     for action, names in _KEY_FLAGS.items():
         wrong = [f"--{name.replace('_', '-')}" for name in names if getattr(given, name)]
         if wrong and given.action != action:
-            raise InvalidInput(f"leave out {', '.join(wrong)}: that is for `keys {action}`")
+            raise InvalidInput(f"remove {', '.join(wrong)}; it is only for `keys {action}`")
 
 
 def _create_key(context: Context) -> int:
@@ -278,7 +278,7 @@ def _namespace_of_key(context: Context) -> tuple[str, ...]:
         raise InvalidInput(f"the namespace {written} is a template; fill it with {flags}")
     if unknown := sorted(claims.keys() - wanted):
         places = "/".join(f"{{{name}}}" for name in unknown)
-        raise InvalidInput(f"the namespace {written} has no {places} to fill; name one with --namespace that has")
+        raise InvalidInput(f"the namespace {written} has no {places} to fill; give a template with --namespace")
     return template.resolve({"configurable": claims})
 
 
@@ -359,7 +359,7 @@ def _key_fields(key: Key, used: int | None) -> dict[str, Any]:
 def _actions(text: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words or any(word not in ACTIONS for word in words):
-        raise argparse.ArgumentTypeError(f"{text!r} are no actions; choose among {', '.join(ACTIONS)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of actions; choose from {', '.join(ACTIONS)}")
     return words
 
 
@@ -370,7 +370,7 @@ def _declare_mcp(commands: Commands) -> None:
         "Serve the memory to an MCP client over standard input/output.",
         run_mcp,
         about=(
-            "A client such as Claude Code starts this by itself; --print-config shows what to paste into its settings. "
+            "A client such as Claude Code starts this command; --print-config shows what to paste into its settings. "
             "Needs `pip install 'commonplace-memory[mcp]'`. Logs are JSON lines on standard error."
         ),
         examples="""\
@@ -382,23 +382,21 @@ def _declare_mcp(commands: Commands) -> None:
         metavar="NAME",
         choices=PROFILES,
         default="records",
-        help=f"which tools the client gets: {', '.join(PROFILES)} (default: records)",
+        help=f"the tools that the client gets: {', '.join(PROFILES)} (default: records)",
     )
     parser.add_argument(
         "--wording",
         metavar="NAME",
         choices=WORDINGS,
         default="seed",
-        help="how Claude's memory tool answers: seed, or anthropic as the Anthropic SDK does (default: seed)",
+        help="the texts of Claude's memory tool: seed, or anthropic as in the Anthropic SDK (default: seed)",
     )
     parser.add_argument(
         "--per-thread",
         action="store_true",
-        help="files of its own for each thread; the client names it in _meta.threadId of a call",
+        help="separate files for each thread, which the client names in _meta.threadId of a call",
     )
-    parser.add_argument(
-        "--wrap-results", action="store_true", help="mark what is found as data, not instructions, for the model"
-    )
+    parser.add_argument("--wrap-results", action="store_true", help="mark search results as data, not instructions")
     parser.add_argument(
         "--print-config",
         metavar="CLIENT",
@@ -426,7 +424,7 @@ def run_mcp(context: Context) -> int:
 
 
 def print_config(context: Context) -> int:
-    """Print what this command would work on: a client with windows does not have the variables of this shell."""
+    """Print the client's settings for this book. Desktop clients do not inherit your shell's environment."""
     from commonplace.server.mcp.client_config import NAME, client_config
 
     given, settings = context.arguments, context.settings
@@ -447,15 +445,15 @@ def print_config(context: Context) -> int:
         servers[NAME]["env"] = variables
     context.out.document(config)
     if any("YOUR_" in value for value in variables.values()):
-        context.out.note("no secret is printed; put yours in place of what begins with YOUR_")
+        context.out.note("secrets are not printed; replace the values that begin with YOUR_")
     return 0
 
 
 def _place_words(context: Context) -> tuple[list[str], dict[str, str]]:
-    """The words that name the book or the service, and the variables; a secret is left to fill in."""
+    """Return the arguments for the book or the service, and the variables; secrets are placeholders."""
     settings = context.settings
     if settings.remote is not None:
-        # A service without keys refuses one: where none is set, none is needed.
+        # A service without keys refuses a key, so it is only passed if it is set.
         variables = {} if settings.remote_key is None else {"COMMONPLACE_KEY": "YOUR_KEY"}
         return ["--remote", settings.remote], variables
     if settings.database_url is None:

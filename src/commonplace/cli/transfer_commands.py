@@ -40,28 +40,28 @@ def _declare_transfer(commands: Commands) -> None:
     export = commands.add(
         "export",
         GROUP,
-        "Write everything, history included, as JSON lines.",
+        "Export everything, history included, as JSON lines.",
         export_lines,
-        about="All namespaces, or one where --namespace is given. docs/export-format.md describes the lines.\n"
-        "A damaged book stops it, with exit code 7. With --salvage it writes everything that can be read, lists what\n"
-        "cannot on standard error, and exits with 7 where there was any.",
+        about="All namespaces, or one if --namespace is given. docs/export-format.md describes the lines.\n"
+        "If the book is damaged, it stops with exit code 7. With --salvage it writes everything that can be read,\n"
+        "lists what cannot on standard error, and then exits with 7.",
         examples="""\
   commonplace export memory.jsonl
   commonplace export --salvage rescued.jsonl
   commonplace export --namespace user/u-123 | gzip > u-123.jsonl.gz""",
     )
     export.add_argument("file", nargs="?", default="-", help="the file to write (default: standard output)")
-    export.add_argument("--force", action="store_true", help="replace the file where it exists")
-    export.add_argument("--salvage", action="store_true", help="write all that can be read of a damaged book")
+    export.add_argument("--force", action="store_true", help="replace the file if it exists")
+    export.add_argument("--salvage", action="store_true", help="write everything that can be read from a damaged book")
 
     importing = commands.add(
         "import",
         GROUP,
-        "Read an export back, with nothing lost and nothing doubled.",
+        "Import an export, without losses and without duplicates.",
         import_lines,
-        about="A namespace that is empty here takes everything, history and commit numbers included; one that holds\n"
-        "exactly the same is left alone. Any other is refused (exit code 4), or with --merge gets the live\n"
-        "entries that it lacks, as one commit that can be undone. Each namespace comes in whole or not at all.",
+        about="A namespace that is empty in the book gets everything, history and commit numbers included. One that\n"
+        "is identical is left alone. Any other is refused (exit code 4), or with --merge gets the live entries that\n"
+        "it does not have, as one commit that you can undo. Each namespace is imported completely or not at all.",
         examples="""\
   commonplace import memory.jsonl
   zcat u-123.jsonl.gz | commonplace import - --merge""",
@@ -74,9 +74,9 @@ def _declare_transfer(commands: Commands) -> None:
         GROUP,
         "Import threads, messages and working memory from Mastra.",
         import_mastra_file,
-        about="Reads the file of Mastra's LibSQLStore, and never writes it. Ids and times are kept. What is there\n"
-        "already stays as it is: an import that was cut off goes on, and a second one doubles nothing. Rows that\n"
-        "cannot be read are told of and left out, and the exit code is 1.",
+        about="Reads the file of Mastra's LibSQLStore, which is not changed. Ids and times are kept. Entries that\n"
+        "exist already are kept, so you can continue or repeat an import without duplicates. Rows that cannot be\n"
+        "read are reported and skipped, and the exit code is 1.",
         examples="""\
   commonplace import-mastra memory.db
   commonplace import-mastra mastra.db --db agent.db --namespace agent/a1b2c3d4-e5f6-7890-abcd-ef1234567890""",
@@ -88,21 +88,21 @@ def _declare_transfer(commands: Commands) -> None:
         GROUP,
         "Copy the whole book to a new file while it is in use.",
         backup_book,
-        about="The copy of a file is a book itself: open it with --db. It is checked as `doctor` does; a damaged book\n"
-        "is not copied, and the exit code is 7. Of a book on PostgreSQL it is an archive, from which\n"
+        about="The copy of a file is a book; open it with --db. It is checked like `doctor` does. A damaged book is\n"
+        "not copied, and the exit code is 7. The backup of a book on PostgreSQL is an archive, from which\n"
         "`commonplace restore-backup` fills an empty database.",
         examples="  commonplace backup ~/backups/memory-2026-01-31.db",
     )
-    backup.add_argument("target", help="the file to write; it must not exist yet")
+    backup.add_argument("target", help="the file to write, which must not exist yet")
 
     restoring = commands.add(
         "restore-backup",
         GROUP,
-        "Put what `backup` wrote in the place of the book.",
+        "Replace the book with a backup.",
         restore_book,
-        about="A book in a file may be in use: the backup takes its place at once, and programs that have the former\n"
-        "one open write nothing more until they open it again. The former book is kept as a file with the time in\n"
-        "its name. A database on PostgreSQL must be empty.",
+        about="A book in a file may be in use. The backup replaces it at once, and programs that have the former book\n"
+        "open cannot write until they open the book again. The former book is kept as a file with the time in its\n"
+        "name. A database on PostgreSQL must be empty.",
         examples="""\
   commonplace restore-backup ~/backups/memory-2026-01-31.db
   commonplace --db postgresql://user@host/empty restore-backup memory.backup""",
@@ -134,7 +134,7 @@ def export_lines(context: Context) -> int:
 
 @contextmanager
 def _target(context: Context) -> Iterator[Callable[[bytes], object]]:
-    """Where the lines go; a file appears under its name only when it is complete and on disk, for its owner alone."""
+    """Where the lines go. A file gets its name when it is complete and on disk; only its owner can read it."""
     name, stdout = context.arguments.file, context.out.stdout
     if name in STDOUT:
         yield stdout.buffer.write
@@ -143,7 +143,7 @@ def _target(context: Context) -> Iterator[Callable[[bytes], object]]:
     given = local_path("the file to write", name)
     if given.is_dir():
         raise IsADirectory(f"{given} is a directory; name a file in it")
-    if given.exists() and not given.is_file():  # a FIFO or a device; one of /dev/fd has no other name to resolve to
+    if given.exists() and not given.is_file():  # a FIFO or a device; a file of /dev/fd cannot be resolved
         with given.open("wb") as stream:
             yield stream.write
         return
@@ -155,7 +155,7 @@ def _target(context: Context) -> Iterator[Callable[[bytes], object]]:
     if not target.parent.is_dir():
         raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
     unfinished = unfinished_file(target)
-    unfinished.unlink(missing_ok=True)  # of a run that was killed
+    unfinished.unlink(missing_ok=True)  # left by a run that was killed
     try:
         with open(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:
             yield stream.write
@@ -169,7 +169,7 @@ def _target(context: Context) -> Iterator[Callable[[bytes], object]]:
 def _book_files(context: Context) -> Iterator[Path]:
     book = context.settings.book_file
     if book is not None:
-        for name in (book, os.path.realpath(book)):  # behind a link, SQLite's own stand beside the real file
+        for name in (book, os.path.realpath(book)):  # behind a link, SQLite's files are next to the real file
             yield from (Path(f"{name}{suffix}") for suffix in ("", "-wal", "-shm", "-lock", "-turn"))
 
 
@@ -193,7 +193,7 @@ def import_lines(context: Context) -> int:
 
 
 def _check_beginning(stream: BinaryIO) -> None:
-    """Read an export to the end of its first namespace: where that cannot be done, nothing of it can come in."""
+    """Read an export to the end of its first namespace; if this fails, nothing can be imported."""
     from commonplace.exchange import namespaces_of
 
     for _ in islice(namespaces_of(stream), 2):
@@ -202,7 +202,7 @@ def _check_beginning(stream: BinaryIO) -> None:
 
 @contextmanager
 def _source(name: str) -> Iterator[BinaryIO]:
-    """The file; standard input and a pipe go to a temporary one first: a namespace may have to be read twice."""
+    """Open the file. Standard input and pipes are copied to a temporary file, because a namespace may be read twice."""
     if name == "-":
         with _copied(sys.stdin.buffer) as copy:
             yield copy
@@ -247,7 +247,7 @@ def import_mastra_file(context: Context) -> int:
     from commonplace.exchange.mastra import check_mastra, import_mastra
 
     source = local_path("the file to import", context.arguments.file)
-    check_mastra(source)  # before the book is opened: a file that is refused must not leave a new book behind
+    check_mastra(source)  # before the book is opened, so that a refused file does not create a book
     with context.book(create=True) as book, context.progress() as progress:
         found = import_mastra(
             book.store,
@@ -329,14 +329,15 @@ def _declare_move(commands: Commands) -> None:
         GROUP,
         "Copy a whole book, history included, to another backend.",
         move_book,
-        about="Each namespace is copied whole or not at all, then read back and compared. If it is stopped, the same "
-        "command continues. The source is only read. Vectors are not copied: run `commonplace --db DST reindex` next.",
+        about="Each namespace is copied completely or not at all, then read back and compared. If it is interrupted, "
+        "run it again to continue. The source is only read. Vectors are not copied; run "
+        "`commonplace --db DST reindex` next.",
         examples="""\
   commonplace move memory.db postgresql://user@host/database
   commonplace move postgresql://user@host/database copy.db""",
     )
     move.add_argument("source", metavar="SRC", help="the book to copy: a file or postgresql://…")
-    move.add_argument("target", metavar="DST", help="where to, a new or unfinished book")
+    move.add_argument("target", metavar="DST", help="the target: a new book, or one that an interrupted move has begun")
     move.add_argument(
         "--mend-times", action="store_true", help="set back times that are ahead of the clock (`doctor` names them)"
     )

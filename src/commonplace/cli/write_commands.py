@@ -1,4 +1,4 @@
-"""Commands that write: `add`, `rm`, `mv`, `restore`, `undo` and `purge`. All but the last can be undone."""
+"""Commands that write: `add`, `rm`, `mv`, `restore`, `undo` and `purge`. All but `purge` can be undone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from commonplace.cli.arguments import KIND_AND_KEY, Commands, duration, guess, kind_and_key, time
+from commonplace.cli.arguments import KIND_AND_KEY, Commands, duration, find_entry, kind_and_key, time
 from commonplace.cli.invocation import ACTOR, Context
 from commonplace.cli.output import counted, record_fields
 from commonplace.errors import InvalidInput, NotFound
@@ -28,9 +28,9 @@ def _declare_add(commands: Commands) -> None:
     parser = commands.add(
         "add",
         "Remember",
-        "Remember a text: as a record, or at the end of a file.",
+        "Store a text as a record, or append it to a file.",
         add,
-        about="A record with the same type, source and text as an old one is that old one: their tags are united.",
+        about="If a record with the same type, source and text exists, it is kept and gets the new tags as well.",
         examples="""\
   commonplace add "Ana prefers tea" --tag person:ana --confidence 0.9
   commonplace add --file /notes/today "called the bank"
@@ -38,13 +38,13 @@ def _declare_add(commands: Commands) -> None:
   commonplace add "the door code is 4711" --ttl 2d""",
     )
     parser.add_argument("text", nargs="*", help="the text; - or nothing reads it from standard input")
-    parser.add_argument("--file", metavar="PATH", help="append to this file instead of making a record")
-    parser.add_argument("--type", metavar="TYPE", help="what kind of record it is (default: note)")
+    parser.add_argument("--file", metavar="PATH", help="append to this file instead of creating a record")
+    parser.add_argument("--type", metavar="TYPE", help="the type of the record (default: note)")
     parser.add_argument("--tag", metavar="TAG", action="append", help="a tag, such as project:x; may be repeated")
     parser.add_argument("--source", metavar="SOURCE", help="where it comes from (default: cli)")
-    parser.add_argument("--confidence", metavar="0..1", type=float, help="how sure it is (default: 1)")
-    parser.add_argument("--as-json", action="store_true", help="the text is JSON: keep it as the record's content")
-    parser.add_argument("--ttl", metavar="TIME", type=duration, help="forget it after 90s, 30m, 12h, 7d or 2w")
+    parser.add_argument("--confidence", metavar="0..1", type=float, help="the confidence (default: 1)")
+    parser.add_argument("--as-json", action="store_true", help="the text is JSON; store it as the record's content")
+    parser.add_argument("--ttl", metavar="TIME", type=duration, help="expire it after 90s, 30m, 12h, 7d or 2w")
 
 
 def add(context: Context) -> int:
@@ -82,7 +82,7 @@ def _add_to_file(context: Context, text: str) -> int:
         files = book.space(*context.labels(book), actor=ACTOR).files
         if ttl is None:
             return files.append(path, text)
-        # An append keeps the file's own expiry, so only a new file can be given one.
+        # An append keeps the expiry of the file, so only a new file can get one.
         return files.write(path, text, overwrite=False, ttl_seconds=ttl)
 
     context.rehearse(write)
@@ -109,19 +109,19 @@ def _refuse_record_options(arguments: Any) -> None:
     }
     wrong = [flag for flag, value in given.items() if value is not None]
     if wrong:
-        raise InvalidInput(f"{', '.join(wrong)} belongs to a record, and --file names a file; use one or the other")
+        raise InvalidInput(f"{', '.join(wrong)} is for records, but --file names a file; use one or the other")
 
 
 def _text(words: list[str]) -> str:
     text = " ".join(words) if words and words != ["-"] else _input(words)
     if not text.strip():
-        raise InvalidInput("there is nothing to remember: the text is empty")
+        raise InvalidInput("the text is empty; give a text to store")
     return text
 
 
 def _input(words: list[str]) -> str:
     if not words and sys.stdin.isatty():
-        raise InvalidInput('give a text to remember, or pipe one: `commonplace add "Ana prefers tea"`')
+        raise InvalidInput('give a text to store, or pipe one: `commonplace add "Ana prefers tea"`')
     try:
         return sys.stdin.buffer.read().decode() if hasattr(sys.stdin, "buffer") else sys.stdin.read()
     except UnicodeDecodeError as error:
@@ -141,7 +141,7 @@ def _declare_changes(commands: Commands) -> None:
         GROUP,
         "Delete a file, directory, record or thread. It can be undone.",
         remove,
-        about="It prints the command that brings everything back. To erase for good, use `purge`.",
+        about="It prints the command that restores everything. To erase permanently, use `purge`.",
         examples="""\
   commonplace rm /notes/today
   commonplace rm -r /notes
@@ -157,25 +157,25 @@ def _declare_changes(commands: Commands) -> None:
         move,
         examples="  commonplace mv /notes/today /archive/2026-01-31",
     )
-    mv.add_argument("old", help="the present path")
+    mv.add_argument("old", help="the current path")
     mv.add_argument("new", help="the new path")
 
     restore = commands.add(
         "restore",
         GROUP,
-        "Make a former revision the present one, as a new revision.",
+        "Restore a former revision, as a new revision.",
         restore_revision,
         examples="  commonplace restore /notes/today 3",
     )
-    restore.add_argument("names", nargs="+", metavar=KIND_AND_KEY, help="a path or an id, with its kind where needed")
+    restore.add_argument("names", nargs="+", metavar=KIND_AND_KEY, help="a path or an id, with its kind if needed")
     restore.add_argument("revision", type=int, help="the revision, as `history` lists it")
 
     undo = commands.add(
         "undo",
         GROUP,
-        "Undo a whole commit, such as a deletion; all of it or nothing.",
+        "Undo a whole commit, such as a deletion.",
         undo_commit,
-        about="Refused (exit code 4) where something it touched was changed since.",
+        about="All of it or nothing. Refused (exit code 4) if something in the commit was changed since.",
         examples="  commonplace undo 42",
     )
     undo.add_argument("commit", type=int, help="the commit, as `changes` and `history` list it")
@@ -183,9 +183,9 @@ def _declare_changes(commands: Commands) -> None:
     purge = commands.add(
         "purge",
         GROUP,
-        "Erase for good, history included. It can NOT be undone.",
+        "Erase permanently, history included. It can NOT be undone.",
         purge_entries,
-        about="Asks first, unless --yes is given.",
+        about="Asks for confirmation, unless --yes is given.",
         examples="""\
   commonplace purge /notes/secret
   commonplace purge --history-before 30d
@@ -193,7 +193,7 @@ def _declare_changes(commands: Commands) -> None:
     )
     purge.add_argument("names", nargs="*", metavar=KIND_AND_KEY, help="one entry with all its history")
     purge.add_argument(
-        "--history-before", metavar="TIME", type=time, help="only former states that ended before this time"
+        "--history-before", metavar="TIME", type=time, help="only former revisions that ended before this time"
     )
     purge.add_argument("--all", action="store_true", help="everything in the namespace")
     purge.add_argument("--yes", action="store_true", help="do not ask")
@@ -212,7 +212,7 @@ def remove(context: Context) -> int:
                 what += f" and {counted(removed.directories, 'directory', 'directories')}"
             commit = removed.commit
         else:
-            kind, _ = guess(space, key)
+            kind, _ = find_entry(space, key)
             what = f"the {kind} {key}"
             if kind == "thread":
                 commit = space.threads.delete(key)
@@ -234,7 +234,7 @@ def restore_revision(context: Context) -> int:
     kind, key = kind_and_key(context.arguments.names)
     revision = context.arguments.revision
     with context.space() as space:
-        kind, _ = guess(space, key, kind)
+        kind, _ = find_entry(space, key, kind)
         commit = space.restore(kind, key, revision)
     _report(
         context, {"restored": key, "revision": revision}, f"restored {key} as it was in revision {revision}", commit
@@ -265,14 +265,14 @@ def purge_entries(context: Context) -> int:
     arguments = context.arguments
     chosen = [bool(arguments.names), arguments.history_before is not None, arguments.all]
     if sum(chosen) != 1:
-        raise InvalidInput("name what to erase: one KEY, --history-before TIME, or --all for the whole namespace")
+        raise InvalidInput("say what to erase: one KEY, --history-before TIME, or --all for the whole namespace")
     with context.space() as space:
         place = "/".join(space.namespace)
         kind: str | None = None
         key: str | None = None
         if arguments.names:
             kind, key = kind_and_key(arguments.names)
-            kind, revisions = guess(space, key, kind)
+            kind, revisions = find_entry(space, key, kind)
             what = f"the {kind} {key} with its {counted(len(revisions), 'line')} of history"
         elif arguments.all:
             stats = space.stats()
@@ -285,7 +285,7 @@ def purge_entries(context: Context) -> int:
         _confirm(context, what)
         erased = space.purge(kind, key, history_before=arguments.history_before)
     if key is not None and not erased:
-        raise NotFound(f"there is nothing of {kind} {key} to erase")
+        raise NotFound(f"there is no {kind} {key} to erase")
     if context.out.is_json:
         context.out.document({"erased_states": erased})
     else:
@@ -297,8 +297,8 @@ def _confirm(context: Context, what: str) -> None:
     if context.arguments.yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"this would erase {what} for good; add --yes to do it without being asked")
-    context.out.stderr.write(f"This erases {what}, for good. Type yes to go on: ")
+        raise InvalidInput(f"this would erase {what} permanently; add --yes to confirm")
+    context.out.stderr.write(f"This erases {what} permanently. Type yes to continue: ")
     context.out.stderr.flush()
     if sys.stdin.readline().strip().lower() != "yes":
         raise InvalidInput("nothing was erased")
