@@ -70,7 +70,7 @@ SERVER_PARTS = {
     ),
     "rest": ("http.rest", "http.page", "http.reference"),
     "mastra": ("http.mastra_forms", "http.mastra_routes"),
-    "app": ("http.app", "http.mcp_sessions", "http.run"),
+    "app": ("http.app", "http.mcp_http", "http.run"),
     "public": ("__init__", "http.__init__", "mcp.__init__"),
 }
 

@@ -25,7 +25,7 @@ from commonplace.settings import Settings
 
 
 def main() -> None:
-    fixtures = patch("commonplace.server.mcp.streamable_http.build_server", _build_with_fixtures)
+    fixtures = patch("commonplace.server.http.mcp_http.build_server", _build_with_fixtures)
     with (
         open_book(sys.argv[1]) as book,
         socket.create_server(("127.0.0.1", 0)) as listening,

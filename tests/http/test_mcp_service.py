@@ -22,12 +22,11 @@ from mcp.client.streamable_http import streamable_http_client
 from operated import operated
 
 from commonplace.errors import Unavailable
-from commonplace.server.http import mcp_sessions
+from commonplace.server.http import mcp_http
 from commonplace.server.http.api_keys import Rate
-from commonplace.server.http.mcp_sessions import Sessions
+from commonplace.server.http.mcp_http import Sessions, session_manager
 from commonplace.server.mcp.lazy_memory import Memory
 from commonplace.server.mcp.profiles import PROFILES
-from commonplace.server.mcp.streamable_http import session_manager
 
 NOTE = {"type": "note", "content": {"text": "Deploys go out on Tuesdays"}, "source": "test://one", "confidence": 0.9}
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -270,7 +269,7 @@ def test_an_unknown_profile_is_not_found(http):
 
 @pytest.mark.promise("service-mcp-rooms")
 def test_a_key_that_reaches_many_namespaces_leaves_the_sessions_of_other_keys(service, make_key, monkeypatch):
-    monkeypatch.setattr(mcp_sessions, "Sessions", partial(Sessions, max_callers=3))
+    monkeypatch.setattr(mcp_http, "Sessions", partial(Sessions, max_callers=3))
     keys = make_key("b", "user/b"), make_key("a", "org", reach="below")
     with operated(service) as (server, _), server.client(keys[0]) as one, server.client(keys[1]) as many:
         mine = begin(one)

@@ -12,9 +12,6 @@ import commonplace
 from commonplace.cli import service_commands as command
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.server.mcp import profiles, prompts, resources
-from commonplace.server.mcp import prompts as guidance
-from commonplace.server.mcp import resources as completion
-from commonplace.server.mcp.client_config import CLIENTS
 from commonplace.server.mcp.lazy_memory import Memory
 from commonplace.space.records import TAG_RULE
 from commonplace.tools.claude import WordingName
@@ -57,7 +54,7 @@ def test_a_profile_shows_its_tools_with_titles_schemas_and_hints(memory, profile
         assert spec["inputSchema"]["type"] == "object"
         assert spec.get("outputSchema", {"type": "object"})["type"] == "object"
         assert {"readOnlyHint", "openWorldHint"} <= spec["annotations"].keys()
-    assert guidance.instructions(profile)
+    assert prompts.instructions(profile)
 
 
 @pytest.mark.promise("mcp-tools-list-is-small")
@@ -69,9 +66,8 @@ def test_the_default_profile_has_few_tools_in_few_bytes(opened):
     assert len(written) <= 8_000
 
 
-def test_the_command_line_offers_the_servers_profiles_and_clients():
+def test_the_command_line_offers_the_servers_profiles():
     assert command.PROFILES == profiles.PROFILES
-    assert command.CLIENTS == CLIENTS
     assert get_args(WordingName) == command.WORDINGS
 
 
@@ -118,7 +114,7 @@ def test_a_client_with_all_tools_is_told_which_search_to_use(memory):
     """Profile all had memory_search and search_memory without a word on which is for what."""
     [spec] = [spec for spec in profiles.Toolbox(memory, "all").specs if spec["name"] == "search_memory"]
     assert "memory_search looks everywhere" in spec["description"]
-    assert "Search with memory_search" in guidance.instructions("all")
+    assert "Search with memory_search" in prompts.instructions("all")
     [alone] = [spec for spec in profiles.Toolbox(memory, "facts").specs if spec["name"] == "search_memory"]
     assert "memory_search" not in alone["description"]
 
@@ -151,7 +147,7 @@ def test_profiles_have_a_prompt_that_tells_how_to_use_the_memory(memory, profile
     assert ("memory_protocol" in [prompt["name"] for prompt in offered]) == (profile != "records")
     if profile != "records":
         _, text = prompts.render(memory, "memory_protocol", {}, offered, profile)
-        assert text == guidance.instructions(profile)
+        assert text == prompts.instructions(profile)
 
 
 @pytest.mark.promise("mcp-profiles")
@@ -278,13 +274,13 @@ def test_tags_types_and_paths_are_completed_from_what_is_there(memory, space):
         space.records.create(**{**NOTE, "type": f"type{number}", "content": number, "tags": tags})
     space.files.write("/notes/today", "x")
     space.files.write("/novel", "x")
-    assert completion.complete(memory, "tags", "pro") == ["project:a", "project:b"]
-    assert completion.complete(memory, "tags", "project:a,") == ["project:a,project:b", "project:a,topic:x"]
-    assert completion.complete(memory, "type", "type") == ["type0", "type1", "type2"]
-    assert completion.complete(memory, "path", "no") == ["notes/", "novel"]
-    assert completion.complete(memory, "path", "notes/") == ["notes/today"]
-    assert completion.complete(memory, "path", "no", is_prompt=True) == []
-    assert completion.complete(memory, "query", "x") == []
+    assert resources.complete(memory, "tags", "pro") == ["project:a", "project:b"]
+    assert resources.complete(memory, "tags", "project:a,") == ["project:a,project:b", "project:a,topic:x"]
+    assert resources.complete(memory, "type", "type") == ["type0", "type1", "type2"]
+    assert resources.complete(memory, "path", "no") == ["notes/", "novel"]
+    assert resources.complete(memory, "path", "notes/") == ["notes/today"]
+    assert resources.complete(memory, "path", "no", is_prompt=True) == []
+    assert resources.complete(memory, "query", "x") == []
 
 
 def test_completion_answers_over_the_wire(opened):

@@ -10,10 +10,10 @@ import pytest
 from mcp.client import Client
 
 import commonplace
+from commonplace.server.http.mcp_http import session_manager
 from commonplace.server.mcp import subscriptions
 from commonplace.server.mcp.lazy_memory import Memory
 from commonplace.server.mcp.server import build_server
-from commonplace.server.mcp.streamable_http import session_manager
 
 from .conftest import NOTE
 from .test_mcp_eras import ENVELOPE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
     from commonplace.server.http.api_keys import Key
     from commonplace.server.http.service import Service
     from commonplace.space.rules import Action
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 _PACKAGES = ("fastapi", "uvicorn", "mcp", "prometheus_client", "jwt")
 # Repeated here, so that the parser loads neither the library nor the server. Tests compare them with the originals.
@@ -25,6 +28,7 @@ ACTIONS: tuple[Action, ...] = ("read", "write", "delete", "admin")
 PROFILES = ("records", "files", "claude", "facts", "conversations", "all")
 WORDINGS = ("seed", "anthropic")
 CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
+SERVER_NAME = "memory"
 _SERVE_FLAGS = (
     "host",
     "port",
@@ -425,8 +429,6 @@ def run_mcp(context: Context) -> int:
 
 def print_config(context: Context) -> int:
     """Print the client's settings for this book. Desktop clients do not inherit your shell's environment."""
-    from commonplace.server.mcp.client_config import NAME, client_config
-
     given, settings = context.arguments, context.settings
     words, variables = _place_words(context)
     if settings.namespace is not None:
@@ -439,10 +441,10 @@ def print_config(context: Context) -> int:
         words += ["--per-thread"]
     if given.wrap_results or settings.wrap_results:
         words += ["--wrap-results"]
-    config = json.loads(client_config(given.print_config, words))
+    config = _client_config(given.print_config, words)
     if variables:
         (servers,) = config.values()
-        servers[NAME]["env"] = variables
+        servers[SERVER_NAME]["env"] = variables
     context.out.document(config)
     if any("YOUR_" in value for value in variables.values()):
         context.out.note("secrets are not printed; replace the values that begin with YOUR_")
@@ -461,3 +463,21 @@ def _place_words(context: Context) -> tuple[list[str], dict[str, str]]:
     if settings.book_file is not None:
         return ["--db", str(settings.book_file)], {}
     return [], {"DATABASE_URL": hide_password(settings.database_url)}
+
+
+def _client_config(client: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """The JSON for the client's file. The command is absolute: desktop clients do not have your shell's PATH."""
+    command, *first = _program()
+    started: dict[str, Any] = {"command": command, "args": [*first, "mcp", *arguments]}
+    if client in ("claude-code", "vscode"):
+        started = {"type": "stdio", **started}
+    group = "servers" if client == "vscode" else "mcpServers"
+    return {group: {SERVER_NAME: started}}
+
+
+def _program() -> list[str]:
+    script = Path(sys.executable).with_name("commonplace")
+    if script.is_file():
+        return [str(script)]
+    found = shutil.which("commonplace")
+    return [str(Path(found).absolute())] if found else [sys.executable, "-m", "commonplace.cli"]

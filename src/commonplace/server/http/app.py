@@ -18,7 +18,7 @@ from commonplace import __version__
 from commonplace.server.http import mastra_routes, page, problems, reference, rest
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
 from commonplace.server.http.health import Readiness, health_router
-from commonplace.server.http.mcp_sessions import McpEndpoint
+from commonplace.server.http.mcp_http import McpEndpoint
 from commonplace.server.http.observability import (
     ErrorMiddleware,
     Metrics,
