@@ -1,11 +1,11 @@
-"""The same library, awaited: every call runs in a worker thread, so an event loop never waits for the disk or a model.
+"""The async API: every call runs in a worker thread, so that the event loop never waits for the disk or a model.
 
     book = await commonplace.aio.open("memory.db")
     space = book.space("user", "u-123")
     await space.files.append("/notes/today", "hello")
     async with book: ...
 
-Each class here mirrors one of the synchronous library, method by method; nothing is decided twice.
+Each class mirrors one of the synchronous API, method by method, and has no logic.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def _awaited(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[Any
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        # By its name: the wrapped object may be a service's, with a method of its own.
+        # By name: the wrapped object may be remote, with its own implementation.
         return asyncio.to_thread(getattr(self._wrapped, method.__name__), *args, **kwargs)
 
     return call
 
 
 class AsyncFiles:
-    """`Files`, awaited."""
+    """`Files`, asynchronous."""
 
     def __init__(self, wrapped: Files) -> None:
         self._wrapped = wrapped
@@ -78,7 +78,7 @@ class AsyncFiles:
 
 
 class AsyncRecords:
-    """`Records`, awaited."""
+    """`Records`, asynchronous."""
 
     def __init__(self, wrapped: Records) -> None:
         self._wrapped = wrapped
@@ -91,7 +91,7 @@ class AsyncRecords:
 
 
 class AsyncWorkingMemories:
-    """`WorkingMemories`, awaited."""
+    """`WorkingMemories`, asynchronous."""
 
     def __init__(self, wrapped: WorkingMemories) -> None:
         self._wrapped = wrapped
@@ -103,7 +103,7 @@ class AsyncWorkingMemories:
 
 
 class AsyncThreads:
-    """`Threads`, awaited."""
+    """`Threads`, asynchronous."""
 
     def __init__(self, wrapped: Threads) -> None:
         self._wrapped = wrapped
@@ -137,7 +137,7 @@ class AsyncThreads:
 
 
 class AsyncSpace:
-    """`Space`, awaited."""
+    """`Space`, asynchronous."""
 
     def __init__(self, wrapped: Space) -> None:
         self._wrapped = wrapped
@@ -179,7 +179,7 @@ class AsyncSpace:
 
 
 class AsyncBook:
-    """`Book`, awaited."""
+    """`Book`, asynchronous."""
 
     def __init__(self, wrapped: sync.Book) -> None:
         self._wrapped = wrapped
@@ -206,7 +206,7 @@ class AsyncBook:
         rules: Rules | None = None,
         progress: Progress | None = None,
     ) -> AsyncIterator[Imported]:
-        """Take in what `export` wrote, a namespace at a time."""
+        """Import what `export` wrote, a namespace at a time."""
         taken = self._wrapped.import_lines(stream, only=only, merge=merge, actor=actor, rules=rules, progress=progress)
         while (one := await asyncio.to_thread(next, taken, None)) is not None:
             yield one

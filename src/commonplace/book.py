@@ -1,4 +1,4 @@
-"""A book: one store, opened; the place where its parts are put together."""
+"""A book: an open store with its indexer, its searches and the spaces of its namespaces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_ACTOR_BYTES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """How a book on a database server holds its connections. `replica_url` is a read replica for searches."""
+    """The connections of a book on a database server. `replica_url` is a read replica for searches."""
 
     size: int = 20
     idle_seconds: float = 30.0
@@ -59,13 +59,13 @@ def open_book(
     redaction: Redactor | None = None,
     pooling: Pooling | None = None,
 ) -> Book:
-    """Open a book, and create it where there is none.
+    """Open a book, and create it if it does not exist.
 
-    `url` is a file, `:memory:`, `postgresql://…`, or left out for the user's own book. `embedder` is a model's name or
-    an object with an `embed` method; left out, the default model. `make_embedder` makes those of other models by name,
-    for a book that still holds their vectors. `durability="normal"` is faster, but a power cut may lose the last
-    writes. `background=False` embeds only when someone searches. `redaction` masks secrets in all that is written, or
-    refuses it. `pooling` is for a database server.
+    `url` is a file, `:memory:` or `postgresql://…`; the default is a file in the data folder of the user. `embedder` is
+    the name of a model or an object with an `embed` method. `make_embedder` makes the embedder of another model whose
+    vectors the book still holds, from its name. `durability="normal"` is faster, but a power cut may lose the last
+    writes. `background=False` embeds only when someone searches. `redaction` masks or refuses secrets in everything
+    that is written. `pooling` is for a database server.
     """
     store = _open_store(
         url, durability=durability, busy_seconds=busy_seconds, clock=clock, pooling=pooling or Pooling()
@@ -82,10 +82,10 @@ def restore_backup(
     busy_seconds: float = 10.0,
     progress: Progress | None = None,
 ) -> Path | None:
-    """Put what `Book.backup` wrote in the place of a book, whole or not at all; where the former book is kept.
+    """Replace a book by a backup that `Book.backup` wrote, atomically; return the path of the former book.
 
-    A file may be in use: programs that have it open are refused every further write, and open it again. A database
-    must be empty.
+    A file may be in use: programs that have it open cannot write to it any more and must open it again. A database must
+    be empty.
     """
     backup = local_path("the backup's path", source)
     if is_postgres(url):
@@ -168,12 +168,12 @@ def _open_postgres(
 
 
 def check_actor(actor: str | None) -> str | None:
-    """Return a name that can be noted with a write."""
+    """Return a name that can be recorded with a write."""
     return None if actor is None else check_line("actor", actor, max_bytes=MAX_ACTOR_BYTES)
 
 
 def check_namespaces(namespaces: Sequence[Namespace] | None) -> list[Namespace] | None:
-    """Return the namespaces that are named, each once; None stays None and is all of them."""
+    """Return the given namespaces, each once; None means all of them."""
     return None if namespaces is None else list(dict.fromkeys(map(check_namespace, namespaces)))
 
 
@@ -198,7 +198,7 @@ class Book:
         self._meter = Meter(store)
 
     def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> Space:
-        """The handle on one namespace, such as `book.space("user", "u-123")`; `actor` is noted with every write."""
+        """One namespace, such as `book.space("user", "u-123")`; `actor` is recorded with every write."""
         rules = rules or Rules()
         if self.redaction is not None:
             rules = rules.with_screen(self.redaction.screen)
@@ -216,9 +216,9 @@ class Book:
         )
 
     def reindex(self, embedder: Embedder | str | None = None, *, progress: Progress | None = None) -> None:
-        """Embed everything with a model, while the old vectors serve; can be stopped and started again.
+        """Embed everything with a model; searches use the old vectors meanwhile. You can stop it and start it again.
 
-        A model that cannot embed raises, and changes nothing.
+        If the model cannot embed, this raises and changes nothing.
         """
         if embedder is None:
             chosen = self._models.chosen
@@ -229,7 +229,7 @@ class Book:
         self.indexer.run(progress)
 
     def rebuild_keywords(self, *, progress: Progress | None = None) -> None:
-        """Make the keyword index anew from the texts."""
+        """Rebuild the keyword index from the texts."""
         self.store.rebuild_keywords(progress)
 
     def stats(self) -> StoreStats:
@@ -243,10 +243,9 @@ class Book:
         progress: Progress | None = None,
         salvage: bool = False,
     ) -> Exported:
-        """Give the whole book, or some namespaces, to `write` as JSON lines that lose nothing; all of one moment.
+        """Export the whole book, or some namespaces, as JSON lines without loss, from one snapshot.
 
-        A damaged book raises `Corrupt`; with `salvage` everything that can be read is written, and the answer names
-        what could not.
+        A damaged book raises `Corrupt`. With `salvage` everything readable is written, and the result names the rest.
         """
         from commonplace.exchange import export_book
 
@@ -266,9 +265,9 @@ class Book:
         rules: Rules | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Imported]:
-        """Take in what `export` wrote, each namespace whole or not at all and told of once it is durable.
+        """Import what `export` wrote. Each namespace is imported completely or not at all, and yielded when durable.
 
-        Of `rules` the limits hold: a namespace that would be too large is refused.
+        The limits of `rules` apply: a namespace that would be too large is refused.
         """
         from commonplace.exchange import import_book
         from commonplace.exchange.import_ import Target
@@ -285,7 +284,7 @@ class Book:
         return self.store.verify(progress)
 
     def close(self) -> None:
-        """Stop the indexer and close the file; everything acknowledged is on disk already."""
+        """Stop the indexer and close the store. Every write that has returned is on disk already."""
         self.indexer.close()
         self.store.close()
 

@@ -116,7 +116,7 @@ def test_a_restore_that_would_tear_a_conversation_is_refused(space, thread):
     with pytest.raises(Conflict, match="two resources"):
         space.restore("message", "m1", 1)
     space.threads.delete("t")
-    with pytest.raises(Conflict, match="no longer there"):
+    with pytest.raises(Conflict, match="does not exist any more"):
         space.restore("message", "m1", 2)
 
 

@@ -45,7 +45,7 @@ from commonplace.space.names import (
     path_of,
 )
 from commonplace.space.rules import Meter, Note, Rules
-from commonplace.space.threads import belongs
+from commonplace.space.threads import fits_thread
 from commonplace.store import NOTHING, Ending, NamespaceHead, Progress, State, Store, Transaction, Usage
 
 LINES_A_STEP = 200
@@ -289,7 +289,7 @@ class _Merge:
 def _has_no_place(transaction: Transaction, entry: Entry) -> bool:
     """Whether a file blocks a directory or a directory a file, or the entry's thread belongs to another resource."""
     if entry.kind not in (FILE, DIRECTORY):
-        return not belongs(transaction, entry)
+        return not fits_thread(transaction, entry)
     other = DIRECTORY if entry.kind == FILE else FILE
     above = (key_of(path) for path in parents(path_of(entry.key)))
     return transaction.get(other, entry.key) is not None or any(transaction.get(FILE, key) for key in above)

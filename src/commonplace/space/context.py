@@ -1,8 +1,8 @@
-"""What a model is given before it answers: messages within a budget of tokens, and the working memory.
+"""The context of a model: messages within a budget of tokens, and the working memory.
 
-No tool call comes without its result and no result without its call: what one of them needs is read from the thread,
-and what stays incomplete is left out. Only at the end of the thread that is asked for, where nobody has spoken since,
-may calls wait for their results: those are given all or none.
+A tool call is never included without its result, nor a result without its call: the missing one is read from the
+thread, and an incomplete pair is left out. Only at the end of the requested thread, if no text message follows, calls
+may lack their results: either all of them are included or none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from commonplace.errors import InvalidInput
 from commonplace.space.conversation import Context, check_count
 from commonplace.space.handle import Handle
 from commonplace.space.message_text import Bundle, bundles, is_encoded, ties_of
-from commonplace.space.messages import Message, message_of, messages_beside
+from commonplace.space.messages import Message, message_of, neighbours_of
 from commonplace.space.recall import Recall
 from commonplace.space.working_memory import WorkingMemory, state_text
 
@@ -29,15 +29,15 @@ CountTokens = Callable[[str], int]
 
 MAX_TOKENS = 100_000_000
 REACH = 200
-"""How far from a tool's call its result is looked for, in messages."""
+"""In how many messages after a tool call its result is looked for."""
 
 _STEP = 20
 
 TOKENS_AROUND_A_MESSAGE = 4
-"""What a model's template adds to each message."""
+"""What the chat template of a model adds to each message."""
 
 TOKENS_OF_ENCODED_DATA = 1_600
-"""An image, about: the characters that it is sent as, or the address that it is fetched from, are not its cost."""
+"""About the cost of an image, however long its base64 text or its URL is."""
 
 _MEDIA_PARTS = (
     "image",
@@ -77,14 +77,14 @@ _MEDIA_FIELDS = (
     "base64",
     "result",
 )
-"""What holds the data in such a part, its address or its id; or the object that holds it."""
+"""Fields of such a part with the data, its URL or its id, or with an object that has these."""
 
 _ATTACHMENTS = "experimental_attachments"
 _WRITTEN_FIELDS = ("input", "args", "arguments")
 _WRITTEN_OUTPUTS = ("json", "error-json")
 _LETTERS_A_TOKEN = 5
 _PIECES = re.compile(
-    r"[A-Z]?[a-z][a-ilmnopr-tvy]*"  # j, k, q, u, w, x and z begin a piece: where words have more tokens, so have these
+    r"[A-Z]?[a-z][a-ilmnopr-tvy]*"  # j, k, q, u, w, x and z start a piece: words with many of them have more tokens
     r"|[A-Z]{1,2}|[0-9]{1,2}|[!-/:-@\[-`{-~](?:\r?\n)*"
     r"| (?=[0-9])| {2,}|(?:\r?\n)+|\t+|[\x00-\x1f\x7f]"
 )
@@ -98,7 +98,7 @@ _SHARES = (
         ),
         1.25,
     ),
-    (re.compile(r"[\U00010000-\U0001efff]+"), 3.5),  # Gothic and others of four bytes that no tokenizer has met
+    (re.compile(r"[\U00010000-\U0001efff]+"), 3.5),  # Gothic and other scripts of four bytes that no tokenizer knows
 )
 _RARE_SHARE = 2.5
 
@@ -115,14 +115,14 @@ class Budget:
             raise InvalidInput("count_tokens must be a function that takes a text and gives its number of tokens")
 
     def count(self, text: str) -> int:
-        """What the caller's function says of a text, checked: a count below 0 would make room without end."""
+        """The result of the caller's function, checked: with counts below 0 everything would fit."""
         tokens = self.count_tokens(text)
         if isinstance(tokens, bool) or not isinstance(tokens, Integral) or tokens < 0:
             raise InvalidInput(f"count_tokens must give a whole number of 0 or more, not {tokens!r}")
         return int(tokens)
 
     def left_after(self, system: str | None) -> int:
-        """How many tokens there are for messages."""
+        """How many tokens are left for messages."""
         most = MAX_TOKENS if self.max_tokens is None else self.max_tokens
         needed = 0 if system is None else self.count(system)
         if needed > most:
@@ -135,22 +135,22 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Messages of one thread that go into a prompt together or not at all."""
+    """Messages of one thread that are included together or not at all."""
 
     messages: tuple[Message, ...]
     tokens: int
     age: int | None
-    """0 for what waits or holds the thread's newest message, growing into the past; None for what the query brought."""
+    """0 for the newest message of the thread or for pending calls, more for older ones; None for results of a query."""
     hit: int | None
-    """The place among the hits, the best first; None for what was not found itself."""
+    """The rank among the hits; None for what is not a hit."""
     waits: bool
-    """Whether it is all the calls that still wait for their results; nothing from elsewhere comes after them."""
+    """Whether these are all the calls without results at the end; nothing from another place may follow them."""
 
 
 def build_context(
     handle: Handle, thread_id: str, recalled: Recall, last: int, budget: Budget, system: str | None
 ) -> Context:
-    """Choose from what was recalled; `last` of it are the newest of the thread."""
+    """Choose from what was recalled; the `last` messages of it end the thread."""
     room = budget.left_after(system)
     chosen = _fitting(_units(handle, thread_id, recalled, last, budget), room)
     kept = _in_time_order(chosen)
@@ -169,7 +169,7 @@ def as_it_came(message: Message) -> Mapping[str, JSON]:
 
 
 def system_text(memories: Iterable[WorkingMemory | None]) -> str | None:
-    """Working memories as a text for the prompt, or None where there is none."""
+    """Working memories as text for the prompt, or None if all are empty."""
     texts = [state_text(memory.content) for memory in memories if memory is not None and memory.content]
     return "\n\n".join(texts) or None
 
@@ -178,9 +178,9 @@ def system_text(memories: Iterable[WorkingMemory | None]) -> str | None:
 
 
 def _fitting(units: Sequence[Unit], room: int) -> list[Unit]:
-    """The newest, then the hits in half of what is left, then the thread back into its past, then whatever fits.
+    """The newest, then hits in half of the rest, then the thread from its end back, then whatever fits.
 
-    The past is taken without a gap: a model that sees the question and the third answer makes up the rest.
+    The thread is taken without gaps: a model that sees the question and the third answer makes up the rest.
     """
     recent = sorted((unit for unit in units if unit.age is not None), key=lambda unit: unit.age or 0)
     hits = sorted((unit for unit in units if unit.hit is not None), key=lambda unit: unit.hit or 0)
@@ -205,7 +205,7 @@ class _Room:
         self._ids: set[str] = set()
 
     def take(self, unit: Unit, *, leaving: int = 0) -> bool:
-        """Whether a unit is in, now or already; not where it would not leave so many tokens."""
+        """Add a unit unless fewer than `leaving` tokens would be left; return whether it is included."""
         id = unit.messages[0].id
         if id in self._ids:
             return True
@@ -218,7 +218,7 @@ class _Room:
 
 
 def _in_time_order(units: Sequence[Unit]) -> list[Message]:
-    """Every message at its time; but nothing comes between a call and its result, or after calls that wait."""
+    """Messages by time, but nothing comes between a call and its result, or after calls without results."""
     unit_of = {message.id: unit for unit in units for message in unit.messages}
     clusters: list[list[Message]] = []
     until = ""
@@ -263,10 +263,10 @@ def _units(handle: Handle, thread_id: str, recalled: Recall, last: int, budget: 
 def _bundled(
     handle: Handle, messages: Sequence[Message], newest: Sequence[Message] | None
 ) -> Iterator[tuple[tuple[Message, ...], bool]]:
-    """The messages of one thread in bundles, with what these lack; those that nothing completes are left out.
+    """The messages of one thread in bundles, completed from the thread; incomplete ones are left out.
 
-    `newest` are those of them that end the thread, without a gap; None where it is not the thread that is asked for.
-    Each bundle comes with whether it waits for results, as the end of that thread may: it is one, and the first.
+    `newest` are the messages without gaps that end the thread; None if it is not the requested thread. Each bundle
+    comes with whether it waits for results: only the first one can, at the end of the requested thread.
     """
     recalled = {message.id for message in messages}
     given: set[str] = set()
@@ -280,7 +280,7 @@ def _bundled(
 
 
 class _Stretch:
-    """Messages of a thread without a gap, read on in both directions for what the recalled ones among them need."""
+    """Messages of a thread without gaps, extended in both directions until the recalled ones are complete."""
 
     def __init__(
         self, handle: Handle, messages: Sequence[Message], recalled: set[str], *, ends: bool, may_wait: bool
@@ -307,7 +307,7 @@ class _Stretch:
                 yield self._at(bundle.places), False
 
     def _needed(self) -> list[Bundle]:
-        """Bundles that hold something recalled; and, where that is at the end, all that wait there, or may."""
+        """Bundles with a recalled message and, if one of these is at the end, all that wait there or may wait."""
         end = self._end()
         is_end_recalled = any(map(self._is_recalled, range(end, len(self._messages))))
         return [
@@ -321,8 +321,8 @@ class _Stretch:
         ]
 
     def _may_lack_before(self) -> bool:
-        # A thought may come before those that may follow one, and another call that waits before those at the end.
-        led = len([*takewhile(lambda one: one.is_thought or one.may_follow_thought, self._ties)])
+        # Reasoning may precede what can follow it, and another pending call may precede those at the end.
+        led = len([*takewhile(lambda one: one.is_reasoning or one.may_follow_reasoning, self._ties)])
         return not self._begins and (
             any(bundle.places[0] < (REACH if bundle.is_uncalled else min(led, REACH)) for bundle in self._needed())
             or (self._end() == 0 and len(self._messages) < REACH)
@@ -332,13 +332,13 @@ class _Stretch:
         newest = len(self._messages) - 1
         return not self._ends and any(
             (bundle.waits and newest - bundle.places[-1] < REACH)
-            or (bundle.places[-1] == newest and any(self._ties[place].is_thought for place in bundle.places))
+            or (bundle.places[-1] == newest and any(self._ties[place].is_reasoning for place in bundle.places))
             for bundle in self._needed()
         )
 
     def _read_on(self, direction: int) -> None:
         edge = self._messages[-1 if direction > 0 else 0]
-        page = [*map(message_of, messages_beside(self._handle, _entry(edge), direction * _STEP))]
+        page = [*map(message_of, neighbours_of(self._handle, _entry(edge), direction * _STEP))]
         ties = [ties_of(as_it_came(message)) for message in page]
         if direction > 0:
             self._messages += page
@@ -351,7 +351,7 @@ class _Stretch:
         self._bundles = bundles(self._ties)
 
     def _end(self) -> int:
-        """Where the end of the thread begins: the place after which nobody speaks, if calls may wait there."""
+        """The index after the last text message, if calls may wait at the end."""
         place = len(self._ties)
         while self._may_wait and self._ends and place and not self._ties[place - 1].is_talk:
             place -= 1
@@ -380,7 +380,7 @@ def _entry(message: Message) -> Entry:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has."""
+    """An estimate of the number of tokens of a text."""
     tokens = float(sum(1 + (len(piece) - 1) // _LETTERS_A_TOKEN for piece in _PIECES.findall(text)))
     if not text.isascii():
         others = sum(not character.isascii() for character in text)
@@ -393,13 +393,13 @@ def estimate_tokens(text: str) -> int:
 
 
 def message_tokens(message: Mapping[str, JSON], count: CountTokens) -> int:
-    """The tokens of a message as a model gets it: its content, its tools' calls and results, and what is around it."""
+    """The tokens of a message as a model gets it: content, tool calls and results, and the chat template."""
     content = message.get("content")
     if isinstance(content, str) and message.keys() <= {"role", "content"}:
         return TOKENS_AROUND_A_MESSAGE + count(content)
     media = [0]
     said = {name: value for name, value in message.items() if name != "role"}
-    if isinstance(spoken := message.get("audio"), Mapping):  # a model's own, which may come back by its id alone
+    if isinstance(spoken := message.get("audio"), Mapping):  # audio of a model, which may be sent back by its id alone
         said["audio"] = {"data": spoken.get("id"), **spoken, "type": "audio"}
     rest = _readable(said, media)
     written = json.dumps(rest, ensure_ascii=False, separators=(",", ":"), default=dict)
@@ -407,9 +407,9 @@ def message_tokens(message: Mapping[str, JSON], count: CountTokens) -> int:
 
 
 def _readable(value: JSON, media: list[int], *, in_media: bool = False, in_result: bool = False) -> JSON:
-    """The value without the data of images, sounds and files, which are counted, and so are those given by address.
+    """The value without the data of images, audio and files. These are counted, and so are those given by URL.
 
-    A text that only looks like data is written out for the model, and stays; so does an address in a tool's result.
+    A text that only looks like data stays, because the model gets it as text; so does a URL in the result of a tool.
     """
     if isinstance(value, str):
         is_data = in_media and is_encoded(value)
@@ -426,9 +426,9 @@ def _readable_fields(part: Mapping[str, JSON], media: list[int], in_media: bool,
     kind = part.get("type")
     if kind in _WRITTEN_OUTPUTS:
         return part
-    # A document's source may be a text.
+    # The source of a document may be text.
     is_media = kind in _MEDIA_PARTS or (in_media and kind != "text")
-    # What a tool of the AI SDK's gave back is any data, but for an output that says to be made of parts.
+    # A tool result of the AI SDK is arbitrary data, unless its output says that it has parts.
     in_result = kind != "content" and (in_result or "toolCallId" in part)
     return {
         name: item

@@ -28,13 +28,13 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What fits: `messages` as they came, in time order, and `system`, the working memory as a text for the prompt."""
+    """What fits into a prompt: `messages` as they came, in time order, and `system`, the working memory as text."""
 
     messages: tuple[Mapping[str, JSON], ...]
     system: str | None
     tokens: int
     omitted: int
-    """How many of the messages that were recalled found no room, or lack the other half of a tool's use."""
+    """How many recalled messages did not fit, or lack the call or the result that they belong to."""
     notices: tuple[str, ...] = ()
 
 
@@ -52,13 +52,13 @@ class Thread:
     _context: Callable[..., Context] | None = field(default=None, compare=False, repr=False)
 
     def context(self, query: str | None = None, max_tokens: int | None = None, **options: Any) -> Context:
-        """What a model is to be given of this conversation; the options are those of `Threads.context`."""
+        """The part of this conversation to send to a model; the options are those of `Threads.context`."""
         if self._context is None:
             raise InvalidInput("this thread was not read from a space; call space.threads.context with its id")
         return self._context(self.id, query, max_tokens=max_tokens, **options)
 
     def bound_to(self, context: Callable[..., Context]) -> Thread:
-        """The same thread, with the conversations that it was read from."""
+        """This thread, with the method that `context` calls."""
         return replace(self, _context=context)
 
 
@@ -103,7 +103,7 @@ def check_owner(thread_id: str, owner: str, resource: str | None) -> None:
 
 
 def changed_fields(present: Mapping[str, JSON], changes: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Fields after a change: null removes one, those not named stay."""
+    """Fields after a change: null removes a field, fields that are not named stay."""
     removed = {name for name, field in changes.items() if field is None}
     return {name: field for name, field in {**present, **changes}.items() if name not in removed}
 
@@ -128,7 +128,7 @@ def check_count(name: str, count: object, least: int, most: int) -> int:
 
 
 def check_object(name: str, value: object, max_bytes: int) -> dict[str, JSON]:
-    """Return a JSON object as plain dicts and lists, within a size."""
+    """Return a JSON object as plain dicts and lists, if it is not too large."""
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{name} must be an object, not {type(value).__name__}")
     check_json(name, value)
@@ -140,7 +140,7 @@ def check_object(name: str, value: object, max_bytes: int) -> dict[str, JSON]:
 def check_size(name: str, value: JSON, max_bytes: int) -> None:
     try:
         size = len(_ENCODER.encode(value).encode())
-    except ValueError as error:  # Python writes no integer of more than 4,300 digits
+    except ValueError as error:  # Python does not write integers of more than 4,300 digits
         raise InvalidInput(f"{name} contains a number that is too long; send it as a string") from error
     if size > max_bytes:
         raise TooLarge(f"{name} has {size:,} bytes; at most {max_bytes:,} are allowed")
@@ -163,7 +163,7 @@ def check_cursor(cursor: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class NumberedPage(Generic[T]):
-    """One page of a listing; `page` counts from 0, `total` is how many there are on all pages."""
+    """One page of a listing; `page` counts from 0, `total` is the number of items on all pages."""
 
     items: tuple[T, ...]
     total: int
@@ -172,7 +172,7 @@ class NumberedPage(Generic[T]):
 
     @property
     def has_more(self) -> bool:
-        """Whether a later page has any; after pages of none there is none to go on to."""
+        """Whether there are items on a later page; never if pages have no items."""
         return self.per_page > 0 and (self.page + 1) * self.per_page < self.total
 
 

@@ -1,4 +1,4 @@
-"""A tree of text files. Directories are real: made with a file, outliving their last one, listed when empty."""
+"""A tree of text files. Directories are entries: writing a file makes them, and they stay when their last file goes."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from commonplace.store import Child, Scan, Transaction
 _WALK_PAGE = 500
 _LONG_TEXTS = 1_000_000
 _FEW = 20
-"""Entries come with their texts: of long ones, only so many are read at a time."""
+"""A scan reads the texts too: if they are long, only so many files are read at a time."""
 
 _MAX_PLACES = 1_000
 _SHOWN_PLACES = 100
 _LONG = 20_000
-"""Characters whose passages take some hundredths of a second; those of a file that is overwritten, twice as long."""
+"""Computing the passages of so many characters takes some hundredths of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class FileInfo:
 class FilePage:
     files: tuple[FileInfo, ...]
     cursor: str | None
-    """Where the next page begins, or None at the end."""
+    """Pass it to get the next page; None at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a deletion took, and the commit that `Space.undo` takes back."""
+    """How many files and directories were deleted, and the commit to pass to `Space.undo`."""
 
     files: int
     directories: int
@@ -85,7 +85,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How many files and directories went along, and the commit that `Space.undo` takes back."""
+    """How many files and directories were moved, and the commit to pass to `Space.undo`."""
 
     entries: int
     commit: int | None
@@ -101,7 +101,7 @@ class Files:
     # Reading
 
     def read(self, path: str, *, as_of: datetime | str | None = None) -> str:
-        """The text of a file, now or as it was."""
+        """The text of a file, now or at a time in the past."""
         path = normalise(path, self._limits)
         at = microseconds("as_of", as_of)
         entry = self._handle.get(FILE, key_of(path), as_of=at)
@@ -126,7 +126,7 @@ class Files:
         raise NotFound(f"{path} does not exist; list its directory to see what does")
 
     def list(self, path: str = ROOT) -> list[FileInfo]:
-        """What lies directly in a directory: directories first, then files, each by name."""
+        """The directories, then the files, that are directly in a directory; each by name."""
         path = normalise(path, self._limits)
         prefix = key_of(path.rstrip("/") + "/")
         found = [
@@ -152,12 +152,12 @@ class Files:
                 return
 
     def page(self, path: str = ROOT, *, limit: int = _WALK_PAGE, cursor: str | None = None) -> FilePage:
-        """What `walk` gives, a page at a time."""
+        """The same as `walk`, a page at a time."""
         check_number("limit", limit)
         below = _below(normalise(path, self._limits))
         kind, _, after = (f"{DIRECTORY}:" if cursor is None else check_text("cursor", cursor)).partition(":")
         if kind not in (DIRECTORY, FILE):
-            raise InvalidInput("the cursor is none of this listing; leave it out to begin anew")
+            raise InvalidInput("the cursor does not belong to this listing; leave it out to start again")
         found: list[FileInfo] = []
         at_once = _FEW
         while True:
@@ -179,7 +179,7 @@ class Files:
     # Writing
 
     def write(self, path: str, text: str, *, overwrite: bool = True, ttl_seconds: float | None = None) -> FileInfo:
-        """Put a text at a path, with its directories; `overwrite=False` refuses an existing file."""
+        """Write a file and make its directories; `overwrite=False` refuses an existing file."""
         path = self._file_path(path)
         draft = self._draft(path, text)
         if len(text) > _LONG:
@@ -193,7 +193,7 @@ class Files:
         return _info(self._handle.write("Files.write", work)[0])
 
     def write_all(self, texts: Mapping[str, str | None], *, overwrite: bool = False) -> dict[str, str]:
-        """Put many files, and directories (None), as one change; what was left out, each with why.
+        """Write many files, and directories (None), as one change; return what was left out, with the reasons.
 
         A file that is there with the same text stays as it is; one with another text is left out, unless `overwrite`.
         """
@@ -219,7 +219,7 @@ class Files:
         return self._handle.write("Files.write_all", work)[0]
 
     def append(self, path: str, text: str) -> FileInfo:
-        """Add to the end of a file, on a new line; makes the file where there is none."""
+        """Add text to the end of a file, on a new line; make the file if it does not exist."""
         path = self._file_path(path)
         self._check_size(path, text)
         added = len(text.encode())
@@ -235,7 +235,7 @@ class Files:
         return _info(self._handle.write("Files.append", work)[0])
 
     def edit(self, path: str, change: Callable[[str], str]) -> FileInfo:
-        """Put what `change` makes of a file's text in its place; nobody writes in between. It may be called twice."""
+        """Replace the text of a file by what `change` returns for it, atomically. `change` may be called twice."""
         path = self._file_path(path)
 
         def work(transaction: Transaction) -> Entry:
@@ -248,11 +248,11 @@ class Files:
         return _info(self._handle.write("Files.edit", work)[0])
 
     def replace(self, path: str, old: str, new: str, *, unique: bool = False) -> int:
-        """Replace every occurrence of a text; how many there were. `unique` refuses more than one."""
+        """Replace every occurrence of a text; return how many there were. `unique` refuses more than one."""
         check_text("old", old)
         check_text("new", new, max_bytes=self._limits.file_bytes)
         grows = len(new.encode()) - len(old.encode())
-        if self._handle.once is not None:  # the count is of no entry, so a repeated call could not answer with it
+        if self._handle.once is not None:  # a repeated call could not return the count
             raise InvalidInput("a replacement cannot be made once only; leave the idempotency key out")
         count = 0
 
@@ -269,7 +269,7 @@ class Files:
                 )
             if not count:
                 return text
-            # Before it is built: 1 kB in place of each letter of a file makes gigabytes.
+            # Checked before it is built: 1 kB in place of each letter of a file makes gigabytes.
             self._check_bytes(path, len(text.encode()) + count * grows)
             return text.replace(old, new)
 
@@ -277,7 +277,7 @@ class Files:
         return count
 
     def insert(self, path: str, line: int, text: str) -> FileInfo:
-        """Insert after a line; 0 is the top. The file's end stays as it was, with or without a newline."""
+        """Insert text after a line; 0 is the top. A newline at the end of the file is neither added nor removed."""
         check_text("text", text, max_bytes=self._limits.file_bytes)
         if isinstance(line, bool) or not isinstance(line, int):
             raise InvalidInput(f"line must be a whole number, not {line!r}")
@@ -291,7 +291,7 @@ class Files:
         return self.edit(path, change)
 
     def make_directory(self, path: str) -> FileInfo:
-        """Make a directory and those above it; one that exists is fine."""
+        """Make a directory and its parents; it may exist already."""
         path = self._file_path(path)
 
         def work(transaction: Transaction) -> Entry:
@@ -303,7 +303,7 @@ class Files:
         return _info(self._handle.write("Files.make_directory", work)[0])
 
     def delete(self, path: str) -> Removed:
-        """Delete a file, or a directory with everything in it; the root clears all. One change, to be undone whole."""
+        """Delete a file, or a directory with everything in it; `/` deletes all. `Space.undo` restores it."""
         path = normalise(path, self._limits)
 
         def work(transaction: Transaction) -> tuple[int, int]:
@@ -318,11 +318,13 @@ class Files:
         return Removed(files, directories, commit)
 
     def move(self, old: str, new: str) -> Moved:
-        """Give a file, or a directory with everything in it, another path; one change, to be undone whole."""
+        """Move a file, or a directory with everything in it. `Space.undo` moves them all back."""
         old, new = self._file_path(old), self._file_path(new)
         if (new + "/").startswith(old + "/"):
             raise InvalidInput(f"{old} cannot be moved into itself ({new})")
-        self._handle.rules.screened(Draft(DIRECTORY, key_of(new), {}))  # a moved entry is not put, and so not screened
+        self._handle.rules.screened(
+            Draft(DIRECTORY, key_of(new), {})
+        )  # a move writes no draft, so nothing else screens the name
 
         def work(transaction: Transaction) -> int:
             if any(transaction.get(kind, key_of(new)) for kind in (FILE, DIRECTORY)):
@@ -346,16 +348,16 @@ class Files:
     # Rules
 
     def make_parents(self, transaction: Transaction, path: str) -> None:
-        """Inside a transaction: make the directories above a path, or refuse where one is a file."""
+        """Inside a transaction: make the directories above a path, or refuse if one of them is a file."""
         self._make_directories(transaction, parents(normalise(path, self._limits)), are_new=False)
 
     def has_below(self, transaction: Transaction, path: str) -> bool:
-        """Inside a transaction: whether anything lies in a directory."""
+        """Inside a transaction: whether a directory has anything in it."""
         filter = Filter(kinds=(FILE, DIRECTORY), key_prefix=_below(path))
         return bool(transaction.scan(Scan(filter, limit=1)).entries)
 
     def settle(self, transaction: Transaction, kind: str, path: str) -> None:
-        """Inside a transaction: make room for what was just put at a path, or refuse where it cannot be."""
+        """Inside a transaction: make the parents of a restored entry, or refuse if something else has its path."""
         self.make_parents(transaction, path)
         other = DIRECTORY if kind == FILE else FILE
         if transaction.get(other, key_of(path)) is not None:
@@ -371,7 +373,7 @@ class Files:
 
     def _check_size(self, path: str, text: str) -> None:
         if isinstance(text, str) and len(text) > self._limits.file_bytes:
-            self._check_bytes(path, len(text))  # before a copy is made of it
+            self._check_bytes(path, len(text))  # before it is copied
         check_text("text", text)
         self._check_bytes(path, len(text.encode()))
         if line_count(text) > self._limits.file_lines:
@@ -443,7 +445,7 @@ class Files:
 
 
 def _heading(kind: str, path: str) -> str | None:
-    """What search finds a file by besides its text: the words of its path."""
+    """The words of its path, by which search finds a file too."""
     return path.strip("/") if kind == FILE else None
 
 
@@ -452,7 +454,7 @@ def _below(path: str) -> str:
 
 
 def _lines_of(text: str, wanted: str) -> tuple[int, ...]:
-    """The line of each occurrence; the first many."""
+    """The line of each occurrence, up to a limit."""
     lines: list[int] = []
     line, counted, start = 1, 0, text.find(wanted)
     while start >= 0 and len(lines) < _MAX_PLACES:

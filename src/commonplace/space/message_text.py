@@ -1,10 +1,10 @@
-"""What search sees of a message, in whichever shape it came; and the tags that no saved text keeps.
+"""The formats of messages: their searchable text, their working memory tags, and which messages belong together.
 
 Known shapes: plain text; lists of parts (OpenAI's `text`, `input_text`, `output_text`; Anthropic's `tool_use` and
 `tool_result`; the AI SDK's `tool-call`, `tool-result` and `tool-NAME`); OpenAI's `tool_calls`, `refusal` and `audio`;
 the AI SDK's `toolInvocations`; Mastra's format 2, `{"format": 2, "parts": […]}`; the Responses API's items without a
-role, such as `function_call`. An unknown part gives its `text`, if it has one. Reasoning, images and encoded data give
-nothing.
+role, such as `function_call`. Of an unknown part the `text` is searched, if it has one. Reasoning, images and encoded
+data are not searched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from commonplace.checks import JSON
 OPENING = "<working_memory>"
 CLOSING = "</working_memory>"
 LONGEST_SPEAKER = 64
-"""Characters of a `name` that is put before the text; a longer one is no name."""
+"""Characters of a `name` that is put before the text; longer ones are not names of speakers."""
 
 _REASONING = ("reasoning", "thinking", "redacted_thinking", "redacted-reasoning")
 _CALL_FIELDS = ("name", "toolName", "title", "input", "args", "arguments", "rawInput", "action", "queries", "code")
@@ -42,18 +42,18 @@ _NAME_FIELDS = ("filename", "name", "title", "alt", "caption")
 _TEXT_FIELDS = ("text", "value", "refusal", "content", "parts")
 _TAG_END = OPENING[1:]
 _TAG_ENDS = frozenset(CLOSING[start:] for start in range(1, len(CLOSING)))
-"""What may be left of a tag after a cut."""
+"""What can remain of a tag after a cut."""
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
 _DATA_ADDRESS = re.compile(
     r"data:(?:(?:application|audio|font|image|model|text|video)/[\w.+-]+(?:;[^\s;,]*)*|;base64),", re.IGNORECASE
 )
-"""Such as `data:image/png;base64,`; a line of a stream begins with `data:` too, and is a text."""
+"""Such as `data:image/png;base64,`. Lines of an event stream start with `data:` too, but are text."""
 _EMBEDDED = re.compile(
     r"data:[\w.+-]{1,100}/[\w.+-]{1,100}(?:;[^\s;,]{1,100}){0,5};base64,[A-Za-z0-9+/=_%-]{200,}", re.IGNORECASE
 )
-"""An image within a text, as Markdown may have it."""
+"""An image in a text, as in Markdown."""
 _LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{10001,}")
-"""A word of base64's letters that is this long is data, also within a text, such as the JSON that a tool answered."""
+"""Such a long word of base64 characters is data, also inside a text such as the JSON result of a tool."""
 
 _CALLING_PARTS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _RESULT_PARTS = ("tool-result", "tool-error")
@@ -63,30 +63,30 @@ _TIED_BY_ID = ("mcp_approval_request", "local_shell_call_output")
 
 
 def searchable_text(message: Mapping[str, JSON]) -> str:
-    """The words of a message: who speaks, its text, its tools' names, arguments and results, its files' names."""
+    """The searchable text of a message: speaker, text, names, arguments and results of tools, names of files."""
     if is_item_without_role(message):
         found = [*_part_texts(message)]
     else:
-        found = [*_texts(message.get("content")), *_texts(parts_beside_content(message))]
+        found = [*_texts(message.get("content")), *_texts(parts_of_message(message))]
         found += [*_texts(message.get("refusal")), *_texts(_items([message.get("audio")]))]
     for call in _items(message.get("tool_calls")) + _items([message.get("function_call")]):
         function = call.get("function") or call.get("custom")
         found += _leaves_of(function if isinstance(function, Mapping) else call, _CALL_FIELDS)
     text = "\n".join(text for text in map(_without_data, found) if text.strip())
     speaker = message.get("name")
-    # Who speaks is half of what is said where several do: without names a third of the answers is not found.
+    # With several speakers the name matters: without it a third of the answers is not found.
     return f"{speaker}: {text}" if text and _is_speaker(speaker) else text
 
 
-def parts_beside_content(message: Mapping[str, JSON]) -> JSON:
-    """The parts of a message of the AI SDK; where it has none, the uses of its tools, as its version 4 gave them."""
+def parts_of_message(message: Mapping[str, JSON]) -> JSON:
+    """The parts of a message of the AI SDK; if it has none, its `toolInvocations`, as in version 4."""
     return message.get("parts") or [
         {"type": "tool-invocation", "toolInvocation": use} for use in _items(message.get("toolInvocations"))
     ]
 
 
 def _without_data(text: str) -> str:
-    """A text without the images in it, of which nobody knows the letters."""
+    """A text without the encoded images in it."""
     return _LONG_WORD.sub("", _EMBEDDED.sub("", text) if ";base64," in text else text)
 
 
@@ -95,7 +95,7 @@ def _is_speaker(name: JSON) -> bool:
 
 
 def is_item_without_role(message: Mapping[str, JSON]) -> bool:
-    """Whether this is an item of OpenAI's Responses API that has no role: a tool's call or result, reasoning."""
+    """Whether this is an item of the OpenAI Responses API without a role: a tool call or result, or reasoning."""
     kind = message.get("type")
     return (
         isinstance(kind, str)
@@ -105,12 +105,12 @@ def is_item_without_role(message: Mapping[str, JSON]) -> bool:
 
 
 def is_encoded(text: str) -> bool:
-    """Whether a text is data in disguise, such as an image, rather than words."""
+    """Whether a text is encoded data, such as an image."""
     return _DATA_ADDRESS.match(text) is not None or _ENCODED.fullmatch(text) is not None
 
 
 def without_working_memory(content: JSON) -> JSON:
-    """A content whose texts have lost their `<working_memory>…</working_memory>`; what tools said stays as it is."""
+    """A content without `<working_memory>…</working_memory>` in its texts; results of tools are not changed."""
     if isinstance(content, str):
         return strip_tags(content)
     if isinstance(content, (list, tuple)):
@@ -126,17 +126,17 @@ def without_working_memory(content: JSON) -> JSON:
 
 
 def strip_tags(text: str) -> str:
-    """Cut out what stands between the tags, and they themselves; a tag without its partner stays.
+    """Remove the tags and what is between them; a tag without its partner stays.
 
     A section within a section goes with it, and so does one that a cut brings about, as in `<working_<…></…>memory>`.
     """
     first = text.find(OPENING)
     if first < 0 or text.find(CLOSING, first) < 0:
         return text
-    # One pass over what is kept: to look for tags again after each cut takes quadratic time on a deep nest.
+    # One pass: searching again after each cut would take quadratic time on deep nesting.
     kept = io.StringIO()
     depth, outermost, place = 0, 0, 0
-    since_cut: int | None = None  # where the first opening tag after the last cut stands
+    since_cut: int | None = None  # the position of the first opening tag after the last cut
     has_cut = False
     while place < len(text):
         bracket = text.find(">", place, place + len(CLOSING)) + 1
@@ -213,7 +213,7 @@ def _results(part: Mapping[str, Any]) -> Iterator[str]:
     for name in _RESULT_FIELDS:
         result = part.get(name)
         if isinstance(result, Mapping) and "value" in result:
-            result = result["value"]  # the AI SDK's {"type": "text" or "json", "value": …}
+            result = result["value"]  # {"type": "text" or "json", "value": …} in the AI SDK
         if _is_parts(result):
             yield from _texts(result)
         else:
@@ -257,19 +257,19 @@ def _leaves(value: JSON) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """What ties a message to others: the ids of the calls that it makes, and of those that it answers."""
+    """What links a message to others: the ids of the calls that it makes, and of those whose results it has."""
 
     calls: frozenset[str]
     results: frozenset[str]
-    is_thought: bool
-    """Reasoning of the Responses API, which is refused without the item after it."""
-    may_follow_thought: bool
+    is_reasoning: bool
+    """Reasoning of the Responses API, which the API refuses without the item after it."""
+    may_follow_reasoning: bool
     is_talk: bool
-    """Whether somebody speaks: no call, result or thought."""
+    """Whether it is neither a call, nor a result, nor reasoning."""
 
 
 def is_tied_by_id(message: Mapping[str, JSON]) -> bool:
-    """Whether an item's own `id` is what ties it to another one."""
+    """Whether the `id` of an item links it to another one."""
     return is_item_without_role(message) and message["type"] in _TIED_BY_ID
 
 
@@ -280,21 +280,21 @@ def ties_of(message: Mapping[str, JSON]) -> Ties:
     return Ties(
         calls=frozenset(id for id, is_call in found if is_call),
         results=frozenset(id for id, is_call in found if not is_call),
-        is_thought=is_item and kind == "reasoning",
-        may_follow_thought=(is_item and (str(kind).endswith("_call") or kind in _CALLS_OF_OTHER_NAMES))
+        is_reasoning=is_item and kind == "reasoning",
+        may_follow_reasoning=(is_item and (str(kind).endswith("_call") or kind in _CALLS_OF_OTHER_NAMES))
         or (kind == "message" and message.get("role") == "assistant"),
         is_talk=not found and not is_item,
     )
 
 
 def _ties(message: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Each id with whether it is a call's."""
+    """Each id, with whether it is that of a call."""
     role = message.get("role")
     if is_item_without_role(message):
         yield from _item_ties(message)
     for call in _mappings(message.get("tool_calls")):
         yield from _tie(call.get("id"), is_call=True)
-    if isinstance(message.get("function_call"), Mapping):  # the form before tool calls had ids: told by its name
+    if isinstance(message.get("function_call"), Mapping):  # the older form, without ids: linked by name
         yield from _tie(message["function_call"].get("name"), is_call=True)
     if role == "tool":
         yield from _tie(message.get("tool_call_id"), is_call=False)
@@ -302,7 +302,7 @@ def _ties(message: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         yield from _tie(message.get("name"), is_call=False)
     content = message.get("content")
     parts = content.get("parts", [content]) if isinstance(content, Mapping) else content
-    for part in (*_mappings(parts), *_mappings(parts_beside_content(message))):
+    for part in (*_mappings(parts), *_mappings(parts_of_message(message))):
         yield from _part_ties(part)
 
 
@@ -312,7 +312,7 @@ def _item_ties(item: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     if id is None and is_tied_by_id(item):
         id = item.get("id")
     elif id is None and kind.startswith("tool_search_"):
-        id = "tool_search"  # one that the service made itself has no id: its result is the next one
+        id = "tool_search"  # a search by the service itself has no id; its result is the next item
     elif kind == "mcp_approval_response":
         id = item.get("approval_request_id")
     yield from _tie(id, is_call=not kind.endswith(("_output", "_response")))
@@ -328,13 +328,13 @@ def _part_ties(part: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     elif kind in _RESULT_PARTS:
         yield from _tie(part.get("toolCallId"), is_call=False)
     elif kind in _APPROVAL_PARTS and isinstance(part.get("approvalId"), str):
-        # The answer needs the request, which needs no answer: its call is in the same message, and has a result or not.
+        # A response needs its request, but not the reverse: the call of the request is in the same message.
         id = f"approval {part['approvalId']}"
         yield id, False
         if kind == "tool-approval-request":
             yield id, True
     elif kind.startswith("tool-") or kind == "dynamic-tool":
-        # The AI SDK's own: one part that is a call first, and becomes its result.
+        # In the AI SDK one part is first a call and then its result.
         inner = part.get("toolInvocation")
         one = inner if isinstance(inner, Mapping) else part
         yield from _tie(one.get("toolCallId"), is_call=True)
@@ -355,21 +355,21 @@ def _mappings(value: object) -> list[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Messages, by their places in a stretch of a thread, that go together or not at all."""
+    """Messages, by their indexes in a stretch of a thread, that are included together or not at all."""
 
     places: tuple[int, ...]
     waits: bool
-    """Whether the result of a call in it, or what a thought leads to, could only come after the stretch."""
+    """Whether the result of a call in it, or what follows its reasoning, can only come after the stretch."""
     is_uncalled: bool
-    """Whether the call of a result in it could only come before the stretch."""
+    """Whether the call of a result in it can only come before the stretch."""
     is_lost: bool
-    """Whether nothing completes it: a later call took the id of one without a result, or a thought led to nothing."""
+    """Whether nothing can complete it: a later call reused the id of one without a result, or reasoning ends it."""
 
 
 def bundles(ties: Sequence[Ties]) -> list[Bundle]:
-    """Bundle the messages of a stretch without a gap; a result belongs to the last call before it.
+    """Bundle the messages of a stretch without gaps; a result belongs to the last call before it.
 
-    All that a model says and calls right after a thought belongs to the thought.
+    What a model says and calls right after reasoning belongs to the reasoning.
     """
     leader = [*range(len(ties))]
     unanswered: set[tuple[int, str]] = set()
@@ -386,15 +386,15 @@ def bundles(ties: Sequence[Ties]) -> list[Bundle]:
                 uncalled.add(place)
         last_call |= dict.fromkeys(one.calls, place)
         unanswered |= {(place, id) for id in one.calls - one.results}
-        follows_thought = place > 0 and ties[place - 1].is_thought
-        is_led = one.may_follow_thought and (is_led or follows_thought)
-        if is_led or (follows_thought and one.is_thought):
+        follows_thought = place > 0 and ties[place - 1].is_reasoning
+        is_led = one.may_follow_reasoning and (is_led or follows_thought)
+        if is_led or (follows_thought and one.is_reasoning):
             _join(leader, place - 1, place)
         elif follows_thought:
             lost.add(place - 1)
     lost |= {place for place, id in unanswered if last_call[id] != place}
     waiting = {place for place, _ in unanswered}
-    if ties and ties[-1].is_thought:
+    if ties and ties[-1].is_reasoning:
         waiting.add(len(ties) - 1)
     members: dict[int, list[int]] = {}
     for place in range(len(ties)):

@@ -50,16 +50,16 @@ UNSET: Any = object()
 
 ROLES = ("user", "assistant", "tool", "function", "data")
 UNSTORED_ROLES = ("system", "developer")
-"""Instructions belong to the program, not to the conversation: they are accepted and left out."""
+"""Instructions belong to the program, not to the conversation. They are accepted, but not stored."""
 
 SIGNAL = "signal"
-"""Mastra's role for what reaches an agent at work. One that a user sent is a user's message here."""
+"""Mastra's role for what an agent receives while it works. A signal from a user is stored as a user message."""
 
 MAX_MESSAGES = 10_000
-"""How many messages one call may bring or delete."""
+"""How many messages one call may add or delete."""
 
-MOST_AHEAD = 86_400_000_000
-"""Microseconds that a client's clock may be ahead; a message dated later than that was dated on purpose."""
+MAX_AHEAD = 86_400_000_000
+"""How far ahead the clock of a client may be, in microseconds; later dates are intended."""
 
 _TIME_DIGITS = 17
 _NUMBER_DIGITS = 9
@@ -74,7 +74,7 @@ _TOOL_ROLES = ("tool", "function")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `extra` holds the fields that it came with besides those named here."""
+    """One message. `extra` has all its other fields."""
 
     id: str
     thread_id: str
@@ -84,14 +84,14 @@ class Message:
     created_at: datetime
     extra: Mapping[str, JSON]
     entry: Entry | None = field(default=None, compare=False, repr=False)
-    """As it is stored; its value is the message as it came, without an id and times of ours."""
+    """The stored entry; its value is the message as it came, without the id and the time that were added."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
     messages: tuple[Message, ...]
     cursor: str | None
-    """Where the next page begins, or None at the end."""
+    """Pass it to get the next page; None at the end."""
 
 
 def message_of(entry: Entry) -> Message:
@@ -113,7 +113,7 @@ def message_of(entry: Entry) -> Message:
 
 
 def thread_prefix(thread_id: str) -> str:
-    """What the keys of a thread's messages begin with, and no other key does."""
+    """The prefix of the keys of all messages of a thread, and of no other key."""
     return thread_id + SEPARATOR
 
 
@@ -122,12 +122,12 @@ def thread_of_key(key: str) -> str:
 
 
 def in_time_order(entry: Entry) -> tuple[int, str]:
-    """Sorts messages of several threads by time; within one thread this is the order of their keys."""
+    """A sort key for messages of several threads by time; within one thread it gives the order of their keys."""
     return entry.created_at, entry.key
 
 
 class Numbering:
-    """Hands out the keys of new messages inside a transaction: after all that have the same time, and never used."""
+    """Assigns the keys of new messages inside a transaction: unused ones, after all messages with the same time."""
 
     def __init__(self, transaction: Transaction, thread_id: str) -> None:
         self._transaction = transaction
@@ -136,7 +136,7 @@ class Numbering:
         self._unused: set[int] = set()
 
     def end(self, most_ahead: int | None = None) -> int:
-        """The time of a message that comes after all that are there: the commit's, or that of one dated ahead.
+        """The time of a message at the end of the thread: that of the commit, or of a message dated ahead.
 
         Those that are dated further ahead than `most_ahead` do not count.
         """
@@ -152,21 +152,21 @@ class Numbering:
         number = self._next.get(created_at)
         if number is None:
             number = self._first_number(created_at, moment_prefix)
-        # What is deleted keeps its key: its history is not a new message's.
+        # A deleted message keeps its key: a new message must not continue its history.
         while created_at not in self._unused and self._was_used(_numbered(moment_prefix, number)):
             number += 1
         self._next[created_at] = number + 1
         return _numbered(moment_prefix, number)
 
     def _first_number(self, created_at: int, moment_prefix: str) -> int:
-        # The commit's own time is new but for messages that came dated into the future: one look saves the scan.
+        # The time of the commit is new unless a message was dated into the future; one lookup saves the scan.
         if created_at == self._transaction.time and self._is_end(created_at):
             return 0
         newest = self._newest(moment_prefix)
         return int(newest.key.rpartition(SEPARATOR)[2]) + 1 if newest is not None else 0
 
     def _is_end(self, created_at: int) -> bool:
-        """Whether no message of this time, or of a later one, is or was in the thread."""
+        """Whether the thread never had a message of this time or a later one."""
         if created_at not in self._unused:
             if self._transaction.was_used(MESSAGE, self._moment_prefix(created_at), self._prefix + _AFTER_DIGITS):
                 return False
@@ -192,13 +192,13 @@ def _numbered(moment_prefix: str, number: int) -> str:
 
 
 def messages_filter(thread_id: str, *, after: int | None = None, before: int | None = None) -> Filter:
-    """A thread's messages from one time (inclusive) to another."""
+    """The messages of a thread from `after` (inclusive) to `before`."""
     prefix = thread_prefix(thread_id)
     return Filter(kinds=(MESSAGE,), key_prefix=prefix, created_after=after, created_before=before)
 
 
 def last_messages(handle: Handle, filter: Filter, count: int) -> tuple[Entry, ...]:
-    """The newest so many, oldest first."""
+    """The newest `count` messages, oldest first."""
     if not count:
         return ()
     newest = handle.store.scan(handle.namespace, Scan(filter, descending=True, limit=count))
@@ -206,17 +206,17 @@ def last_messages(handle: Handle, filter: Filter, count: int) -> tuple[Entry, ..
 
 
 def last_values(handle: Handle, filter: Filter, count: int) -> list[JSON]:
-    """The values of the newest so many, oldest first."""
+    """The values of the newest `count` messages, oldest first."""
     return handle.store.values(handle.namespace, Scan(filter, descending=True, limit=count))[::-1] if count else []
 
 
 def messages_around(handle: Handle, entry: Entry, before: int, after: int) -> tuple[Entry, ...]:
-    """A message with so many of its thread before and after it, oldest first."""
-    return (*messages_beside(handle, entry, -before)[::-1], entry, *messages_beside(handle, entry, after))
+    """A message with its neighbours in the thread, oldest first."""
+    return (*neighbours_of(handle, entry, -before)[::-1], entry, *neighbours_of(handle, entry, after))
 
 
-def messages_beside(handle: Handle, entry: Entry, count: int) -> tuple[Entry, ...]:
-    """So many messages after one, or before it where the count is negative; the nearest first."""
+def neighbours_of(handle: Handle, entry: Entry, count: int) -> tuple[Entry, ...]:
+    """The next `count` messages, or the previous ones if `count` is negative; the nearest first."""
     if not count:
         return ()
     filter = messages_filter(thread_of_key(entry.key))
@@ -235,17 +235,17 @@ def all_messages(transaction: Transaction, thread_id: str) -> Iterator[Entry]:
             return
 
 
-# Coming in
+# Checking what callers send
 
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A checked message; `draft` lacks its key, its owner and, where none was given, its time."""
+    """A checked message; `draft` has no key and no owner yet, and no time if the caller sent none."""
 
     name: str
     id: str
     is_named: bool
-    """Whether the id came with it: only then can it be there already."""
+    """Whether the caller sent the id; only then can the message be stored already."""
     created_at: int | None
     resource: JSON
     draft: Draft
@@ -269,7 +269,7 @@ class Incoming:
             raise InvalidInput(f"{self.name} has the resourceId {self.resource!r}, but is added with {resource!r}")
 
     def check_same(self, known: Entry, thread_id: str) -> None:
-        """The message that has this id already must be this one."""
+        """Raise Conflict unless the stored message with this id is the same."""
         if thread_of_key(known.key) != thread_id:
             raise Conflict(
                 f"a message with id {self.id} is in thread {thread_of_key(known.key)} already; give it another id"
@@ -294,7 +294,7 @@ def incoming(messages: object, thread_id: str, limits: Limits, *, verbatim: bool
 def _checked(name: str, message: object, thread_id: str, limits: Limits) -> Incoming:
     if not isinstance(message, Mapping):
         raise InvalidInput(f"{name} must be an object with role and content, not {type(message).__name__}")
-    # An id that ties is theirs too: it goes back to the model, and a copy in another thread has no other trace of it.
+    # An id that links items belongs to the message too: the model needs it, and copies in other threads keep it.
     ours = [field for field in _OWN_FIELDS if field != "id" or not is_tied_by_id(message)]
     value = check_object(name, {key: field for key, field in message.items() if key not in ours}, limits.message_bytes)
     if message.get("threadId") not in (None, thread_id):
@@ -307,7 +307,7 @@ def _checked(name: str, message: object, thread_id: str, limits: Limits) -> Inco
 
 
 def _checked_item(name: str, item: object, thread_id: str, limits: Limits) -> Incoming:
-    """An item that is kept to the letter: ids and times in it are its own, and no concern of ours."""
+    """Check an item that is stored verbatim; ids and times in it have no meaning here."""
     value = check_object(name, item, limits.message_bytes)
     id = str(uuid.uuid4())
     role = value.get("role")
@@ -321,7 +321,7 @@ def _checked_item(name: str, item: object, thread_id: str, limits: Limits) -> In
 
 
 def role_of_item(value: Mapping[str, JSON]) -> str | None:
-    """Whose an item of OpenAI's Responses API is that has no role: what a tool said is a tool's, a call the agent's."""
+    """The role of an item of the OpenAI Responses API that has none: `tool` for results, `assistant` for calls."""
     if "role" in value or not is_item_without_role(value):
         return None
     kind = str(value["type"])
@@ -331,7 +331,7 @@ def role_of_item(value: Mapping[str, JSON]) -> str | None:
 def message_draft(
     name: str, key: str, value: Mapping[str, JSON], *, thread_id: str, resource: str, identity: str
 ) -> Draft:
-    """Check role and content, and give what is to be stored of a message."""
+    """Check role and content, and return what is stored of a message."""
     role = role_of_item(value)
     if role is None:
         role = cast("str", value.get("role"))
@@ -348,7 +348,7 @@ def message_draft(
 
 
 def is_signal_of_user(content: JSON) -> bool:
-    """Whether a content is Mastra's of what a user sent to an agent at work."""
+    """Whether a content is a Mastra signal that a user sent."""
     metadata = content.get("metadata") if isinstance(content, Mapping) else None
     signal = metadata.get("signal") if isinstance(metadata, Mapping) else None
     return isinstance(signal, Mapping) and signal.get("type") in ("user", "user-message")
@@ -387,7 +387,7 @@ def check_ids(ids: Sequence[str]) -> dict[str, None]:
     return dict.fromkeys(check_id("message id", id) for id in ids)
 
 
-# All messages of a namespace
+# Reading and writing
 
 
 class ThreadMessages:
@@ -399,7 +399,7 @@ class ThreadMessages:
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether few messages are read so quickly that an event loop need not hand it to a thread."""
+        """Whether reading a few messages is so fast that an event loop needs no worker thread for it."""
         return self._handle.store.reads_at_once
 
     def add(
@@ -410,22 +410,22 @@ class ThreadMessages:
         resource: str | None = None,
         verbatim: bool = False,
     ) -> tuple[Message, ...]:
-        """Save messages, all or none, in their order; those that are there already stay as they are.
+        """Save messages, all or none, in their order. Messages that are stored already are not changed.
 
-        A message without an id gets one, and without `createdAt` a time that keeps its place: the commit's, or one
-        that fits between those of its neighbours. System messages are left out.
-        With `verbatim` any objects are kept to the letter, each as a new message at the thread's end: ids and times in
-        them are theirs, not ours.
+        A message without an id gets one. A message without `createdAt` gets a time that keeps the order: that of the
+        commit, or one between those of its neighbours. System messages are not stored.
+        With `verbatim` you can save any objects. Each becomes a new message at the end of the thread, and ids and times
+        in it have no meaning here.
         """
-        arrived = self._arrived(messages, check_id("thread id", thread_id), verbatim=verbatim)
+        arrived = self._incoming(messages, check_id("thread id", thread_id), verbatim=verbatim)
 
         def work(transaction: Transaction) -> tuple[Entry, ...]:
             owner = known_thread(transaction.get, thread_id, resource).attributes["resourceId"]
-            return saved(transaction, thread_id, cast("str", owner), arrived, at_end=verbatim)
+            return save_messages(transaction, thread_id, cast("str", owner), arrived, at_end=verbatim)
 
         return tuple(map(message_of, self._handle.write("ThreadMessages.add", work)[0]))
 
-    def _arrived(self, messages: object, thread_id: str, *, verbatim: bool = False) -> list[Incoming]:
+    def _incoming(self, messages: object, thread_id: str, *, verbatim: bool = False) -> list[Incoming]:
         # Screened before they are compared with stored messages.
         screen = None if self._handle.rules.screen is None else self._handle.rules.screened
         return [one.prepared(screen) for one in incoming(messages, thread_id, self._limits, verbatim=verbatim)]
@@ -441,7 +441,7 @@ class ThreadMessages:
         after: datetime | str | None = None,
         before: datetime | str | None = None,
     ) -> MessagePage:
-        """A thread's messages, oldest first: a page of them, or the `last` so many.
+        """A page of the messages of a thread, or the `last` ones; oldest first.
 
         `after` (inclusive) and `before` narrow by time.
         """
@@ -458,14 +458,14 @@ class ThreadMessages:
             page = Page(last_messages(self._handle, narrowed, count), None)
         else:
             raise InvalidInput("the last messages have no cursor; give `last`, or `limit` and `cursor`")
-        if page.entries:  # a message says whose it is, so the thread need not be read for that
+        if page.entries:  # a message has the owner, so the thread need not be read
             check_owner(thread_id, cast("str", page.entries[0].attributes["resourceId"]), resource)
         else:
             find_thread(self._handle.get, thread_id, resource)
         return MessagePage(tuple(map(message_of, page.entries)), page.cursor)
 
     def items(self, thread_id: str, *, last: int, resource: str | None = None) -> tuple[JSON, ...]:
-        """The last so many messages as they came in, oldest first: without an id, a time or an owner of ours."""
+        """The `last` messages as they came, oldest first, without the id, the time and the owner that were added."""
         count = check_count("last", last, 0, MAX_PAGE)
         found = last_values(self._handle, messages_filter(check_id("thread id", thread_id)), count)
         if resource is not None or not found:
@@ -484,17 +484,17 @@ class ThreadMessages:
         after: datetime | str | None = None,
         before: datetime | str | None = None,
     ) -> NumberedPage[Message]:
-        """A thread's messages by page number from 0, with a total; `after` (inclusive) and `before` narrow by time."""
+        """A page of the messages of a thread by its number from 0, with a total. `after` is inclusive."""
         request = PageRequest(page, per_page, order_by, direction)
         find_thread(self._handle.get, thread_id, resource)
         narrowed = messages_filter(thread_id, after=microseconds("after", after), before=microseconds("before", before))
-        # Keys are in the order of time, and tell apart what was said in the same moment.
+        # The order of keys is that of time, and also orders messages of the same time.
         return numbered_page(self._handle, narrowed, request, message_of, created="key")
 
     def around(
         self, message_id: str, *, before: int = 1, after: int = 1, resource: str | None = None
     ) -> tuple[Message, ...]:
-        """A message with so many of its thread before and after it, oldest first."""
+        """A message with its neighbours in the thread, oldest first."""
         check_count("before", before, 0, MAX_PAGE)
         check_count("after", after, 0, MAX_PAGE)
         entry = self._message(message_id, resource)
@@ -511,7 +511,7 @@ class ThreadMessages:
         metadata: Mapping[str, JSON] = UNSET,
         resource: str | None = None,
     ) -> Message:
-        """Replace a message's content, or change fields of its metadata: null removes one. Its place stays."""
+        """Replace the content of a message, or change fields of its metadata; null removes a field."""
         fields = {} if metadata is UNSET else self._check_metadata(metadata)
 
         def work(transaction: Transaction) -> Entry:
@@ -524,7 +524,7 @@ class ThreadMessages:
                 present = value.get("metadata")
                 value["metadata"] = changed_fields(present if isinstance(present, Mapping) else {}, fields)
             checked = check_object("message", value, self._limits.message_bytes)
-            if content is UNSET:  # a verbatim item may be what no other message is
+            if content is UNSET:  # a verbatim item need not be a valid message
                 draft = replace(draft_of(entry), value=checked)
             else:
                 draft = message_draft(
@@ -543,7 +543,7 @@ class ThreadMessages:
         return message_of(self._handle.write("ThreadMessages.update_message", work)[0])
 
     def clear(self, id: str, *, resource: str | None = None) -> int | None:
-        """Delete all messages of a thread, which stays; the one commit, or None where there was none of them."""
+        """Delete all messages of a thread, but not the thread; return the commit, or None if there were no messages."""
 
         def work(transaction: Transaction) -> None:
             find_thread(transaction.get, id, resource)
@@ -553,7 +553,7 @@ class ThreadMessages:
         return self._handle.write("ThreadMessages.clear", work, "delete")[1]
 
     def delete_messages(self, ids: Sequence[str], *, resource: str | None = None) -> int | None:
-        """Delete those of these messages that there are; the one commit, or None where there was none of them."""
+        """Delete messages; ids that do not exist are ignored. Return the commit, or None if none of them existed."""
         wanted = check_ids(ids)
 
         def work(transaction: Transaction) -> None:
@@ -574,17 +574,17 @@ class ThreadMessages:
         return check_object("metadata", metadata, self._limits.metadata_bytes)
 
 
-def saved(
+def save_messages(
     transaction: Transaction, thread_id: str, owner: str, arrived: Sequence[Incoming], *, at_end: bool = False
 ) -> tuple[Entry, ...]:
-    """Put messages into a thread that is there; those that are in it already stay as they are.
+    """Add messages to an existing thread. Messages that it has already are not changed.
 
-    One without a time comes after what is in the thread, and between those that it came between.
+    A message without a time goes to the end of the thread, and between its neighbours in the call.
     """
     numbering = Numbering(transaction, thread_id)
     is_any_undated = any(message.created_at is None for message in arrived)
-    now = numbering.end(None if at_end else MOST_AHEAD) if is_any_undated else transaction.time
-    before: int | None = None  # the time of the message that came before
+    now = numbering.end(None if at_end else MAX_AHEAD) if is_any_undated else transaction.time
+    before: int | None = None  # the time of the previous message
     next_times = _next_times(arrived)
     entries: dict[str, Entry] = {}
     is_new = False
@@ -598,7 +598,7 @@ def saved(
         at = message.created_at
         if at is None:
             at = now if next_time is None else min(now, next_time)
-            # Where the times around it are in no order, a result stays with what called for it.
+            # If the times around it are in no order, a result stays after its call.
             if before is not None and (next_time is None or before <= next_time or ties_of(message.value).results):
                 at = max(at, before)
         before = at
@@ -611,7 +611,7 @@ def saved(
 
 
 def _next_times(arrived: Sequence[Incoming]) -> list[int | None]:
-    """For each message the first time that one after it came with."""
+    """For each message the time of the first dated message after it."""
     times: list[int | None] = [None]
     for message in reversed(arrived[1:]):
         times.append(times[-1] if message.created_at is None else message.created_at)

@@ -31,11 +31,11 @@ RecallScope = Literal["thread", "resource"]
 MAX_TOP = 100
 MAX_NEIGHBOURS = 100
 MAX_QUERY_CHARACTERS = 8_000
-"""A turn may be a pasted log; its beginning is enough to be reminded by, and longer queries are refused by search."""
+"""A turn may be a pasted log. Its start is enough for a query, and search refuses longer ones."""
 
 MAX_THREADS = 100
 HITS_A_THREAD = 3
-"""So many hits are looked at for each thread that is wanted; more where they are of too few threads."""
+"""How many hits are read for each wanted thread; more are read if they are of too few threads."""
 
 
 # Messages
@@ -123,7 +123,7 @@ class ThreadSearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class ThreadHit:
-    """A conversation that a search found; `hits` are what was found in it, best first."""
+    """A thread that a search found; `hits` are its messages and title that matched, best first."""
 
     thread: Thread
     score: float
@@ -132,7 +132,7 @@ class ThreadHit:
 
 @dataclass(frozen=True, slots=True)
 class ThreadSearchResult(Sequence[ThreadHit]):
-    """The threads, best first. `notices` say where vectors could not take part."""
+    """The threads, best first. `notices` say if vectors could not be used."""
 
     threads: tuple[ThreadHit, ...]
     notices: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class ThreadSearchResult(Sequence[ThreadHit]):
 def search_threads(
     handle: Handle, searcher: Searcher, request: ThreadSearchRequest, thread_of: Callable[[Entry], Thread]
 ) -> ThreadSearchResult:
-    """Find messages and titles, put them together by thread, and rank the threads by them."""
+    """Find messages and titles, group them by thread, and rank the threads by them."""
     count = HITS_A_THREAD * request.limit
     while True:
         found = _hits(handle, searcher, request, count)
@@ -163,7 +163,7 @@ def search_threads(
         count = min(MAX_LIMIT, 4 * count)
     hits = _threads(found)
     scores = {id: fusion.conversation([hit.score for hit in some]) for id, some in hits.items()}
-    # Hits come best first, so among equals the thread with the better hit stays first.
+    # Hits come best first, so among equal threads the one with the better hit stays first.
     best = sorted(scores, key=lambda id: -scores[id])
     live = _live(handle, best, request.limit)
     return ThreadSearchResult(
@@ -185,5 +185,5 @@ def _hits(handle: Handle, searcher: Searcher, request: ThreadSearchRequest, coun
 
 
 def _live(handle: Handle, ids: Sequence[str], limit: int) -> list[Entry]:
-    """The first so many of these threads that there are; one that was deleted meanwhile makes room for the next."""
+    """The first `limit` of these threads that still exist."""
     return [entry for entry in handle.store.get(handle.namespace, THREAD, ids) if entry is not None][:limit]

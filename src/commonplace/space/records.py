@@ -1,4 +1,4 @@
-"""Structured memories. The same type, source and content is the same record: saving it again merges, atomically."""
+"""Structured memories. Records with the same type, source and content are one: saving one again merges, atomically."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class Records:
         ttl_seconds: float | None = None,
         id: str | None = None,
     ) -> Record:
-        """Save a record; the same type, source and content again gives it all tags and the larger confidence.
+        """Save a record. One with the same type, source and content gets all tags and the larger confidence.
 
-        A new record gets a UUID as its id, or the `id` that is given and that no record has.
+        A new record gets a UUID as its id, or the given `id`, which no other record may have.
         """
         checked = self._screened(self._check(type, content, source, confidence))
         clean_tags = self.clean_tags(tags)
@@ -117,7 +117,7 @@ class Records:
         tags: Sequence[str] = _UNSET,
         ttl_seconds: float | None = _UNSET,
     ) -> Record:
-        """Edit in place what is given. If that makes it equal to another record, the two become one, the older."""
+        """Change the given fields. If that makes the record equal to another one, the two are merged into the older."""
         key = _check_id(id)
 
         def work(transaction: Transaction) -> Entry:
@@ -151,7 +151,7 @@ class Records:
         return record_of(self._handle.write("Records.update", work)[0])
 
     def delete(self, id: str) -> int:
-        """Delete a record; the commit, which `Space.undo` takes back."""
+        """Delete a record; return the commit, which you can pass to `Space.undo`."""
 
         def work(transaction: Transaction) -> None:
             if transaction.delete(RECORD, _check_id(id)) is None:
@@ -187,7 +187,7 @@ class Records:
     # Rules
 
     def clean_tags(self, tags: Sequence[str]) -> tuple[str, ...]:
-        """Tags trimmed, in lower case, each once; a wrong one is refused."""
+        """Tags without surrounding space, in lower case, each once; an invalid one is refused."""
         if isinstance(tags, str) or not isinstance(tags, Sequence):
             raise InvalidInput("tags must be a list of strings")
         if len(tags) > self._limits.tags:
@@ -201,7 +201,7 @@ class Records:
         return tuple(clean)
 
     def wanted_tags(self, tags: Sequence[str], match: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The tags of which an entry must have all, and those of which it must have any."""
+        """The tags that an entry must all have, and those of which it must have at least one."""
         if match not in ("all", "any"):
             raise InvalidInput(f'match must be "all" or "any", not {match!r:.100}')
         clean = self.clean_tags(tags)
@@ -219,7 +219,7 @@ class Records:
         return _Fields(type, content, source, confidence, _hash(type, source, written))
 
     def _screened(self, fields: _Fields) -> _Fields:
-        """The fields as the rules let them in: a record's hash is of what is kept, never of what was masked in it."""
+        """The fields as the screen lets them in: the hash of a record must not depend on a masked secret."""
         if self._handle.rules.screen is None:
             return fields
         draft = self._draft("?", fields, ())
@@ -262,12 +262,12 @@ class _Fields:
 
 
 def canonical(content: JSON) -> str:
-    """JSON with sorted keys, no spaces, non-ASCII as it is, and whole numbers without a fraction."""
+    """JSON with sorted keys, without spaces, with non-ASCII unescaped and whole numbers without a fraction."""
     return _CANONICAL.encode(_whole_numbers(content))
 
 
 def content_hash(type: str, source: str, content: JSON) -> str:
-    """The identity of a record: SHA-256 over the canonical JSON of what makes it what it is."""
+    """The identity of a record: SHA-256 of the canonical JSON of its type, source and content."""
     return _hash(type, source, canonical(content))
 
 
@@ -287,7 +287,7 @@ def _whole_numbers(value: JSON) -> JSON:
 
 
 def _leaves(content: JSON) -> Iterator[str]:
-    """What search sees of a content: its strings and numbers, in order."""
+    """What search sees: the strings and numbers of a content, in order."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, Mapping):
@@ -301,7 +301,7 @@ def _leaves(content: JSON) -> Iterator[str]:
 
 
 def _later(one: int | None, other: int | None) -> int | None:
-    """The longer of two lives; without an end is the longest."""
+    """The later of two expiry times; None is never."""
     return None if one is None or other is None else max(one, other)
 
 

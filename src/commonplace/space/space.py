@@ -1,4 +1,4 @@
-"""A space: everything that one namespace holds, through one handle. It cannot leave its namespace."""
+"""A space: files, records, threads, search, history and feed of one namespace. It cannot reach any other namespace."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from commonplace.store import NamespaceStats, Part, Transaction
 if TYPE_CHECKING:
     from commonplace.space.threads import Threads
 
-MOST_CHANGES = 2**32
-"""At once; a store looks one further than asked for."""
+MAX_CHANGES = 2**32
+"""The largest limit. A store reads one row more than asked for, and must not overflow."""
 
 
 class Space:
-    """The files, records and threads of one namespace; its search, history and feed."""
+    """The files, records and threads of one namespace, with search, history and feed."""
 
     def __init__(self, handle: Handle, searcher: Searcher, limits: Limits) -> None:
         self._handle = handle
@@ -73,20 +73,21 @@ class Space:
         return Threads(self._handle, self._searcher, self._limits)
 
     def once(self, key: str, fingerprint: str) -> Space:
-        """This space for one creation that a caller may repeat: the key's first use makes it, later ones answer alike.
+        """This space with an idempotency key for one change: the first call makes it, later ones return its result.
 
-        A key that comes back with another fingerprint, or for another call, raises Conflict. Keys are remembered for a
+        A key that was used with another fingerprint, or for another method, raises Conflict. Keys are remembered for a
         day.
         """
         return Space(replace(self._handle, once=Once(key, fingerprint)), self._searcher, self._limits)
 
     def expecting(self, kind: str, key: str, *revisions: Seen) -> Space:
-        """This space for a change that is made only while an entry is at one of these revisions; else Outdated.
+        """This space with a precondition: a change raises Outdated unless the entry has one of these revisions.
 
-        0 is the revision of what does not exist. Without any, the entry has to exist. Called again, both have to hold.
-        A pair asks for `updated_at` too, in microseconds: a message touches its thread without a new revision.
+        0 means that it does not exist. Without revisions the entry must exist. If you call it again, both conditions
+        must hold. A pair of revision and `updated_at` in microseconds is stricter: a new message updates its thread
+        without a new revision.
         """
-        expected = Expected(*self._place(kind, key), key, revisions)
+        expected = Expected(*self._stored_key(kind, key), key, revisions)
         handle = replace(self._handle, expected=(*self._handle.expected, expected))
         return Space(handle, self._searcher, self._limits)
 
@@ -107,11 +108,11 @@ class Space:
         now: datetime | str | None = None,
         below: bool = False,
     ) -> SearchResult:
-        """Find by words and by meaning, over files, records and messages alike; the best first.
+        """Search files, records and messages by keywords and by meaning; the best hits come first.
 
-        `kinds`, `type`, `tags`, `filter` and the times of the last update narrow it; `as_of` searches what was
-        there at a time; `now` is when `yesterday` in the query is counted from; `below` looks into the namespaces under
-        this one as well.
+        `kinds`, `type`, `tags`, `filter`, and `after` and `before` (of the last update) narrow it. `as_of` searches the
+        state at a time. `now` is the time that `yesterday` in the query refers to. `below` includes the namespaces
+        below this one.
         """
         all_tags, any_tags = self.records.wanted_tags(tags, match)
         narrowed = Filter(
@@ -143,41 +144,41 @@ class Space:
             after = page[-1]
 
     def history(self, kind: str, key: str) -> list[Revision]:
-        """Every revision of a path, a record's, thread's or message's id, oldest first, deletions included."""
-        return self._handle.store.history(self.namespace, *self._place(kind, key))
+        """Every revision of a file, record, thread or message, by its path or id; oldest first, with deletions."""
+        return self._handle.store.history(self.namespace, *self._stored_key(kind, key))
 
     def state(self, kind: str, key: str, revision: int) -> Entry:
-        """One state of an entry as it was."""
+        """The state of an entry at a revision."""
         check_number("revision", revision)
-        found = self._handle.store.state(self.namespace, *self._place(kind, key), revision)
+        found = self._handle.store.state(self.namespace, *self._stored_key(kind, key), revision)
         if found is None:
             raise NotFound(f"{kind} {key} has no state with revision {revision}; its history lists those it has")
         return replace(found, key=key)
 
     def restore(self, kind: str, key: str, revision: int) -> int:
-        """Make a former state the present one, as a new revision; the commit that did it."""
+        """Make a former state the present one, as a new revision; return the commit."""
         check_number("revision", revision)
-        place = self._place(kind, key)
+        stored = self._stored_key(kind, key)
 
         def work(transaction: Transaction) -> None:
-            state = transaction.state(*place, revision)
+            state = transaction.state(*stored, revision)
             if state is None:
                 raise NotFound(f"{kind} {key} has no state with revision {revision}; its history lists those it has")
             draft = draft_of(state)
             if state.expires_at is not None and state.expires_at <= transaction.time:
                 draft = replace(draft, expires_at=None)
-            present = transaction.get(*place)
+            present = transaction.get(*stored)
             transaction.put(draft, is_restored=True)
-            self._check_whole(transaction, [] if present is None else [present], [state])
+            self._check_restored(transaction, [] if present is None else [present], [state])
 
         _, commit = self._handle.write("Space.restore", work)
         assert commit is not None
         return commit
 
     def undo(self, commit: int) -> int:
-        """Take back a whole commit as a new one, or raise Conflict and change nothing; the new commit.
+        """Undo a whole commit in a new one, or raise Conflict and change nothing; return the new commit.
 
-        A directory that the commit made stays where something else was put into it since.
+        A directory that the commit made stays if something else was put into it since.
         """
         check_number("commit", commit)
 
@@ -185,15 +186,17 @@ class Space:
             def is_needed(state: Entry) -> bool:
                 return state.kind == DIRECTORY and self.files.has_below(transaction, path_of(state.key))
 
-            self._check_whole(transaction, *undo(transaction, commit, is_needed))
+            self._check_restored(transaction, *undo(transaction, commit, is_needed))
 
         _, undone = self._handle.write("Space.undo", work, "write", "delete")
         if undone is None:
-            raise Conflict(f"commit {commit} cannot be undone: all that it made is needed by now")
+            raise Conflict(f"commit {commit} cannot be undone: everything that it made is in use now")
         return undone
 
-    def _check_whole(self, transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]) -> None:
-        """Give files that came back the directories above them; refuse where others stand, or something is torn."""
+    def _check_restored(
+        self, transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]
+    ) -> None:
+        """Make the directories above restored files; raise Conflict if a path is taken or a conversation broken."""
         for state in brought_back:
             if state.kind in (FILE, DIRECTORY):
                 self.files.settle(transaction, state.kind, path_of(state.key))
@@ -202,13 +205,13 @@ class Space:
             if is_gone and self.files.has_below(transaction, path_of(state.key)):
                 raise Conflict(f"nothing was changed: {path_of(state.key)} has something else in it since")
         if any(state.kind in (THREAD, MESSAGE, WORKING) for state in (*replaced, *brought_back)):
-            from commonplace.space.threads import check_belonging
+            from commonplace.space.threads import check_conversations
 
-            check_belonging(transaction, replaced, brought_back)
+            check_conversations(transaction, replaced, brought_back)
 
     def changes(self, after: int = 0, limit: int = 1_000) -> list[Change]:
-        """What was changed after a commit, in order; pass the last commit seen to go on."""
-        count = min(check_number("limit", limit), MOST_CHANGES)
+        """The changes after a commit, in order. Pass the last commit that you have seen to continue."""
+        count = min(check_number("limit", limit), MAX_CHANGES)
         feed = self._handle.store.changes(self.namespace, check_number("after", after), count)
         return [replace(change, key=name_of_key(change.kind, change.key)) for change in feed]
 
@@ -218,22 +221,23 @@ class Space:
     def purge(
         self, kind: str | None = None, key: str | None = None, *, history_before: datetime | str | None = None
     ) -> int:
-        """Erase for good, not to be undone: one entry with its history, all of a kind, or this whole namespace.
+        """Erase permanently: one entry with its history, all entries of a kind, or this whole namespace.
 
-        A directory goes with what is in it, a thread with its messages and working memory. With `history_before` only
-        former states that ended before that time. Returns how many states were erased.
+        A directory is erased with what is in it, a thread with its messages and working memory. With `history_before`,
+        only former states that ended before that time are erased. Return how many states were erased. You cannot undo
+        it.
         """
         if key is not None and kind is None:
             raise InvalidInput("purge of one entry needs its kind as well, such as purge('file', '/notes/today')")
         self._handle.rules.check("admin")
         before = microseconds("history_before", history_before)
         if kind is not None:
-            kind, key = (*_check_kinds([kind]), None) if key is None else self._place(kind, key)
+            kind, key = (*_check_kinds([kind]), None) if key is None else self._stored_key(kind, key)
         parts = () if before is not None else self._parts_of(kind, key)
         return self._handle.store.purge(self.namespace, kind=kind, key=key, history_before=before, parts=parts)
 
     def _parts_of(self, kind: str | None, key: str | None) -> Sequence[Part]:
-        """What must not outlive an entry, or a kind."""
+        """What is erased together with an entry, or with all entries of a kind."""
         if kind == DIRECTORY:
             if key is None:
                 raise InvalidInput("a directory is erased with all that is in it; name one")
@@ -245,8 +249,8 @@ class Space:
             return (MESSAGE, None, f"{key}{SEPARATOR}"), (WORKING, f"thread{SEPARATOR}{key}", None)
         return ()
 
-    def _place(self, kind: str, key: str) -> tuple[str, str]:
-        """The kind and the stored key of what a caller names."""
+    def _stored_key(self, kind: str, key: str) -> tuple[str, str]:
+        """The kind and the stored key of an entry that a caller names."""
         _check_kinds([kind])
         if kind in (FILE, DIRECTORY):
             return kind, key_of(normalise(key, self._limits))

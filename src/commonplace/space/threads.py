@@ -1,7 +1,7 @@
-"""Conversations: threads, their messages in time order, what they recall, and working memory.
+"""Conversations: threads, their messages, what a query recalls of them, and working memory.
 
-A thread belongs to a resource, by default the namespace's last label. A call that names a resource is refused on a
-thread of another one; a call that names none takes the thread by its id alone.
+A thread belongs to a resource; the default is the last label of the namespace. A call with a resource raises Forbidden
+on a thread of another resource. A call without one finds the thread by its id alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from commonplace.space.messages import (
     all_messages,
     check_ids,
     message_of,
-    saved,
+    save_messages,
     thread_of_key,
     thread_prefix,
 )
@@ -74,7 +74,7 @@ from commonplace.store import Scan, Transaction
 class ThreadPage:
     threads: tuple[Thread, ...]
     cursor: str | None
-    """Where the next page begins, or None at the end."""
+    """Pass it to get the next page; None at the end."""
 
 
 class Threads(ThreadMessages):
@@ -102,7 +102,7 @@ class Threads(ThreadMessages):
         metadata: Mapping[str, JSON] | None = None,
         id: str | None = None,
     ) -> Thread:
-        """Begin a conversation; one with this id must not exist yet."""
+        """Create a thread; no thread may have this id yet."""
         new_id = str(uuid.uuid4()) if id is None else check_visible("thread id", check_id("thread id", id))
         owner = self.default_resource if resource is None else check_id("resource", resource)
         draft = thread_draft(new_id, owner, check_title(title), self._check_metadata(metadata or {}))
@@ -117,13 +117,13 @@ class Threads(ThreadMessages):
     def begin(
         self, messages: Sequence[Mapping[str, object]], title: str | None = None, *, resource: str | None = None
     ) -> tuple[Message, ...]:
-        """Begin a conversation with its first messages, all in one change or nothing; the messages name the thread.
+        """Create a thread with its first messages in one change; the messages have the id of the thread.
 
-        Where all of them are in one thread of the resource already, they stay there: the same call may come again.
+        If one thread of the resource has all of them already, nothing changes, so you can repeat the call.
         """
         owner = self.default_resource if resource is None else check_id("resource", resource)
         draft = thread_draft(str(uuid.uuid4()), owner, check_title(title), {})
-        arrived = self._arrived(messages, draft.key)
+        arrived = self._incoming(messages, draft.key)
         if not arrived:
             raise InvalidInput("there is nothing to save: the roles system and developer are left out")
 
@@ -132,7 +132,7 @@ class Threads(ThreadMessages):
             known = [entry for entry in found if entry is not None]
             if not known:
                 transaction.put(draft)
-                return saved(transaction, draft.key, owner, arrived)
+                return save_messages(transaction, draft.key, owner, arrived)
             places = sorted({thread_of_key(entry.key) for entry in known})
             is_theirs = any(entry.attributes["resourceId"] != owner for entry in known)
             if is_theirs or len(places) > 1 or len(known) < len(arrived):
@@ -140,7 +140,7 @@ class Threads(ThreadMessages):
                     f"messages with these ids are in thread {', '.join(places)} already; "
                     "name that thread to add to it, or leave them out"
                 )
-            return saved(transaction, places[0], owner, arrived)
+            return save_messages(transaction, places[0], owner, arrived)
 
         return tuple(map(message_of, self._handle.write("Threads.begin", work)[0]))
 
@@ -148,7 +148,7 @@ class Threads(ThreadMessages):
         return self._thread(find_thread(self._handle.get, id, resource))
 
     def list(self, *, resource: str | None = None, limit: int = 20, cursor: str | None = None) -> ThreadPage:
-        """The threads of a resource, or all; the one used last comes first."""
+        """The threads of a resource, or all of them; the last used comes first."""
         owner = None if resource is None else check_id("resource", resource)
         scan = Scan(
             Filter(kinds=(THREAD,), resource=owner),
@@ -170,7 +170,7 @@ class Threads(ThreadMessages):
         order_by: OrderBy = "updatedAt",
         direction: Direction = "DESC",
     ) -> NumberedPage[Thread]:
-        """The threads of a resource, or all, by page number from 0 and with a total; `metadata` is what they have."""
+        """A page of the threads of a resource, or of all, by its number from 0, with a total; `metadata` filters."""
         request = PageRequest(page, per_page, order_by, direction)
         owner = None if resource is None else check_id("resource", resource)
         wanted = {} if metadata is None else self._check_metadata(metadata)
@@ -187,7 +187,7 @@ class Threads(ThreadMessages):
         metadata: Mapping[str, JSON] = UNSET,
         resource: str | None = None,
     ) -> Thread:
-        """Change the title, or fields of the metadata: null removes one, those not named stay."""
+        """Change the title, or fields of the metadata: null removes a field, fields that are not named stay."""
         new_title = title if title is UNSET else check_title(title)
         fields = {} if metadata is UNSET else self._check_metadata(metadata)
 
@@ -202,7 +202,7 @@ class Threads(ThreadMessages):
         return self._thread(self._handle.write("Threads.update", work)[0])
 
     def suggest_title(self, id: str, title: str, *, resource: str | None = None) -> Thread:
-        """Give a thread a title while it has none of its own; one that somebody chose meanwhile stays."""
+        """Set the title of a thread unless somebody has chosen one."""
         checked = check_title(title)
 
         def work(transaction: Transaction) -> Entry:
@@ -215,7 +215,7 @@ class Threads(ThreadMessages):
         return self._thread(self._handle.write("Threads.suggest_title", work)[0])
 
     def delete(self, id: str, *, resource: str | None = None) -> int:
-        """Delete a thread with its messages and its working memory; the one commit that `Space.undo` takes back."""
+        """Delete a thread with its messages and its working memory; return the commit, for `Space.undo`."""
 
         def work(transaction: Transaction) -> None:
             find_thread(transaction.get, id, resource)
@@ -242,11 +242,11 @@ class Threads(ThreadMessages):
         to: str | None = None,
         resource: str | None = None,
     ) -> Thread:
-        """Copy a thread with its messages, which get new ids: all, or those up to a message or a time (inclusive),
-        from a time on, with these ids, the last so many.
+        """Copy a thread with its messages, which get new ids.
 
-        `to` is the copy's resource, left out the same. Its working memory goes along with a whole copy only: it may
-        know of what comes after.
+        You can copy only the messages up to a message or a time (inclusive), after a time, with some ids, or the last
+        ones. `to` is the resource of the copy; the default is the same resource. Only a complete copy gets the working
+        memory, which may depend on messages that were left out.
         """
         new = NewThread(
             str(uuid.uuid4()) if new_id is None else check_visible("thread id", check_id("thread id", new_id)),
@@ -271,7 +271,7 @@ class Threads(ThreadMessages):
         return self._thread(self._handle.write("Threads.clone", work)[0])
 
     def transfer(self, id: str, to: str, *, resource: str | None = None) -> Thread:
-        """Give a thread with its messages and its own working memory to another resource; one change, to be undone."""
+        """Move a thread with its messages and its working memory to another resource, in one change."""
         owner = check_id("resource", to)
 
         def work(transaction: Transaction) -> Entry:
@@ -282,7 +282,7 @@ class Threads(ThreadMessages):
 
         return self._thread(self._handle.write("Threads.transfer", work)[0])
 
-    # What is remembered of them
+    # Recall
 
     def recall(
         self,
@@ -295,9 +295,9 @@ class Threads(ThreadMessages):
         neighbours: int = 1,
         scope: RecallScope = "thread",
     ) -> Recall:
-        """The last messages, and the `top` that the query finds, each with its neighbours; each once, in time order.
+        """The last messages, and the `top` hits of the query with their neighbours; each once, in time order.
 
-        With the scope `resource` it looks into all threads of the thread's resource.
+        With the scope `resource` the query searches all threads of the same resource.
         """
         request = RecallRequest(query, last, top, neighbours, scope)
         thread = find_thread(self._handle.get, thread_id, resource)
@@ -317,10 +317,10 @@ class Threads(ThreadMessages):
         working: bool = True,
         count_tokens: CountTokens = estimate_tokens,
     ) -> Context:
-        """What `recall` finds as messages for a model, with the working memory, within so many tokens.
+        """What `recall` finds, as messages for a model, with the working memory, in at most `max_tokens`.
 
-        A tool's call and its result come together or not at all. `count_tokens` gives the number of tokens of a text;
-        left out, it is an estimate that is rather too high.
+        The call of a tool and its result are both included or both left out. `count_tokens` returns the number of
+        tokens of a text; the default is an estimate that is rather too high.
         """
         request, budget = RecallRequest(query, last, top, neighbours, scope), Budget(max_tokens, count_tokens)
         thread = find_thread(self._handle.get, thread_id, resource)
@@ -332,9 +332,9 @@ class Threads(ThreadMessages):
     def search(
         self, query: str, *, limit: int = 10, resource: str | None = None, now: datetime | str | None = None
     ) -> ThreadSearchResult:
-        """The conversations that are about something, best first, each with the messages found in it.
+        """The threads that are about a subject, best first, each with the messages that were found.
 
-        `now` is when `yesterday` in the query is counted from.
+        `now` is the time that `yesterday` in the query refers to.
         """
         request = ThreadSearchRequest(query, limit, resource, microseconds("now", now))
         return search_threads(self._handle, self._searcher, request, self._thread)
@@ -389,7 +389,7 @@ def replace_metadata(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which messages a copy takes: up to a message or a time (inclusive), from a time on, these, the last so many."""
+    """Which messages are copied: up to a message or a time (inclusive), after a time, some ids, the last ones."""
 
     message: str | None = None
     time: int | None = None
@@ -404,7 +404,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class NewThread:
-    """What a copy is to be; without a title, a resource or metadata it has those of the thread that is copied."""
+    """The properties of a copy; title, resource and metadata default to those of the original."""
 
     id: str
     title: str | None
@@ -413,7 +413,7 @@ class NewThread:
 
 
 def clone_thread(transaction: Transaction, thread: Entry, new: NewThread, cut: Cut) -> Entry:
-    """Copy a thread and its messages, which get ids of their own and keep their times."""
+    """Copy a thread and its messages, which get new ids and keep their times."""
     source = thread_of(thread)
     owner = source.resource_id if new.resource is None else new.resource
     copied: Entry | None = None
@@ -437,7 +437,7 @@ def _title_of_copy(title: str) -> str:
 
 
 def transfer_thread(transaction: Transaction, thread: Entry, resource: str) -> Entry:
-    """Give a thread, its messages and its working memory to another resource; ids and times stay."""
+    """Move a thread, its messages and its working memory to another resource; ids and times stay."""
     source = thread_of(thread)
     for message in all_messages(transaction, source.id):
         transaction.put(_given_to(message, resource))
@@ -498,14 +498,14 @@ def _copy_working(transaction: Transaction, thread_id: str, new_id: str, resourc
 # conversations keep it so. Restored states and imported entries are checked here.
 
 
-def belongs(transaction: Transaction, state: Entry) -> bool:
-    """Whether this state may be written: it is of no thread, or of one that is there and of the same resource."""
+def fits_thread(transaction: Transaction, state: Entry) -> bool:
+    """Whether a state can be written: its thread, if it has one, exists and has the same resource."""
     thread_id = _thread_of(state)
-    return thread_id is None or _tear(thread_id, _owner(transaction, thread_id), state) is None
+    return thread_id is None or _mismatch(thread_id, _owner(transaction, thread_id), state) is None
 
 
-def check_belonging(transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]) -> None:
-    """Raise Conflict where these states, gone and come back in this transaction, have torn a conversation."""
+def check_conversations(transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]) -> None:
+    """Raise Conflict if replacing and restoring these states has left a conversation inconsistent."""
     owners: dict[str, JSON] = {}
     for state in brought_back:
         thread_id = _thread_of(state)
@@ -525,7 +525,7 @@ def check_belonging(transaction: Transaction, replaced: Sequence[Entry], brought
 
 
 def _thread_of(state: Entry) -> str | None:
-    """The thread that a message or a working memory is of."""
+    """The thread of a message or a working memory."""
     if state.kind == WORKING:
         scope, _, id = state.key.partition(SEPARATOR)
         return id if scope == "thread" else None
@@ -543,15 +543,15 @@ def _working(transaction: Transaction, thread_id: str) -> Sequence[Entry]:
 
 
 def _check_owner(thread_id: str, owner: JSON, state: Entry) -> None:
-    tear = _tear(thread_id, owner, state)
-    if tear is not None:
-        raise Conflict(f"nothing was changed: {tear}")
+    mismatch = _mismatch(thread_id, owner, state)
+    if mismatch is not None:
+        raise Conflict(f"nothing was changed: {mismatch}")
 
 
-def _tear(thread_id: str, owner: JSON, state: Entry) -> str | None:
-    """What is wrong with a state in a thread of this owner, in words."""
+def _mismatch(thread_id: str, owner: JSON, state: Entry) -> str | None:
+    """Why a state does not fit into a thread of this owner, or None."""
     if owner is None:
-        return f"the thread {thread_id} is no longer there; bring it back first"
+        return f"the thread {thread_id} does not exist any more; restore it first"
     resource = state.attributes.get("resourceId")
     if resource != owner:
         return (

@@ -1,6 +1,6 @@
-"""Titles of conversations: a local rule, the limits that every title keeps, and when a thread may be given one.
+"""Titles of conversations: how one is made by rule, what every title looks like, and when a thread needs one.
 
-A title has at most 80 characters, stands on one line, and has neither quotes nor colons.
+A title has at most 80 characters, is one line, and has neither quotes nor colons.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from commonplace.space.messages import Message, MessagePage
 
 MAX_CHARACTERS = 80
 MAX_SOURCE_CHARACTERS = 2_000
-"""A first message may be a pasted log; its beginning is enough, for the rule and for a model."""
+"""A first message may be a pasted log. Its start is enough, for the rule and for a model."""
 
 FIRST_MESSAGES = 20
-"""Among so many from a thread's beginning the first user message is looked for."""
+"""In how many messages from the start of a thread the first user message is looked for."""
 
 _AT_ONCE = 2
-"""Messages are read so few at a time: each may hold an image."""
+"""How many messages are read at a time; few, because each may contain an image."""
 
 _CODE_BLOCK = re.compile(r"```[^`]*```")
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://(?:www\.)?", re.IGNORECASE)
@@ -30,7 +30,7 @@ _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 _KEPT_APOSTROPHE = "\N{MODIFIER LETTER APOSTROPHE}"
 _QUOTES = re.compile(
     "[\"'`´«»‘-‟‹›❛-❠❮❯⹂「-』〝-〟﹁-﹄＂＇｢｣\U0001f676-\U0001f678]"
-    r"|(?<!\w)[\u05f3\u05f4]|[\u05f3\u05f4](?!\w)"  # within a word it is a sign of Hebrew abbreviations
+    r"|(?<!\w)[\u05f3\u05f4]|[\u05f3\u05f4](?!\w)"  # inside a word it marks a Hebrew abbreviation
 )
 _COLON_IN_NUMBER = re.compile(r"(?<=\d)[:：](?=\d)")
 _COLON = re.compile("[:：︰﹕]")
@@ -40,19 +40,19 @@ _UNSEEN = re.compile(
 )
 _FIRST_SENTENCE = re.compile(r"(.{12,}?[.!?。！？])(?:\s|(?<=[。！？]))", re.DOTALL)
 _REASONING = re.compile(r"<think(?:ing)?\b.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-"""A thought without an end is one up to the end of the text."""
+"""Reasoning without a closing tag extends to the end of the text."""
 
 _PLACEHOLDER = re.compile(r"New Thread \d{4}-\d\d-\d\dT[0-9:.]+Z?")
-"""What Mastra calls a thread that was given no title."""
+"""The title that Mastra gives a thread without one."""
 
 
 def has_own_title(title: str | None) -> bool:
-    """Whether someone chose the title; a placeholder is none."""
+    """Whether someone chose the title; a placeholder does not count."""
     return title is not None and bool(title.strip()) and _PLACEHOLDER.fullmatch(title.strip()) is None
 
 
 def local_title(text: str) -> str | None:
-    """A title by rule: the first sentence, without markup; None where the text has no words."""
+    """A title by rule: the first sentence, without markup; None if the text has no words."""
     said = _REASONING.sub(" ", text[:MAX_SOURCE_CHARACTERS])
     start = _CODE_BLOCK.sub(" ", said).strip() or said
     plain = _MARKUP.sub(" ", _ADDRESS.sub("", start)).strip()
@@ -61,7 +61,7 @@ def local_title(text: str) -> str | None:
 
 
 def clean_title(text: str) -> str | None:
-    """What a rule or a model wrote, within the limits of a title; None where nothing readable is left."""
+    """A text made into a title; None if nothing readable is left."""
     line = _UNSEEN.sub(" ", text[: 10 * MAX_SOURCE_CHARACTERS])
     line = _QUOTES.sub("", _APOSTROPHE.sub(_KEPT_APOSTROPHE, line))
     line = _REASONING.sub(" ", line)[:MAX_SOURCE_CHARACTERS]
@@ -74,7 +74,7 @@ def _shortened(line: str) -> str:
     if len(line) <= MAX_CHARACTERS:
         return line
     cut = line[: MAX_CHARACTERS - 1]
-    # A script without spaces, or one long word, is cut where it is.
+    # Scripts without spaces, and long words, are cut anywhere.
     words = cut.rpartition(" ")[0]
     return (words if len(words) >= MAX_CHARACTERS // 2 else cut).rstrip(" .,;-–—\u05f3\u05f4") + "…"
 
@@ -85,7 +85,7 @@ def untitled_text(read: Callable[..., MessagePage], thread: Thread) -> str | Non
 
 
 def first_user_text(read: Callable[..., MessagePage], thread_id: str) -> str | None:
-    """The words of a thread's first user message that has any; `read` is `Threads.messages`."""
+    """The text of the first user message that has any; `read` is `Threads.messages`."""
     cursor: str | None = None
     for _ in range(0, FIRST_MESSAGES, _AT_ONCE):
         page = read(thread_id, limit=_AT_ONCE, cursor=cursor)

@@ -33,32 +33,32 @@ SchemaSource: TypeAlias = "Schema | Mapping[str, Any] | type[Any]"
 EMPTIED = "Attempted to replace existing working memory with empty template. Update skipped to prevent data loss."
 
 _EMPTY_LABEL = re.compile(r"[^:]{0,200}:[*_\s]*")
-"""Such as `- **Name**:` and `Facts:`, with nothing after it."""
+"""A label without a value, such as `- **Name**:` or `Facts:`."""
 
 _NO_CLOSING = "<\\/"
-"""Stands for `</`: JSON reads it so."""
+"""Replaces `</`; JSON reads both alike."""
 
 MAX_SCHEMA_BYTES = 100_000
 MAX_REFERENCES = 10_000
-"""How many references one check may follow: a schema of 2 kB can ask for 2³⁰ of them."""
+"""How many references one check may follow; a schema of 2 kB can have 2³⁰ of them to follow."""
 
 MAX_PROBLEMS = 5
 MAX_PROBLEM_CHARACTERS = 200
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _UNEVALUATED = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}
-"""With what to say instead: to find what they mean takes exponential time in jsonschema, past any counter."""
+"""Refused keywords, with what to use instead: jsonschema takes exponential time for them, past any counter."""
 
 _DATA = ("const", "enum", "default", "examples")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-"""Below these stand names, whatever they are, each with a schema."""
+"""Keywords whose values map arbitrary names to schemas."""
 
 _left = threading.local()
-"""How many references the check under way may still follow."""
+"""How many references the current check may still follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkingMemory:
-    """The present state: a text, or data."""
+    """A working memory: a text or an object."""
 
     scope: Scope
     id: str
@@ -68,14 +68,14 @@ class WorkingMemory:
 
 
 class WorkingMemories:
-    """The working memories of one namespace. Without a thread, a resource's; without either, the default resource's."""
+    """The working memories of one namespace: of a thread, of a resource, or by default of the default resource."""
 
     def __init__(self, handle: Handle, limits: Limits) -> None:
         self._handle = handle
         self._limits = limits
 
     def read(self, *, resource: str | None = None, thread: str | None = None) -> WorkingMemory | None:
-        """The working memory, or None where there is none yet."""
+        """The working memory, or None if nothing was written yet."""
         if thread is not None:
             find_thread(self._handle.get, thread, resource)
         entry = self._handle.get(WORKING, self._key(resource, thread))
@@ -91,12 +91,12 @@ class WorkingMemories:
         schema: SchemaSource | None = None,
         revision: int | None = None,
     ) -> WorkingMemory:
-        """Replace the text, or merge data into the data: null deletes, lists are replaced, what is omitted stays.
+        """Replace the text, or merge an object: null deletes a field, lists are replaced, omitted fields stay.
 
-        Neither the empty `template`, nor a text without any data, nor an update that empties every field of a `schema`
-        that has several, or takes each to its default, replaces what is there. A schema is a JSON Schema or a pydantic
-        model; what the merge makes must fit.
-        With a `revision`, 0 being that of none, it is written only while that is the present one; else Outdated.
+        An update that would delete everything is refused: the empty `template`, a text without any data, or an object
+        that empties every field of a `schema`, or resets it to its default. A schema is a JSON Schema or a pydantic
+        model; the result of the merge must fit.
+        With a `revision`, 0 meaning none, Outdated is raised unless that is the present one.
         """
         key = self._key(resource, thread)
         update = self._check(content)
@@ -123,13 +123,13 @@ class WorkingMemories:
                 rules.check("working memory", check_object("working memory", new, self._limits.metadata_bytes))
             check_size("working memory", new, self._limits.metadata_bytes)
             attributes: dict[str, JSON] = {"resourceId": owner, "threadId": thread}
-            # Not searched: the whole of it stands in every prompt.
+            # Not searched: all of it is part of every prompt.
             return transaction.put(Draft(WORKING, key, new, text="", attributes=attributes))
 
         return _working_of(self._handle.write("WorkingMemories.write", work)[0])
 
     def clear(self, *, resource: str | None = None, thread: str | None = None) -> int | None:
-        """Forget on purpose; the commit that `Space.undo` takes back, or None where there was nothing."""
+        """Delete it; return the commit, for `Space.undo`, or None if there was nothing."""
 
         def work(transaction: Transaction) -> None:
             if thread is not None:
@@ -139,7 +139,7 @@ class WorkingMemories:
         return self._handle.write("WorkingMemories.clear", work, "delete")[1]
 
     def history(self, *, resource: str | None = None, thread: str | None = None) -> list[Revision]:
-        """Every revision, oldest first, deletions included; also those of a thread that is gone."""
+        """Every revision, oldest first, with deletions; also those of a deleted thread."""
         owned = None if thread is None else self._handle.get(THREAD, check_id("thread", thread))
         if owned is not None:
             check_owner(owned.key, cast("str", owned.attributes["resourceId"]), resource)
@@ -187,7 +187,7 @@ def thread_key(thread_id: str) -> str:
 
 
 def merged(present: Mapping[str, JSON], update: Mapping[str, JSON]) -> dict[str, JSON]:
-    """A deep merge (RFC 7396): null deletes, lists and plain values are replaced, what is omitted stays."""
+    """A deep merge (RFC 7396): null deletes, lists and plain values are replaced, omitted fields stay."""
     result = dict(present)
     for name, value in update.items():
         if value is None:
@@ -201,7 +201,7 @@ def merged(present: Mapping[str, JSON], update: Mapping[str, JSON]) -> dict[str,
 
 
 def holds_data(text: str, template: str | Mapping[str, JSON] | None = None) -> bool:
-    """Whether a Markdown text says anything: more than headings and labels without values, and not the template."""
+    """Whether a Markdown text has any content besides headings and empty labels, and is not the template."""
     return not _is_empty(text, template) and any(_says_something(line.strip()) for line in text.splitlines())
 
 
@@ -218,7 +218,7 @@ def _is_empty(text: str, template: str | Mapping[str, JSON] | None) -> bool:
 
 
 def _would_empty(present: str, update: str, template: str | Mapping[str, JSON] | None) -> bool:
-    # A heading may be all that somebody wrote: what is empty beyond doubt replaces not even that.
+    # A heading may be all that somebody wrote: a blank text, or the template, does not replace it either.
     if _is_empty(update, template):
         return not _is_empty(present, template)
     return holds_data(present, template) and not holds_data(update, template)
@@ -236,7 +236,7 @@ def _working_of(entry: Entry) -> WorkingMemory:
 
 
 def state_text(content: str | Mapping[str, JSON]) -> str:
-    """A state for a prompt, between the tags that no saved message keeps; nothing in it can close them."""
+    """A working memory as text for a prompt, in tags that saved messages lose; its content cannot close them."""
     if isinstance(content, str):
         written = content.strip()
     else:
@@ -250,7 +250,7 @@ def state_text(content: str | Mapping[str, JSON]) -> str:
 
 
 class Schema:
-    """A checked schema; `written` is its JSON."""
+    """A checked schema; `written` is the JSON Schema."""
 
     def __init__(self, source: Mapping[str, Any] | type[Any]) -> None:
         self.written = check_object("schema", _json_of(source), MAX_SCHEMA_BYTES)
@@ -262,21 +262,21 @@ class Schema:
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """The names that it gives to the fields of the data."""
+        """The names of the top-level fields."""
         return tuple(self._properties(self.written))
 
     def check(self, name: str, data: Mapping[str, JSON]) -> None:
-        """Raise InvalidInput that names each field at fault."""
+        """Raise InvalidInput that names each field that does not fit."""
         from jsonschema.exceptions import best_match  # type: ignore[import-untyped]
         from referencing import Registry
         from referencing.exceptions import Unresolvable
 
-        # With a registry of its own it looks nowhere else, least of all in the net.
+        # With an empty registry it fetches nothing.
         validator = self._validator_class(self.written, registry=Registry())
         _left.references = MAX_REFERENCES
         try:
             found = islice(validator.iter_errors(data), MAX_PROBLEMS)
-            # Of a choice that fails, the place where its likeliest part does.
+            # If no alternative of a choice fits, report the one that comes closest.
             problems = [_worded(best_match([problem])) for problem in found]
         except Unresolvable as error:
             raise InvalidInput(f"the schema has a reference that leads nowhere: {error}; correct the schema") from error
@@ -285,17 +285,17 @@ class Schema:
         except CommonplaceError:
             raise
         except Exception as error:
-            # A reference to what is no schema, or arithmetic beyond a float, fails with whatever it meets first.
+            # A reference to something else than a schema, or a float overflow, can raise anything.
             raise InvalidInput(f"the schema cannot be applied to this ({error!r:.200}); correct the schema") from error
         if problems:
             raise InvalidInput(f"{name} does not fit its schema: {'; '.join(sorted(problems))}")
 
     def is_empty_template(self, data: Mapping[str, JSON]) -> bool:
-        """Whether data names every field of the schema, and several, only to say nothing in any."""
+        """Whether data has every field of a schema with several fields, and all of them are empty."""
         return len(self.fields) > 1 and set(self.fields) <= data.keys() and not self.says_something(data)
 
     def says_something(self, data: Mapping[str, JSON]) -> bool:
-        """Whether any field holds more than nothing, or than its default."""
+        """Whether any field is neither empty nor at its default."""
         return self._tells(data, self.written)
 
     def _tells(self, value: JSON, part: JSON) -> bool:
@@ -311,7 +311,7 @@ class Schema:
         return value is not None
 
     def _properties(self, part: JSON) -> dict[str, JSON]:
-        """The fields that a part of the schema names, by itself, by what it refers to and in its `allOf`."""
+        """The fields of a part of the schema, including those of its `$ref` and `allOf`."""
         found: dict[str, JSON] = {}
         followed: set[str] = set()
         waiting = [part]
@@ -331,12 +331,12 @@ class Schema:
 
 
 def schema_of(source: SchemaSource | None) -> Schema | None:
-    """A schema from what a caller gave; one that is checked already stays as it is."""
+    """The schema that a caller gave, checked once."""
     return source if source is None or isinstance(source, Schema) else Schema(source)
 
 
 def references(schema: JSON) -> list[str]:
-    """Every reference that a schema makes."""
+    """Every reference in a schema."""
     found = [part.get(name) for part in _parts(schema) for name in _REFERENCES]
     return [target for target in found if isinstance(target, str)]
 
@@ -356,7 +356,7 @@ def _json_of(source: object) -> object:
 
 
 def _parts(schema: JSON) -> Iterator[Mapping[str, JSON]]:
-    """The schema and each that stands in it. Data, such as a default, is none."""
+    """The schema and all its subschemas; data such as a default is skipped."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()
@@ -372,7 +372,7 @@ def _parts(schema: JSON) -> Iterator[Mapping[str, JSON]]:
 
 
 def _at(schema: JSON, target: str) -> JSON:
-    """What a local reference such as `#/$defs/Node` leads to; None where that is nothing, or more than a path."""
+    """The target of a local reference such as `#/$defs/Node`, or None."""
     root, *steps = target.split("/")
     part = schema if root == "#" else None
     for step in steps:
@@ -397,7 +397,7 @@ def _check_keywords(schema: JSON) -> None:
 
 
 def _validator_class(schema: Mapping[str, JSON]) -> Any:
-    """The validator of the schema's own draft, counting the references it follows."""
+    """The validator for the draft of the schema, which counts the references that it follows."""
     import attrs
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import (  # type: ignore[import-untyped]
@@ -419,7 +419,7 @@ def _validator_class(schema: Mapping[str, JSON]) -> Any:
     known = chosen.VALIDATORS
     changed = {name: _counted(known[name]) for name in _REFERENCES if name in known}
     counting = extend(chosen, {**changed, **dict.fromkeys(_UNEVALUATED, _refused), "uniqueItems": _unique})
-    # Its own would take another validator for a part with a `$schema`, one that does not count.
+    # The original would choose a validator that does not count for a part with a `$schema`.
     counting.evolve = attrs.evolve
     return counting
 
@@ -435,23 +435,23 @@ def _counted(follow: Any) -> Any:
 
 
 def _refused(validator: Any, value: Any, instance: Any, schema: Any) -> None:
-    """For a keyword in what was no schema until a reference led there."""
+    """For a refused keyword in a part that only a reference makes a schema."""
     _check_keywords(schema)
 
 
 def _unique(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """As jsonschema's own, which compares every item with every other where they cannot be sorted."""
+    """`uniqueItems` in linear time; jsonschema compares every pair of items that it cannot sort."""
     from jsonschema.exceptions import ValidationError
 
     if wanted and validator.is_type(instance, "array"):
-        # As texts: whoever writes the data can choose numbers that all have one hash.
+        # As texts: a caller could send numbers that all have the same hash.
         different = {canonical(item) for item in instance}
         if len(different) < len(instance):
             yield ValidationError(f"{instance!r} has non-unique elements")
 
 
 def _worded(problem: Any) -> str:
-    """Where, and what: `activeProjects[0].status: 'done' is not one of ['active', 'blocked']`."""
+    """A message such as `activeProjects[0].status: 'done' is not one of ['active', 'blocked']`."""
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in problem.absolute_path)
     message = str(problem.message)
     if len(message) > MAX_PROBLEM_CHARACTERS:
