@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
+.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -66,6 +66,9 @@ upgrade-test: install ## upgrade books of every former schema while programs of 
 
 client-matrix: install ## real MCP clients, from the registries, against our server
 	$(BIN)/python scripts/client_matrix.py
+
+rest-table: install ## the tables of docs/rest.md, from the operations in the code
+	@$(BIN)/python -c 'from commonplace.api.operations import markdown; print("\n".join(markdown()))'
 
 fuzz-rest: install ## fuzz every route of a real server, 400 examples an operation
 	$(BIN)/python scripts/fuzz_rest.py $(FUZZ_ARGS)

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field, replace
 import uvicorn
 
 import commonplace
+from commonplace.api.transport import Connections
 from commonplace.remote import RemoteBook
-from commonplace.remote.connection import Connections
-from commonplace.remote.space import RemoteSpace
 from commonplace.server.http.api_keys import Keys
 from commonplace.server.http.app import build_app
 from commonplace.server.http.auth import Gate, Principal, credential_of
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 from commonplace.space.rules import Rules
+from commonplace.space.space import Space
 from commonplace.store import Store
 
 SECONDS = 20
@@ -54,7 +54,7 @@ class ServedBook(RemoteBook):
     def store(self) -> Store:  # type: ignore[override]
         return self._book.store
 
-    def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> RemoteSpace:
+    def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> Space:
         if rules is None:
             return super().space(*labels, actor=actor)
         key = f"caller-{len(self._gate.callers)}"

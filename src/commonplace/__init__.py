@@ -26,10 +26,10 @@ from commonplace.errors import (
 
 if TYPE_CHECKING:
     from commonplace import aio as aio
+    from commonplace.api.client import connect
     from commonplace.book import Book
     from commonplace.book import open_book as open
     from commonplace.checks import Limits
-    from commonplace.remote import connect
     from commonplace.space.space import Space
 
 __version__ = "0.1.0"
@@ -62,7 +62,7 @@ __all__ = [
 # Imported on first use: naming the package costs a program nothing.
 _LAZY = {
     "open": ("commonplace.book", "open_book"),
-    "connect": ("commonplace.remote", "connect"),
+    "connect": ("commonplace.api.client", "connect"),
     "Book": ("commonplace.book", "Book"),
     "Limits": ("commonplace.checks", "Limits"),
     "Space": ("commonplace.space.space", "Space"),

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from commonplace import book as sync
+from commonplace.api.client import connect as connect_to_service
 from commonplace.checks import Limits, Namespace
-from commonplace.remote import connect as connect_to_service
 from commonplace.space.files import FileInfo, Files
 from commonplace.space.handle import Seen
 from commonplace.space.records import Records

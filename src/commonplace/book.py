@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +178,7 @@ def check_namespaces(namespaces: Sequence[Namespace] | None) -> list[Namespace] 
     return None if namespaces is None else list(dict.fromkeys(map(check_namespace, namespaces)))
 
 
-class Book:
+class Book(ABC):  # noqa: B024 - so that the client's class can be registered as one
     """An open store. Close it, or use it in a `with` block."""
 
     def __init__(

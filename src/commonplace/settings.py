@@ -280,7 +280,7 @@ class Settings:
 def open_from_settings(settings: Settings, *, background: bool) -> Book:
     """Open the book of the settings; with `background`, new texts are embedded while the program runs."""
     if settings.remote is not None:
-        from commonplace.remote import connect
+        from commonplace.api.client import connect
 
         return connect(settings.remote, settings.remote_key)
     from commonplace.book import Pooling, open_book

@@ -16,6 +16,7 @@ import pytest
 from real_server import Server
 
 import commonplace
+from commonplace.api.client import RemoteFiles, RemoteRecords, RemoteSpace, RemoteThreads, RemoteWorkingMemories
 from commonplace.book import Book
 from commonplace.errors import (
     Ambiguous,
@@ -28,11 +29,6 @@ from commonplace.errors import (
 )
 from commonplace.redaction import Redactor
 from commonplace.remote import RemoteBook
-from commonplace.remote.files import RemoteFiles
-from commonplace.remote.records import RemoteRecords
-from commonplace.remote.space import RemoteSpace
-from commonplace.remote.threads import RemoteThreads
-from commonplace.remote.working import RemoteWorkingMemories
 from commonplace.space.files import Files
 from commonplace.space.records import Records
 from commonplace.space.space import Space
@@ -340,8 +336,7 @@ def test_a_disk_that_is_full_is_not_taken_for_the_network(remote: RemoteBook) ->
 def test_a_limit_above_the_services_own_is_asked_for_in_pages(
     remote: RemoteBook, book: Book, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commonplace.remote.book.MOST_AT_ONCE", 2)
-    monkeypatch.setattr("commonplace.remote.space.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("commonplace.api.client.MOST_AT_ONCE", 2)
     space = book.space("user", "u1")
     for path in ("/a", "/b/c/d", "/e", "/f"):  # a commit of three between those of one
         space.files.write(path, "x")

@@ -12,13 +12,13 @@ import pytest
 from real_server import Server
 
 import commonplace
+from commonplace.api.transport import Connections, Request
 from commonplace.book import Book
 from commonplace.errors import (
     ConfigurationError,
     NotFound,
     Unavailable,
 )
-from commonplace.remote.connection import Connections, Request
 
 
 def test_nobody_there_is_unavailable_and_names_the_address() -> None:

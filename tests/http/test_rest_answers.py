@@ -257,6 +257,7 @@ SEARCH: list[Request] = [
     ("GET", "/v1/search?q=tea"),
     ("GET", "/v1/search?q=tea&limit=1&wrapped=true"),
     ("GET", "/v1/search?q=deploy&kind=message&kind=file&below=true"),
+    ("GET", "/v1/search?q=deploy&kind=message&kind=file&limit=2&full=true"),
     ("GET", "/v1/search?q=tea&kind=thing"),
     ("GET", "/v1/search?q=tea&type=note&tag=x&match=any&offset=0"),
     ("GET", "/v1/search?q=tea&offset=-1"),
@@ -264,6 +265,7 @@ SEARCH: list[Request] = [
     ("GET", "/v1/search?q="),
     ("GET", "/v1/search"),
     ("POST", "/v1/search", {"query": "tea", "kinds": ["record"], "filter": {"size": 3}}),
+    ("POST", "/v1/search?full=true", {"query": "tea", "kinds": ["record"]}),
     ("POST", "/v1/search", {"query": "tea", "limit": 0}),
     ("POST", "/v1/search", {"query": "tea", "limit": "1"}),
     ("POST", "/v1/search", {"query": "tea", "kinds": "record"}),
@@ -321,7 +323,9 @@ SCRIPT = [*FILES, *RECORDS, *THREADS, *MESSAGES, *WORKING, *SEARCH, *HISTORY]
 def ask(http: httpx.Client, request: Request) -> dict[str, Any]:
     method, address, body, headers, query = [*request, None, None, None][:5]
     content: Any = {} if body is None else {"content": body} if isinstance(body, (str, bytes)) else {"json": body}
-    answer = http.request(method, address, headers=headers, params=query or None, **content)
+    answer = http.request(
+        method, address, headers={"User-Agent": "test", **(headers or {})}, params=query or None, **content
+    )
     shown = {name: answer.headers[name] for name in HEADERS if name in answer.headers}
     return {
         "asked": f"{method} {answer.request.url.raw_path.decode()}",
@@ -332,12 +336,17 @@ def ask(http: httpx.Client, request: Request) -> dict[str, Any]:
 
 
 def settled(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answers with random ids by their number, and without the version."""
+    """The answers with random ids by their number, and without the version and the wording of problems."""
     names: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
         return names.setdefault(found[0], f"random-{len(names) + 1}")
 
+    for answer in answers:
+        if answer.get("content-type") == "application/problem+json" and answer["body"]:
+            problem = json.loads(answer["body"])
+            assert problem["detail"]
+            answer["body"] = json.dumps({**problem, "detail": "…"}, ensure_ascii=False)
     text = json.dumps(answers, ensure_ascii=False).replace(__version__, "VERSION")
     found: list[dict[str, Any]] = json.loads(RANDOM.sub(named, text))
     return found

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from commonplace.wire.problems import KINDS
+from commonplace.api.operations import markdown
+from commonplace.api.problems import KINDS
 
 
 @pytest.fixture
@@ -83,13 +85,16 @@ def test_every_code_is_listed_with_an_example(http: httpx.Client) -> None:
 
 
 def test_the_document_on_rest_tells_of_every_code_and_every_operation(description: dict[str, Any]) -> None:
-    from pathlib import Path
-
     text = (Path(__file__).parents[2] / "docs" / "rest.md").read_text(encoding="utf-8")
     codes = set(re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE))
     assert codes == {kind.code for kind in KINDS}
     addresses = set(re.findall(r"`([A-Z]+) (/v1[^`?]*)`", text))
     assert addresses == {(method.upper(), path) for method, path, _ in operations(description)}
+
+
+def test_the_document_on_rest_has_the_table_of_operations() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "rest.md").read_text(encoding="utf-8")
+    assert text.endswith("\n".join(markdown()) + "\n"), "print it with `make rest-table`"
 
 
 def test_the_page_of_documentation_shows_every_operation_and_needs_nothing_from_elsewhere(

@@ -13,7 +13,7 @@ import pytest
 from real_server import Server
 
 import commonplace
-from commonplace.server.http.rest import feed
+from commonplace.server.http import feed
 
 
 @contextmanager
@@ -74,15 +74,14 @@ def test_an_event_is_the_same_lines_to_every_reader() -> None:
 
 @pytest.mark.promise("rest-feed-resumes")
 def test_an_event_holds_all_of_a_commit_as_the_library_tells_it(server: Server, book: commonplace.Book) -> None:
-    from commonplace.entry import Change
-    from commonplace.wire.forms import thing_of
+    from commonplace.api.forms import CHANGE
 
     space = book.space("user", "default")
     space.files.write("/a/b/c", "x")
     space.files.delete("/a")
     with events(server, "?after=0") as stream:
         told = [change for _ in range(2) for change in json.loads(next(stream)["data"])["changes"]]
-    assert [thing_of(Change, change) for change in told] == space.changes()
+    assert [CHANGE.read(change) for change in told] == space.changes()
 
 
 def test_without_a_beginning_it_tells_what_comes_from_now_on(server: Server, book: commonplace.Book) -> None:

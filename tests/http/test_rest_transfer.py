@@ -11,7 +11,7 @@ import pytest
 from real_server import Server
 
 import commonplace
-from commonplace.server.http.rest import transfer
+from commonplace.server.http import transfer
 
 NAMESPACE = ("user", "default")
 

@@ -199,7 +199,7 @@ def test_every_operation_name_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("name", STORED_NAMES)
-def test_a_key_from_before_an_upgrade_still_answers(space: Space, name: str) -> None:
+def test_a_key_from_before_an_upgrade_still_answers(space: Space, book: commonplace.Book, name: str) -> None:
     space.files.write("/f", "text")
     space.records.create(type="note", content={"text": "coffee"}, source="s", confidence=0.9, id="r")
     space.threads.create("first", id="t")
@@ -207,7 +207,7 @@ def test_a_key_from_before_an_upgrade_still_answers(space: Space, name: str) -> 
     space.threads.add("t", [{"id": "m", "role": "user", "content": "hello"}])
     first = STORED_NAMES[name](space.once("k", "f"))
     known = []
-    space._handle.store.write(space.namespace, lambda transaction: known.append(transaction.operation("k")))
+    book.store.write(space.namespace, lambda transaction: known.append(transaction.operation("k")))
     assert known[0]["operation"] == name
     commit = space.stats().commit
     assert STORED_NAMES[name](space.once("k", "f")) == first

@@ -188,17 +188,7 @@ class Records:
 
     def clean_tags(self, tags: Sequence[str]) -> tuple[str, ...]:
         """Tags without surrounding space, in lower case, each once; an invalid one is refused."""
-        if isinstance(tags, str) or not isinstance(tags, Sequence):
-            raise InvalidInput("tags must be a list of strings")
-        if len(tags) > self._limits.tags:
-            raise InvalidInput(f"tags array cannot have more than {self._limits.tags} items")
-        clean: dict[str, None] = {}
-        for tag in tags:
-            normal = tag.strip().lower() if isinstance(tag, str) else ""
-            if not _TAG.fullmatch(normal):
-                raise InvalidInput(f'invalid tag: "{tag!s:.200}"; {TAG_RULE}')
-            clean[normal] = None
-        return tuple(clean)
+        return clean_tags(tags, self._limits)
 
     def wanted_tags(self, tags: Sequence[str], match: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tags that an entry must all have, and those of which it must have at least one."""
@@ -327,6 +317,21 @@ def _check_id(id: object) -> str:
     if not isinstance(id, str) or not id.strip():
         raise InvalidInput("id is required and must be a non-empty string")
     return check_line("id", id, max_bytes=200)
+
+
+def clean_tags(tags: Sequence[str], limits: Limits) -> tuple[str, ...]:
+    """Tags without surrounding space, in lower case, each once; an invalid one is refused."""
+    if isinstance(tags, str) or not isinstance(tags, Sequence):
+        raise InvalidInput("tags must be a list of strings")
+    if len(tags) > limits.tags:
+        raise InvalidInput(f"tags array cannot have more than {limits.tags} items")
+    clean: dict[str, None] = {}
+    for tag in tags:
+        normal = tag.strip().lower() if isinstance(tag, str) else ""
+        if not _TAG.fullmatch(normal):
+            raise InvalidInput(f'invalid tag: "{tag!s:.200}"; {TAG_RULE}')
+        clean[normal] = None
+    return tuple(clean)
 
 
 def record_of(entry: Entry) -> Record:

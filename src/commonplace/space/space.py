@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -42,7 +43,7 @@ MAX_CHANGES = 2**32
 """The largest limit. A store reads one row more than asked for, and must not overflow."""
 
 
-class Space:
+class Space(ABC):  # noqa: B024 - so that the client's class can be registered as one
     """The files, records and threads of one namespace, with search, history and feed."""
 
     def __init__(self, handle: Handle, searcher: Searcher, limits: Limits) -> None:

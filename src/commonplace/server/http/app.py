@@ -15,8 +15,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.server.http import mastra_routes, page, problems, reference, rest
+from commonplace.server.http import error_answers as problems
+from commonplace.server.http import mastra_routes, page, reference, rest
+from commonplace.server.http.answers import documented
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
+from commonplace.server.http.error_answers import is_mcp
 from commonplace.server.http.health import Readiness, health_router
 from commonplace.server.http.mcp_http import McpEndpoint
 from commonplace.server.http.observability import (
@@ -28,9 +31,7 @@ from commonplace.server.http.observability import (
     metrics_router,
     trace_store,
 )
-from commonplace.server.http.problems import is_mcp
 from commonplace.server.http.request_limits import LimitsMiddleware, RequestLimits, Shares, Work
-from commonplace.server.http.rest.answers import documented
 from commonplace.server.http.service import Service
 from commonplace.server.http.worker_threads import StoreThreads
 from commonplace.server.mcp.server import ToolCalls

@@ -24,16 +24,16 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from commonplace.api.problems import BY_CODE
 from commonplace.errors import CommonplaceError, InvalidInput, Unauthorized
 from commonplace.server.http.api_keys import Keys
 from commonplace.server.http.auth import CREDENTIAL_HEADERS, Gate, Principal
+from commonplace.server.http.error_answers import is_mcp, problem_response
 from commonplace.server.http.health import HEALTH_PATHS
 from commonplace.server.http.origins import check_own_page
-from commonplace.server.http.problems import is_mcp, problem_response
 from commonplace.server.http.request_limits import Refusal, claim, is_event_stream
 from commonplace.server.http.worker_threads import CALLER, CallerThreads, StoreThreads
 from commonplace.settings import Settings
-from commonplace.wire.problems import BY_CODE
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 LOOK_SECONDS = 2.0

@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from commonplace.book import Book
 from commonplace.errors import CommonplaceError, Unavailable
-from commonplace.server.http.problems import RETRY_AFTER_SECONDS
+from commonplace.server.http.error_answers import RETRY_AFTER_SECONDS
 from commonplace.server.http.request_limits import Work
 
 T = TypeVar("T")

@@ -22,11 +22,14 @@ from starlette.exceptions import HTTPException
 
 from commonplace.agents import AgentMemory
 from commonplace.agents.agent_memory import Background
+from commonplace.api.encoding import dumps
+from commonplace.api.problems import kind_of
 from commonplace.checks import JSON
 from commonplace.entry import Entry
 from commonplace.errors import CommonplaceError, InvalidInput, NotFound
 from commonplace.filters import equal
 from commonplace.server.http import mastra_forms
+from commonplace.server.http.error_answers import problem_response
 from commonplace.server.http.mastra_forms import (
     MILLISECOND,
     AgentSpace,
@@ -52,14 +55,11 @@ from commonplace.server.http.mastra_forms import (
     working_scope,
     working_template,
 )
-from commonplace.server.http.problems import problem_response
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.space.conversation import MAX_PAGE, Direction, NumberedPage, Thread
 from commonplace.space.messages import Message, in_time_order
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads, ensure_thread, replace_metadata
-from commonplace.wire.forms import dumps
-from commonplace.wire.problems import kind_of
 
 PREFIX = "/api/memory"
 NOT_OBSERVED = "Observational Memory is not enabled for this agent"

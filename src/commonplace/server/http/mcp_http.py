@@ -36,6 +36,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from commonplace.api.encoding import on_one_line
 from commonplace.checks import Namespace
 from commonplace.errors import CommonplaceError, Unavailable
 from commonplace.server.http.auth import Principal
@@ -53,7 +54,6 @@ from commonplace.server.mcp.lazy_memory import ACTOR, CLIENT, Memory
 from commonplace.server.mcp.profiles import PROFILES, Profile
 from commonplace.server.mcp.server import Run, ToolCalls, build_server, run_in_thread
 from commonplace.space.space import Space
-from commonplace.wire.forms import on_one_line
 
 K = TypeVar("K", bound=Hashable)
 

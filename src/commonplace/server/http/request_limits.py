@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from commonplace.server.http.problems import is_mcp, mcp_error
-from commonplace.wire.problems import BY_CODE, MEDIA_TYPE, problem
+from commonplace.api.problems import BY_CODE, MEDIA_TYPE, problem
+from commonplace.server.http.error_answers import is_mcp, mcp_error
 
 UNLIMITED_BODIES = frozenset(("/v1/import",))
 """Read as a stream, never held in memory as a whole."""

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from sse_starlette.sse import AppStatus
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from commonplace.api.problems import BY_CODE, MEDIA_TYPE, problem
 from commonplace.errors import ConfigurationError, Unavailable
 from commonplace.server.http.app import build_app
 from commonplace.server.http.auth import make_gate
@@ -23,7 +24,6 @@ from commonplace.server.http.origins import SECURITY_HEADERS
 from commonplace.server.http.service import Service
 from commonplace.server.logs import configure_service_logging
 from commonplace.settings import Settings, open_from_settings
-from commonplace.wire.problems import BY_CODE, MEDIA_TYPE, problem
 
 BACKLOG = 2_048
 KEEP_ALIVE_SECONDS = 75

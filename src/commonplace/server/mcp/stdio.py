@@ -20,15 +20,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import anyio
 from anyio.to_thread import run_sync
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INTERNAL_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCResponse,
-    jsonrpc_message_adapter,
-)
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 
+from commonplace.api.encoding import on_one_line
 from commonplace.server.logs import configure_logging
 from commonplace.server.mcp.jsonrpc import (
     END_BYTES,
@@ -45,7 +39,6 @@ from commonplace.server.mcp.profiles import check_profile
 from commonplace.server.mcp.server import build_server
 from commonplace.settings import Settings, open_from_settings
 from commonplace.tools.claude import WordingName, wording_named
-from commonplace.wire.forms import on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

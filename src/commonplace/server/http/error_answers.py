@@ -18,9 +18,9 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from commonplace.api.problems import BY_CODE, MEDIA_TYPE, Kind, kind_of, problem, problem_of
 from commonplace.checks import JSON
 from commonplace.errors import CommonplaceError, InvalidInput, RateLimited, Unavailable
-from commonplace.wire.problems import BY_CODE, MEDIA_TYPE, Kind, kind_of, problem, problem_of
 
 RETRY_AFTER_SECONDS = 1
 MAX_SHOWN_CHARACTERS = 200

@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Annotated, Any
 from urllib.parse import unquote, urlencode
 
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import Depends, Header, Request
 from fastapi.responses import Response
-from pydantic import BaseModel
 
+from commonplace.api.encoding import dumps
+from commonplace.api.problems import KINDS, MEDIA_TYPE
 from commonplace.checks import JSON, microseconds
 from commonplace.errors import InvalidInput
 from commonplace.server.http.service import SpaceOf
-from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.space.handle import Seen
 from commonplace.space.space import Space
-from commonplace.wire.forms import dumps
-from commonplace.wire.problems import KINDS, MEDIA_TYPE
 
 COMMON_STATUSES = (400, 401, 403, 413, 422, 429, 500, 503, 504)
 """What any request may be answered with."""
-
-WRITING = (404, 409, 412)
-"""What any change may be answered with besides: a former answer is gone, a key was used for another, it is outdated."""
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {
@@ -44,11 +40,22 @@ _BETWEEN = re.compile(r",\s*(?=[a-z])")
 _TAG = re.compile(rf'"({_SEEN})"')
 
 
-def part(name: str) -> APIRouter:
-    """The routes of one part of `/v1`; an operation has the name of its function."""
-    return APIRouter(
-        prefix="/v1", tags=[name], generate_unique_id_function=lambda route: route.name, route_class=ThreadedRoute
-    )
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to an operation, with the library's arguments. `options` say how the answer is written."""
+
+    request: Request
+    space: Space
+    arguments: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result with further fields of the answer, such as `next`."""
+
+    result: Any
+    extra: Mapping[str, JSON]
 
 
 # Wording
@@ -60,31 +67,14 @@ def answer(form: object, status: int = 200, **headers: str) -> Response:
 
 
 def documented(
-    form: type[BaseModel] | None,
-    *statuses: int,
-    success: int = 200,
-    links: Mapping[str, Mapping[str, Any]] | None = None,
-    about: str = "Done.",
-    etag: bool = False,
+    done: Mapping[str, Any] | None = None, *statuses: int, success: int = 200
 ) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route: its success, the statuses that it may fail with, and those common to all."""
-    done: dict[str, Any] = {"description": about}
-    if form is not None:
-        done["model"] = form
-    if links:
-        done["links"] = dict(links)
-    if etag:
-        done["headers"] = {"ETag": {"description": "The revision and its time.", "schema": {"type": "string"}}}
-    answers: dict[int | str, dict[str, Any]] = {success: done}
+    answers: dict[int | str, dict[str, Any]] = {success: {"description": "Done.", **(done or {})}}
     for status in sorted({*statuses, *COMMON_STATUSES}):
         titles = sorted({f"{kind.title} (`{kind.code}`)" for kind in KINDS if kind.status == status})
         answers[status] = {"description": ". ".join(titles) + ".", "content": _PROBLEM}
     return answers
-
-
-def link(operation: str, **parameters: str) -> dict[str, Any]:
-    """An OpenAPI link: where the answer's fields may go next."""
-    return {"operationId": operation, "parameters": parameters}
 
 
 def next_page(request: Request, cursor: str | None, name: str = "cursor") -> str | None:
@@ -209,7 +199,3 @@ def _expecting(space: Space, written: str) -> Space:
 
 Once = Annotated[Space, Depends(made_once)]
 """The space of a request for one creation."""
-
-
-def forms(things: Any, form: Any) -> list[dict[str, JSON]]:
-    return [form(thing) for thing in things]

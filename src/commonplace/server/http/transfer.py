@@ -6,25 +6,21 @@ import queue
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from fastapi import Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from commonplace.book import Book
 from commonplace.checks import Namespace
 from commonplace.errors import Forbidden, NotFound, Unavailable
-from commonplace.exchange import namespaces_of
+from commonplace.exchange import Imported, namespaces_of
+from commonplace.server.http.answers import Call
 from commonplace.server.http.auth import Principal
-from commonplace.server.http.rest.answers import answer, documented, forms, part
-from commonplace.server.http.rest.models import ImportModel
 from commonplace.server.http.service import client_of, principal_of, service_of
 from commonplace.server.http.worker_threads import in_thread
-from commonplace.wire.forms import form_of
 
-router = part("export and import")
 MEDIA_TYPE = "application/jsonl"
 PIECE_BYTES = 1 << 16
 STALL_SECONDS = 60.0
@@ -32,28 +28,11 @@ STALL_SECONDS = 60.0
 
 _PIECES = 16
 _MEMORY_BYTES = 1 << 20
-_LINES: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string"}}}
-Chosen = Annotated[
-    list[str], Query(alias="namespace", description="These namespaces; left out, the caller's own. May be repeated.")
-]
 
 
-@router.get(
-    "/export",
-    summary="Export namespaces",
-    response_class=StreamingResponse,
-    responses={
-        **documented(None, 404),
-        200: {"description": "JSON lines, docs/export-format.md. Without a footer it was cut off.", "content": _LINES},
-    },
-)
-def export(
-    request: Request,
-    chosen: Chosen = [],  # noqa: B006 - FastAPI copies it
-    everything: Annotated[bool, Query(description="Every namespace that there is; needs a key for all.")] = False,
-) -> Response:
-    """Everything of some namespaces, in one snapshot: entries, history, revisions and times."""
-    book, principal = service_of(request).book, principal_of(request)
+def export(call: Call) -> Response:
+    book, principal = service_of(call.request).book, principal_of(call.request)
+    chosen, everything = call.arguments["namespaces"], call.arguments["everything"]
     namespaces = None if everything else [principal.resolve(name) for name in chosen] or [principal.namespace]
     if everything and principal.reach != "all":
         raise Forbidden("this access does not reach every namespace; name those to export")
@@ -133,38 +112,27 @@ def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Generator[byt
         abandoned.set()
 
 
-@router.post(
-    "/import",
-    summary="Import namespaces",
-    responses=documented(ImportModel, 404, 409),
-    openapi_extra={"requestBody": {"required": True, "content": {**_LINES, "application/octet-stream": {}}}},
-)
-async def import_lines(
-    request: Request,
-    namespace: Annotated[str | None, Query(description="Take in only this one of the file's namespaces.")] = None,
-    merge: Annotated[bool, Query(description="Give namespaces that differ what they lack.")] = False,
-) -> Response:
-    """Take in an export, each namespace whole or not at all; needs the action `admin`, since history comes as written.
-
-    After a break send it again: what is there already is left alone.
-    """
-    principal = principal_of(request)
+async def import_lines(call: Call) -> list[Imported]:
+    request, principal = call.request, principal_of(call.request)
     principal.rules.check("admin")
-    only = None if namespace is None else principal.resolve(namespace)
+    name = call.arguments["namespace"]
+    only = None if name is None else principal.resolve(name)
     actor = " ".join(filter(None, (principal.name, "rest", client_of(request))))
     with tempfile.SpooledTemporaryFile(_MEMORY_BYTES) as held:
         async for piece in request.stream():
             held.write(piece)
-        book = service_of(request).book
         lines = cast("BinaryIO", held)
-        return await in_thread(_imported, book, principal, lines, only, merge, actor, writes=True)
+        book = service_of(request).book
+        return await in_thread(_imported, book, principal, lines, only, call.arguments["merge"], actor, writes=True)
 
 
 def _imported(
     book: Book, principal: Principal, held: BinaryIO, only: Namespace | None, merge: bool, actor: str
-) -> Response:
+) -> list[Imported]:
     if only is None:
         for namespace in namespaces_of(held):
             principal.resolve("/".join(namespace))
-    imported = book.import_lines(held, only=only, merge=merge, actor=actor, rules=principal.rules)
-    return answer({"namespaces": forms(imported, form_of)})
+    return list(book.import_lines(held, only=only, merge=merge, actor=actor, rules=principal.rules))
+
+
+HANDLERS: Mapping[str, Callable[[Call], Any]] = {"export": export, "import_lines": import_lines}

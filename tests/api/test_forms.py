@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import commonplace
+from commonplace.api import forms
+from commonplace.api.encoding import dumps
+from commonplace.api.forms import Form
+from commonplace.api.problems import BY_CODE, KINDS, error_of, kind_of, problem_of
 from commonplace.engine.search import SearchResult
 from commonplace.entry import Change, Entry, Hit, Revision
 from commonplace.errors import (
@@ -34,8 +39,6 @@ from commonplace.space.records import Record, RecordPage
 from commonplace.space.threads import ThreadPage
 from commonplace.space.working_memory import WorkingMemory
 from commonplace.store import NamespaceStats, StoreStats
-from commonplace.wire.forms import dumps, form_of, thing_of
-from commonplace.wire.problems import BY_CODE, KINDS, error_of, kind_of, problem_of
 
 microseconds = st.integers(0, 10**17 - 1)
 moments = microseconds.map(lambda time: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time))
@@ -72,11 +75,18 @@ entries = st.builds(
     expires_at=st.none() | microseconds,
     actor=optional,
 )
+names = texts.map(lambda text: text.replace("\x01", "").replace("/", "") or "x")
+found_keys = (
+    st.tuples(st.just("file"), names.map(lambda name: f"a\x01{name}"))
+    | st.tuples(st.just("record"), names)
+    | st.tuples(st.just("message"), names.map(lambda name: f"t/{name}\x0101750000000000000\x01000000001"))
+)
+found_entries = st.builds(lambda entry, place: replace(entry, kind=place[0], key=place[1]), entries, found_keys)
 hits = st.builds(
     Hit,
     kind=texts,
-    key=texts,
-    entry=entries,
+    key=names,
+    entry=found_entries,
     score=st.floats(0, 1),
     parts=st.dictionaries(texts, st.floats(0, 1), max_size=2),
     snippet=texts,
@@ -137,44 +147,58 @@ def several(things: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]
     return st.lists(things, max_size=2).map(tuple)
 
 
-THINGS: dict[type[Any], st.SearchStrategy[Any]] = {
-    Entry: entries,
-    Hit: hits,
-    SearchResult: st.builds(SearchResult, several(hits), notices),
-    Revision: st.builds(Revision, counts, actions, counts, microseconds, optional),
-    Change: st.builds(Change, counts, microseconds, actions, texts, texts, counts, optional),
-    NamespaceStats: st.builds(NamespaceStats, namespaces, tally, counts, microseconds, counts, counts, counts),
-    StoreStats: st.builds(StoreStats, counts, counts, tally, counts, counts, counts, counts, optional, counts),
-    FileInfo: files,
-    FilePage: st.builds(FilePage, several(files), optional),
-    Removed: st.builds(Removed, counts, counts, st.none() | counts),
-    Moved: st.builds(Moved, counts, st.none() | counts),
-    Record: records,
-    RecordPage: st.builds(RecordPage, several(records), optional),
-    Thread: threads,
-    ThreadPage: st.builds(ThreadPage, several(threads), optional),
-    Message: messages,
-    MessagePage: st.builds(MessagePage, several(messages), optional),
-    Recall: st.builds(Recall, several(messages), several(hits), notices),
-    Context: st.builds(Context, several(objects), optional, counts, counts, notices),
-    WorkingMemory: st.builds(
-        WorkingMemory, st.sampled_from(["resource", "thread"]), texts, texts | objects, counts, moments
+THINGS: list[tuple[Form[Any], st.SearchStrategy[Any]]] = [
+    (forms.ENTRY, entries),
+    (forms.FULL_HIT, hits),
+    (forms.FULL_SEARCH, st.builds(SearchResult, several(hits), notices)),
+    (forms.REVISION, st.builds(Revision, counts, actions, counts, microseconds, optional)),
+    (forms.CHANGE, st.builds(Change, counts, microseconds, actions, texts, texts, counts, optional)),
+    (forms.NAMESPACE_STATS, st.builds(NamespaceStats, namespaces, tally, counts, microseconds, counts, counts, counts)),
+    (forms.STORE_STATS, st.builds(StoreStats, counts, counts, tally, counts, counts, counts, counts, optional, counts)),
+    (forms.FILE_FORM, files),
+    (forms.FILES_PAGE, st.builds(FilePage, several(files), optional)),
+    (forms.REMOVED, st.builds(Removed, counts, counts, st.none() | counts)),
+    (forms.MOVED, st.builds(Moved, counts, st.none() | counts)),
+    (forms.RECORD_FORM, records),
+    (forms.RECORDS_PAGE, st.builds(RecordPage, several(records), optional)),
+    (forms.THREAD_FORM, threads),
+    (forms.THREADS_PAGE, st.builds(ThreadPage, several(threads), optional)),
+    (forms.MESSAGE_FORM, messages),
+    (forms.MESSAGES_PAGE, st.builds(MessagePage, several(messages), optional)),
+    (forms.FULL_RECALL, st.builds(Recall, several(messages), several(hits), notices)),
+    (forms.CONTEXT, st.builds(Context, several(objects), optional, counts, counts, notices)),
+    (
+        forms.WORKING_FORM,
+        st.builds(WorkingMemory, st.sampled_from(["resource", "thread"]), texts, texts | objects, counts, moments),
     ),
-    Imported: st.builds(
-        Imported, namespaces, st.sampled_from(["imported", "merged"]), counts, counts, counts, st.none() | counts
+    (
+        forms.IMPORTED_NAMESPACES,
+        several(
+            st.builds(
+                Imported,
+                namespaces,
+                st.sampled_from(["imported", "merged"]),
+                counts,
+                counts,
+                counts,
+                st.none() | counts,
+            )
+        ).map(tuple),
     ),
-}
+]
 
 
 @pytest.mark.promise("wire-round-trip")
-@pytest.mark.parametrize("kind", THINGS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(("form", "things"), THINGS, ids=lambda one: one.name if isinstance(one, Form) else "")
 @given(data=st.data())
-def test_everything_comes_back_equal_and_with_the_same_bytes(kind: type[Any], data: st.DataObject) -> None:
-    thing = data.draw(THINGS[kind])
-    written = dumps(form_of(thing))
-    back = thing_of(kind, json.loads(written))
+def test_everything_comes_back_equal_and_with_the_same_bytes(
+    form: Form[Any], things: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    thing = data.draw(things)
+    written = dumps(form.write(thing))
+    back = form.read(json.loads(written))
     assert back == thing
-    assert dumps(form_of(back)) == written
+    assert dumps(form.write(back)) == written
     if isinstance(thing, Message):
         assert back.entry == thing.entry  # which is left out of comparisons
 
@@ -182,12 +206,23 @@ def test_everything_comes_back_equal_and_with_the_same_bytes(kind: type[Any], da
 @given(items=several(messages), total=counts)
 def test_numbered_pages_come_back_equal(items: tuple[Message, ...], total: int) -> None:
     page = NumberedPage(items, total, 3, 10)
-    assert thing_of(NumberedPage, json.loads(dumps(form_of(page))), Message) == page
+    form = forms.MESSAGES_NUMBERED
+    assert form.read(json.loads(dumps(form.write(page)))) == page
 
 
-def test_a_form_of_another_version_is_told_of() -> None:
-    with pytest.raises(Unavailable, match="answered with no Record; is it of the same version"):
-        thing_of(Record, {"id": "r"})
+@given(hit=hits)
+def test_no_hit_tells_how_keys_are_stored(hit: Hit) -> None:
+    """A hit over REST once held the storage row: the store's own number, and keys with U+0001."""
+    for form in (forms.FULL_HIT.write(hit), forms.LIGHT_HIT.write(forms.light(hit))):
+        entry = form.get("entry", form)
+        assert isinstance(entry, dict)
+        assert "\x01" not in entry["key"]
+        assert "id" not in entry
+
+
+def test_a_form_of_another_version_is_refused() -> None:
+    with pytest.raises(Unavailable, match="did not answer with a Record; does it have the same version"):
+        forms.RECORD_FORM.read({"id": "r"})
 
 
 ERRORS: list[CommonplaceError] = [

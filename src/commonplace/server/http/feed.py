@@ -9,28 +9,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import groupby
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from commonplace.api.encoding import dumps, on_one_line
+from commonplace.api.forms import CHANGE, ChangePage
+from commonplace.api.problems import BY_CODE, problem_of
 from commonplace.entry import Change
 from commonplace.errors import Conflict, InvalidInput, Unavailable
-from commonplace.server.http.problems import problem_response
-from commonplace.server.http.rest.answers import answer, documented, forms, next_page, part
-from commonplace.server.http.rest.files import Limit
-from commonplace.server.http.rest.models import Changes
-from commonplace.server.http.service import SpaceOf, service_of
+from commonplace.server.http.answers import Answer, Call, next_page
+from commonplace.server.http.error_answers import problem_response
+from commonplace.server.http.service import service_of
 from commonplace.server.http.worker_threads import in_thread
 from commonplace.space.space import Space
 from commonplace.store import Store, Waker
-from commonplace.wire.forms import dumps, form_of, on_one_line
-from commonplace.wire.problems import BY_CODE, problem_of
 
-router = part("changes")
 HEARTBEAT_SECONDS = 15.0
 STREAM_SECONDS = 600.0
 """A stream ends after so long; its reader comes back with its credentials, so a revoked key sees no more."""
@@ -40,56 +37,34 @@ AWAY_SECONDS = 1.0
 
 PAGE = 1_000
 _WAIT_SECONDS = 5.0
-_EXAMPLE = 'event: commit\nid: 17\ndata: {"commit":17,"changes":[{"action":"created","kind":"file","key":"/a",…}]}\n\n'
-After = Annotated[int, Query(ge=0, lt=2**63, description="The last commit seen; 0 is the beginning.")]
 
 
-@router.get("/changes", summary="List changes", responses=documented(Changes, 410))
-def list_changes(request: Request, space: SpaceOf, after: After = 0, limit: Limit = 1_000) -> Response:
-    """What was changed after a commit, in order, whole commits only.
-
-    410: history no longer reaches back that far, or ends before.
-    """
+def list_changes(call: Call) -> Response | Answer:
+    after, limit = call.arguments["after"], call.arguments["limit"]
     try:
-        found = space.changes(after, limit)
+        found = call.space.changes(after, limit)
     except Conflict as error:
         return problem_response(error, BY_CODE["resync"])
     last = found[-1].commit if found else after
-    # A page that is not full may still end at a commit that did not fit in.
-    more = next_page(request, str(last), "after") if found and space.changes(last, 1) else None
-    return answer({"changes": forms(found, form_of), "cursor": last, "next": more})
+    # A page that is not full may still end before a commit that did not fit in.
+    more = next_page(call.request, str(last), "after") if found and call.space.changes(last, 1) else None
+    return Answer(ChangePage(tuple(found), last), {"next": more})
 
 
-@router.get(
-    "/changes/stream",
-    summary="Follow changes",
-    response_class=StreamingResponse,
-    responses={
-        **documented(None, 410),
-        200: {
-            "description": "Events `commit`, each a whole commit; `resync` where history cannot lead on.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
-        },
-    },
-)
-async def follow_changes(
-    request: Request,
-    space: SpaceOf,
-    after: Annotated[int | None, Query(ge=0, lt=2**63, description="Left out: only what comes from now on.")] = None,
-    last_event_id: Annotated[
-        str | None, Header(alias="Last-Event-ID", description="Sent by a reader that comes back.", examples=["17"])
-    ] = None,
-) -> Response:
-    """Server-sent events from a commit on, without end. A reader that sends `Last-Event-ID` goes on from there."""
-    start = await in_thread(_start, space, after, last_event_id)
+async def follow_changes(call: Call) -> Response:
+    space = call.space
+    start = await in_thread(_start, space, call.arguments["after"], call.arguments["last_event_id"])
     try:
         await in_thread(space.changes, start, 1)
     except Conflict as error:
         return problem_response(error, BY_CODE["resync"])
-    bell = Bells.of(request.app, service_of(request).book.store)
+    bell = Bells.of(call.request.app, service_of(call.request).book.store)
     return StreamingResponse(
         _events(space, bell, start), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
     )
+
+
+HANDLERS: Mapping[str, Callable[[Call], Any]] = {"list_changes": list_changes, "follow_changes": follow_changes}
 
 
 def _start(space: Space, after: int | None, last_event_id: str | None) -> int:
@@ -139,7 +114,7 @@ async def _rings(bell: asyncio.Event) -> bool:
 
 
 def _commit_event(commit: int, changes: list[Change]) -> bytes:
-    return _event("commit", commit, {"commit": commit, "changes": forms(changes, form_of)})
+    return _event("commit", commit, {"commit": commit, "changes": [CHANGE.write(change) for change in changes]})
 
 
 def _event(name: str, id: int, data: Any) -> bytes:

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from commonplace.api.problems import MEDIA_TYPE, error_of
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
-from commonplace.wire.problems import MEDIA_TYPE, error_of
 
 PIECE_BYTES = 1 << 16
 FIRST_WAIT_SECONDS = 0.05

@@ -1,4 +1,4 @@
-"""A namespace of a service: what its parts share to ask for something, and under which conditions."""
+"""A namespace of a service: how an operation becomes a request, and under which conditions it is sent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from commonplace.checks import Limits, Namespace, microseconds
+from commonplace.api.arguments import Argument
+from commonplace.api.operations import Operation
+from commonplace.api.transport import Answer, Connections, Request
+from commonplace.checks import Limits, Namespace
 from commonplace.errors import InvalidInput
-from commonplace.remote.connection import Answer, Connections, Request
 from commonplace.space.handle import Expected, Once
 
 _HEADER_TEXT = re.compile(r"[!-~]{1,255}")
 CLIENT = "commonplace-python"
+HEADERS = {"User-Agent": CLIENT}
 MOST_AT_ONCE = 10_000
 """How many namespaces or changes a service gives in one answer."""
 
@@ -34,50 +37,38 @@ class Caller:
     once: Once | None = None
     expected: tuple[Expected, ...] = ()
 
-    def read(self, path: str, query: Mapping[str, Any] | None = None, *, body: object = None) -> Any:
-        """The JSON of an address; with a body it is asked for by POST, and changes nothing all the same."""
-        return self.answer(path, query, body=body).json()
-
-    def answer(self, path: str, query: Mapping[str, Any] | None = None, *, body: object = None) -> Answer:
-        return self._ask("GET" if body is None else "POST", path, query, body, {}, is_repeatable=True)
-
-    def make(
+    def perform(
         self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: object = None,
+        operation: Operation,
+        given: Mapping[str, Any],
         *,
+        is_keyed: bool | None = None,
         if_match: str | None = None,
     ) -> Any:
-        """The JSON that tells of what was made. It has a key, so that a lost answer can be asked for again."""
-        conditions = self._conditions(str(uuid.uuid4()))
+        """The result of an operation with the library's arguments; what is not given keeps the library's default."""
+        answer = self.ask(operation, given, is_keyed=is_keyed, if_match=if_match)
+        return answer.body.decode() if operation.result is None else operation.result.read(answer.json())
+
+    def ask(
+        self,
+        operation: Operation,
+        given: Mapping[str, Any],
+        *,
+        is_keyed: bool | None = None,
+        if_match: str | None = None,
+    ) -> Answer:
+        """The answer to an operation. What may be repeated is repeated where the connection is lost."""
+        is_keyed = operation.keyed if is_keyed is None else is_keyed
+        conditions = {} if operation.is_read else self._conditions(str(uuid.uuid4()) if is_keyed else None)
         if if_match is not None:
             conditions["If-Match"] = if_match
-        return self._ask(method, path, query, body, conditions, is_repeatable=True).json()
-
-    def change(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: object = None) -> Any:
-        """The JSON that tells of a change which, made twice, would be another one."""
-        return self._ask(method, path, query, body, self._conditions(None), is_repeatable=False).json()
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None,
-        body: object,
-        conditions: Mapping[str, str],
-        *,
-        is_repeatable: bool,
-    ) -> Answer:
-        """Bytes go as text, all else as JSON."""
-        headers = {"User-Agent": _header_word(self.actor), **conditions}
-        content: bytes | None = None
-        if body is not None:
-            headers["Content-Type"] = "text/plain; charset=utf-8" if isinstance(body, bytes) else "application/json"
-            content = body if isinstance(body, bytes) else _dumps(body)
-        address = f"/v1{path}?{query_text({**(query or {}), 'namespace': '/'.join(self.namespace)})}"
-        return self.connections.ask(Request(method, address, headers, content, is_repeatable))
+        sent = _Sent(operation, given, self.limits)
+        if operation.in_namespace:
+            sent.query["namespace"] = "/".join(self.namespace)
+        headers = {"User-Agent": _header_word(self.actor), **conditions, **sent.headers}
+        address = f"{sent.address}?{query_text(sent.query)}".rstrip("?")
+        is_repeatable = operation.is_read or is_keyed
+        return self.connections.ask(Request(operation.method, address, headers, sent.content, is_repeatable))
 
     def _conditions(self, idempotency_key: str | None) -> dict[str, str]:
         headers = {}
@@ -91,18 +82,41 @@ class Caller:
         return headers
 
 
+class _Sent:
+    """The arguments of an operation in their places."""
+
+    def __init__(self, operation: Operation, given: Mapping[str, Any], limits: Limits) -> None:
+        self.address = operation.address
+        self.query: dict[str, Any] = {}
+        self.headers: dict[str, str] = {}
+        self.content: bytes | None = None
+        body: dict[str, Any] = {}
+        for argument in operation.arguments:
+            if argument.sent is not None:
+                self.query[argument.wire] = argument.sent
+            elif argument.name in given:
+                value = argument.kind.send(given[argument.name], limits)
+                self._put(argument, value, body)
+        if operation.body is not None:
+            self.content = _dumps(body)
+            self.headers["Content-Type"] = "application/json"
+
+    def _put(self, argument: Argument, value: Any, body: dict[str, Any]) -> None:
+        if argument.place == "path":
+            self.address = self.address.replace(f"{{{argument.wire}}}", tail(value))
+        elif argument.place == "text":
+            self.content = value
+            self.headers["Content-Type"] = "text/plain; charset=utf-8"
+        else:
+            (body if argument.place == "body" else self.query)[argument.wire] = value
+
+
 def tail(text: str) -> str:
     """A text as the last part of an address; each of its characters arrives as it is."""
     try:
         return quote(text, safe="/")
     except UnicodeEncodeError as error:
         raise InvalidInput(f"a name contains a lone surrogate at character {error.start}; correct it") from error
-
-
-def time_argument(name: str, time: datetime | str | None) -> str | None:
-    """A time as the library takes it, checked as it checks it."""
-    microseconds(name, time)
-    return time.isoformat() if isinstance(time, datetime) else time
 
 
 def query_text(query: Mapping[str, Any]) -> str:

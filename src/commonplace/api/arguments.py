@@ -1,0 +1,253 @@
+"""The arguments of operations: where each travels, what it is, how a client checks and sends it.
+
+The library checks most values itself. These have a JSON schema for the documentation, and the service passes them on as
+they came, so that a wrong value is refused in the library's own words. Values that only the service knows have a strict
+type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from commonplace.checks import JSON, Limits, check_json, check_number, check_text, expiry, microseconds
+from commonplace.errors import InvalidInput
+from commonplace.space.conversation import check_count, check_id
+from commonplace.space.names import normalise
+from commonplace.space.records import clean_tags
+
+Place = Literal["path", "query", "header", "body", "text"]
+REQUIRED: Any = object()
+ABSENT: Any = object()
+"""The default of a field that may be left out, but must not be null."""
+MOMENT = "2026-01-31T12:00:00Z"
+MESSAGE_OWN_FIELDS = ("id", "threadId", "resourceId", "createdAt")
+
+
+def _as_it_is(value: Any, limits: Limits) -> Any:
+    return value
+
+
+def _received(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an argument is."""
+
+    type: Any = str
+    """In an address, and in a body that has no `schema`."""
+    schema: Mapping[str, Any] | None = None
+    """In a body: the library checks the value, and this describes it."""
+    send: Callable[[Any, Limits], Any] = _as_it_is
+    """Checks a value on the client's side and makes JSON of it."""
+    receive: Callable[[Any], Any] = _received
+    """Makes the library's argument from what came."""
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    """`ge`, `le` and `lt`, where the service checks them."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of an operation. `name` is that of the library's method, `wire` the one in HTTP."""
+
+    name: str
+    place: Place
+    kind: Kind
+    default: Any = REQUIRED
+    about: str | None = None
+    examples: Sequence[Any] = ()
+    wire: str = ""
+    sent: Any = None
+    """What the Python client always sends; the library's method has no such argument then."""
+
+    def __post_init__(self) -> None:
+        if not self.wire:
+            object.__setattr__(self, "wire", self.name)
+
+
+@dataclass(frozen=True)
+class Nested:
+    """A JSON object inside a body, with a name for the documentation."""
+
+    name: str
+    about: str
+    arguments: tuple[Argument, ...]
+
+
+def path(name: str, kind: Kind, *, wire: str = "") -> Argument:
+    return Argument(name, "path", kind, wire=wire)
+
+
+def query(
+    name: str,
+    kind: Kind,
+    default: Any = REQUIRED,
+    about: str | None = None,
+    *,
+    wire: str = "",
+    examples: Sequence[Any] = (),
+    sent: Any = None,
+) -> Argument:
+    return Argument(name, "query", kind, default, about, examples, wire, sent)
+
+
+def header(name: str, wire: str, about: str, *, examples: Sequence[Any] = ()) -> Argument:
+    return Argument(name, "header", STRICT_TEXT, None, about, examples, wire)
+
+
+def body(name: str, kind: Kind, default: Any = REQUIRED, *, examples: Sequence[Any] = (), wire: str = "") -> Argument:
+    return Argument(name, "body", kind, default, None, examples, wire)
+
+
+# What the values are
+
+
+def _path_out(value: Any, limits: Limits) -> str:
+    # Checked here: a proxy may rewrite `..` in an address before the service can refuse it.
+    return normalise(value, limits).removeprefix("/")
+
+
+def _normal_path(value: Any, limits: Limits) -> str:
+    return normalise(value, limits)
+
+
+def _time_out(name: str) -> Callable[[Any, Limits], str | None]:
+    def send(time: datetime | str | None, limits: Limits) -> str | None:
+        microseconds(name, time)
+        return time.isoformat() if isinstance(time, datetime) else time
+
+    return send
+
+
+def _ttl_out(value: Any, limits: Limits) -> Any:
+    expiry(0, value)
+    return value
+
+
+def _flag_out(value: Any, limits: Limits) -> bool:
+    return bool(value)
+
+
+def _list_out(value: Any, limits: Limits) -> Any:
+    return value if value is None or isinstance(value, str) else [*value]
+
+
+def _kinds_out(value: Any, limits: Limits) -> Any:
+    if isinstance(value, str):
+        raise InvalidInput('kinds must be a list, such as ["file", "record"]')
+    return None if value is None else list(value)
+
+
+def _ids_out(value: Any, limits: Limits) -> Any:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise InvalidInput("ids must be a list of message ids")
+    return list(value)
+
+
+def _messages_out(messages: Any, limits: Limits) -> Any:
+    """Refuse what JSON would change on its way, such as a key that is a number. The service checks the rest."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+        raise InvalidInput('messages must be a list, such as [{"role": "user", "content": "…"}]')
+    for number, message in enumerate(messages, 1):
+        if isinstance(message, Mapping):
+            sent = {name: value for name, value in message.items() if name not in MESSAGE_OWN_FIELDS}
+            check_json(f"message {number}", sent)
+    return list(messages)
+
+
+def _filter_in(text: str | None) -> JSON:
+    if text is None:
+        return None
+    try:
+        found: JSON = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput('filter is no JSON; write it like {"size":{"$gt":3}}') from error
+    return found
+
+
+def _filter_out(value: Any, limits: Limits) -> str | None:
+    return None if value is None else json.dumps(check_json("filter", value), default=dict)
+
+
+def _json_out(name: str) -> Callable[[Any, Limits], Any]:
+    return lambda value, limits: check_json(name, value)
+
+
+_TEXT = {"type": "string"}
+_OBJECT = {"type": "object", "additionalProperties": True}
+_TIME = {"type": ["string", "null"], "examples": [MOMENT], "description": "ISO 8601, with an offset or `Z`."}
+
+PATH = Kind(send=_path_out, receive=lambda path: "/" + path)
+"""A file's path as the end of an address."""
+PATH_TEXT = Kind(schema=_TEXT, send=_normal_path)
+STRICT_TEXT = Kind()
+TYPE_NAME = Kind(send=lambda text, limits: None if text is None else check_text("type", text))
+TEXT = Kind(schema=_TEXT)
+OPTIONAL_TEXT = Kind(schema={"type": ["string", "null"]})
+FILE_TEXT = Kind(send=lambda text, limits: check_text("text", text).encode())
+FLAG = Kind(bool, send=_flag_out)
+SECONDS = Kind(
+    float,
+    schema={"type": ["number", "null"], "exclusiveMinimum": 0, "description": "How long it lives; null is for ever."},
+)
+TTL = replace(SECONDS, send=_ttl_out)
+ANY_JSON = Kind(schema={"description": "Any JSON."})
+CONTENT = replace(ANY_JSON, send=_json_out("content"))
+MESSAGE_CONTENT = replace(ANY_JSON, send=_json_out("message"))
+METADATA = Kind(schema=_OBJECT, send=_json_out("metadata"))
+OPTIONAL_METADATA = Kind(schema={"type": ["object", "null"], "additionalProperties": True}, send=_json_out("metadata"))
+FILTER = Kind(schema={"type": ["object", "null"], "additionalProperties": True}, send=_json_out("filter"))
+FILTER_TEXT = Kind(send=_filter_out, receive=_filter_in)
+"""A filter as JSON in the address."""
+TAGS = Kind(
+    list[str],
+    schema={"type": "array", "items": _TEXT, "examples": [["project:x"]]},
+    send=lambda tags, limits: clean_tags(tags, limits),
+)
+KINDS = Kind(list[str], send=_kinds_out, receive=lambda kinds: kinds or None)
+CONFIDENCE = Kind(schema={"type": "number", "minimum": 0, "maximum": 1, "examples": [0.9]})
+COUNT = Kind(schema={"type": "integer", "minimum": 0})
+OPTIONAL_COUNT = Kind(schema={"type": ["integer", "null"], "minimum": 0})
+POSITIVE = Kind(schema={"type": ["integer", "null"], "minimum": 1})
+TEXT_LIST = Kind(schema={"type": "array", "items": _TEXT}, send=_ids_out)
+OPTIONAL_TEXT_LIST = Kind(schema={"type": ["array", "null"], "items": _TEXT}, send=_list_out)
+MESSAGE_LIST = Kind(schema={"type": "array", "items": _OBJECT}, send=_messages_out)
+WORKING_CONTENT = Kind(schema={"oneOf": [_TEXT, _OBJECT], "examples": ["# User\n- **Name**: Ana", {"name": "Ana"}]})
+WORKING_TEMPLATE = Kind(schema={"oneOf": [_TEXT, _OBJECT, {"type": "null"}]})
+REVISION = Kind(int, bounds={"ge": 0, "lt": 2**63})
+ENTRY_KIND = Kind(schema={"enum": ["file", "directory", "record", "thread", "message", "working"], "type": "string"})
+
+
+def id_of(what: str) -> Kind:
+    """An id, which may be any text; errors name it as `what`."""
+    return Kind(send=lambda id, limits: None if id is None else check_id(what, id))
+
+
+def time(name: str) -> Kind:
+    return Kind(schema=_TIME, send=_time_out(name))
+
+
+def number(name: str, least: int, most: int) -> Kind:
+    """A whole number that the service bounds more closely than the library."""
+    return Kind(int, send=lambda value, limits: check_number(name, value), bounds={"ge": least, "le": most})
+
+
+def count(name: str, least: int, most: int) -> Kind:
+    """A whole number within bounds that the library has as well."""
+    return Kind(int, send=lambda value, limits: check_count(name, value, least, most), bounds={"ge": least, "le": most})
+
+
+def choice(name: str, *values: str) -> Kind:
+    allowed = " or ".join(f'"{value}"' for value in values)
+
+    def send(value: Any, limits: Limits) -> Any:
+        if value not in values:
+            raise InvalidInput(f"{name} must be {allowed}, not {value!r:.100}")
+        return value
+
+    return Kind(Literal[values], send=send)

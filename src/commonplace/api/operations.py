@@ -1,0 +1,1154 @@
+"""Every operation of `/v1`, once: its address, arguments, result, and what a caller needs.
+
+The routes, their OpenAPI description, the Python client and the table in docs/rest.md are made from this table. To add
+an operation that calls one method of a space, add a row. An operation that does more has no `call`, and a handler in
+`commonplace.server.http.handlers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from commonplace.api import forms
+from commonplace.api.arguments import (
+    ABSENT,
+    CONFIDENCE,
+    CONTENT,
+    COUNT,
+    ENTRY_KIND,
+    FILE_TEXT,
+    FILTER,
+    FILTER_TEXT,
+    FLAG,
+    KINDS,
+    MESSAGE_CONTENT,
+    MESSAGE_LIST,
+    METADATA,
+    MOMENT,
+    OPTIONAL_COUNT,
+    OPTIONAL_METADATA,
+    OPTIONAL_TEXT,
+    OPTIONAL_TEXT_LIST,
+    PATH,
+    PATH_TEXT,
+    POSITIVE,
+    REQUIRED,
+    REVISION,
+    SECONDS,
+    STRICT_TEXT,
+    TAGS,
+    TEXT,
+    TEXT_LIST,
+    TTL,
+    TYPE_NAME,
+    WORKING_CONTENT,
+    WORKING_TEMPLATE,
+    Argument,
+    Kind,
+    Nested,
+    body,
+    choice,
+    count,
+    header,
+    id_of,
+    number,
+    path,
+    query,
+    time,
+)
+from commonplace.api.forms import Form, KindName
+from commonplace.errors import NotFound
+from commonplace.space.names import DIRECTORY, FILE, MESSAGE, RECORD, THREAD, WORKING
+from commonplace.space.rules import Action
+from commonplace.space.space import Space
+
+Subject = Callable[[Space, Mapping[str, Any]], tuple[str, str]]
+"""The kind and name of the entry that a condition such as If-Match is about."""
+WRITE_STATUSES = (404, 409, 412)
+"""What any change may be answered with as well: an earlier answer is gone, a key was used before, it is outdated."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """An OpenAPI link: fields of the answer that are arguments of another operation."""
+
+    operation: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row. `call` is the method of a space that does it, such as `files.write`."""
+
+    name: str
+    request: str
+    """The method and the path below `/v1`."""
+    summary: str
+    about: str
+    call: str | None = None
+    arguments: tuple[Argument, ...] = ()
+    result: Form[Any] | None = None
+    light: Form[Any] | None = None
+    """The result without whole entries, unless `full=true` asks for them."""
+    needs: tuple[Action, ...] = ("read",)
+    status: int = 200
+    statuses: tuple[int, ...] = ()
+    """Statuses of failures besides those that any request may have."""
+    links: Mapping[str, Link] = field(default_factory=dict)
+    body: str | None = None
+    """The name of the body in the documentation."""
+    body_about: str | None = None
+    body_extra: Mapping[str, Any] | None = None
+    text: str | None = None
+    """The media type of a body that is text, or of an answer that is text."""
+    example: str | None = None
+    done: str = "Done."
+    """What a success means, for the documentation."""
+    etag: bool = False
+    if_match: Subject | None = None
+    if_new: bool = False
+    """Whether `If-None-Match: *` is taken too."""
+    location: bool = False
+    again: str | None = None
+    """What 200 says in place of 201, where the entry was there already."""
+    keyed: bool = False
+    """Whether the Python client sends an idempotency key, so that it can repeat the request."""
+    in_namespace: bool = True
+    group: str = ""
+    """The heading in the documentation."""
+    in_client: bool = True
+    """Whether the client's method of `call` is this operation; a GET and a POST may do the same."""
+
+    @property
+    def is_read(self) -> bool:
+        return self.needs == ("read",)
+
+    @property
+    def is_once(self) -> bool:
+        """Whether conditions and an idempotency key may come with it."""
+        return not self.is_read and self.needs != ("admin",)
+
+    @property
+    def method(self) -> str:
+        return self.request.partition(" ")[0]
+
+    @property
+    def address(self) -> str:
+        """The path, such as `/v1/records/{id}`."""
+        return f"/v1{self.request.partition(' ')[2]}"
+
+    def arguments_in(self, place: str) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments if argument.place == place)
+
+
+def in_group(group: str, *operations: Operation) -> tuple[Operation, ...]:
+    return tuple(replace(operation, group=group) for operation in operations)
+
+
+def named(kind: str, argument: str) -> Subject:
+    return lambda space, arguments: (kind, arguments[argument])
+
+
+def at_path(space: Space, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """A file, unless a directory is there."""
+    path = arguments["path"]
+    try:
+        return space.files.stat(path).kind, path
+    except NotFound:
+        return FILE, path
+
+
+def working_memory(space: Space, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    thread, resource = arguments.get("thread"), arguments.get("resource")
+    owner = f"thread/{thread}" if thread is not None else f"resource/{resource or space.threads.default_resource}"
+    return WORKING, owner
+
+
+# Arguments that several operations have
+
+UNDO = {"undo": Link("undo")}
+PATH_ARGUMENT = path("path", PATH)
+AS_OF = query("as_of", time("as_of"), None, "As it was at this time, ISO 8601.")
+CURSOR = query("cursor", STRICT_TEXT, None, "Where the page begins, as the page before says.")
+RECORD_ID = path("id", id_of("id"))
+THREAD_ID = path("id", id_of("thread id"))
+MESSAGE_ID = path("id", id_of("message id"))
+OF_THREAD = query("thread_id", id_of("thread id"), wire="thread", about="The thread's id.", examples=["t-1"])
+RESOURCE = query(
+    "resource", id_of("resource"), None, "Whose it has to be: a thread of another resource is refused (403)."
+)
+WORKING_THREAD = query("thread", id_of("thread"), None, "Of this thread; left out, of the resource.")
+ENTRIES = query("entries", FLAG, False, "Also tell how each message is stored.", sent=True)
+FULL = query("full", FLAG, False, "Give each hit with its whole entry.", sent=True)
+PAGE_NUMBER = query("page", count("page", 0, 10_000_000), 0)
+MATCH = choice("match", "all", "any")
+
+
+def limit(default: int, most: int = 1_000, kind: Kind | None = None) -> Argument:
+    return query("limit", kind or count("limit", 1, most), default, "How many at most.")
+
+
+def wide_limit(default: int) -> Argument:
+    return limit(default, kind=number("limit", 1, 10_000))
+
+
+def moment(name: str) -> Argument:
+    return query(name, time(name), None, "ISO 8601, with an offset or `Z`.", examples=[MOMENT])
+
+
+# The table
+
+SERVICE = in_group(
+    "namespaces",
+    Operation(
+        "get_caller",
+        "GET ",
+        "Tell of the service and the caller",
+        "Who calls, as the credentials say: the namespace, what it reaches, the actions, and the limits on sizes.",
+        result=forms.CALLER,
+        in_namespace=False,
+    ),
+    Operation(
+        "list_problems",
+        "GET /problems",
+        "List the codes of problems",
+        "Every `code` that an `application/problem+json` of this service can have.",
+        result=forms.PROBLEM_KINDS,
+        in_namespace=False,
+    ),
+    Operation(
+        "list_namespaces",
+        "GET /namespaces",
+        "List namespaces",
+        "The namespaces that the caller reaches and that hold something, in order.",
+        arguments=(
+            query("below", STRICT_TEXT, None, "Only those at or below this one, such as `user`."),
+            query("after", STRICT_TEXT, None, "The last one of the page before."),
+            wide_limit(1_000),
+        ),
+        result=forms.NAMESPACES,
+        in_namespace=False,
+    ),
+    Operation(
+        "get_stats",
+        "GET /stats",
+        "Count what a namespace holds",
+        "Live entries by kind, former states, the last commit, and passages that wait for a vector.",
+        "stats",
+        result=forms.NAMESPACE_STATS,
+    ),
+    Operation(
+        "get_store_stats",
+        "GET /store",
+        "Count what the whole store holds",
+        "Only for a caller that reaches every namespace.",
+        result=forms.STORE_STATS,
+        in_namespace=False,
+    ),
+)
+
+_FILE_LINKS = {
+    "read": Link("read_file", {"path": "$response.body#/path"}),
+    "stat": Link("stat_path", {"path": "$response.body#/path"}),
+    "delete": Link("delete_path", {"path": "$response.body#/path"}),
+}
+_REPLACEMENT = Nested(
+    "Replacement",
+    "Replace every occurrence of a text; `unique` refuses more than one.",
+    (body("old", TEXT), body("new", TEXT), body("unique", FLAG, False)),
+)
+_INSERTION = Nested("Insertion", "Insert after a line; 0 is the top.", (body("line", COUNT), body("text", TEXT)))
+_FILE_EXAMPLE = "Deploys go out on Tuesdays\n"
+_FILE_BODY = Argument("text", "text", FILE_TEXT)
+FILES = in_group(
+    "files",
+    Operation(
+        "read_file",
+        "GET /files/{path}",
+        "Read a file",
+        "The text of a file, now or as it was, byte for byte. `ETag` is its revision and the time of that.",
+        "files.read",
+        (PATH_ARGUMENT, AS_OF),
+        statuses=(404, 409),
+        text="text/plain",
+        example=_FILE_EXAMPLE,
+        done="The text.",
+        etag=True,
+    ),
+    Operation(
+        "write_file",
+        "PUT /files/{path}",
+        "Write a file",
+        "Put the body at a path, with the directories above it.",
+        "files.write",
+        (
+            PATH_ARGUMENT,
+            _FILE_BODY,
+            query("overwrite", FLAG, True, "`false` refuses a file that exists (409)."),
+            query("ttl_seconds", TTL, None, "How long the file lives."),
+        ),
+        forms.FILE_FORM,
+        needs=("write",),
+        links=_FILE_LINKS,
+        text="text/plain",
+        example=_FILE_EXAMPLE,
+        etag=True,
+        if_match=named(FILE, "path"),
+        if_new=True,
+        keyed=True,
+    ),
+    Operation(
+        "append_to_file",
+        "POST /files/{path}",
+        "Append to a file",
+        "Add the body to the end of a file, on a new line; makes the file where there is none.",
+        "files.append",
+        (PATH_ARGUMENT, _FILE_BODY),
+        forms.FILE_FORM,
+        needs=("write",),
+        links=_FILE_LINKS,
+        text="text/plain",
+        example=_FILE_EXAMPLE,
+        etag=True,
+        if_match=named(FILE, "path"),
+        if_new=True,
+        keyed=True,
+    ),
+    Operation(
+        "edit_file",
+        "PATCH /files/{path}",
+        "Edit a file",
+        "Replace a text in a file, insert after a line, or replace the whole text; the file must exist.",
+        arguments=(
+            PATH_ARGUMENT,
+            body("replace", Kind(_REPLACEMENT), ABSENT),
+            body("insert", Kind(_INSERTION), ABSENT),
+            body("text", STRICT_TEXT, ABSENT),
+        ),
+        result=forms.EDITED_FILE,
+        needs=("write",),
+        body="FileEdit",
+        body_about="One of the three. The whole `text` keeps the file's time to live, which a PUT ends.",
+        body_extra={
+            "oneOf": [{"required": ["replace"]}, {"required": ["insert"]}, {"required": ["text"]}],
+            "examples": [{"replace": {"old": "Tuesday", "new": "Thursday"}}],
+        },
+        if_match=named(FILE, "path"),
+    ),
+    Operation(
+        "delete_path",
+        "DELETE /files/{path}",
+        "Delete a file or a directory",
+        "Delete a file, or a directory with everything in it, in one commit; the empty path clears all.\n\n"
+        "What does not exist is no error: nothing was removed.",
+        "files.delete",
+        (PATH_ARGUMENT,),
+        forms.REMOVED,
+        needs=("delete",),
+        links=UNDO,
+        if_match=at_path,
+    ),
+    Operation(
+        "stat_path",
+        "GET /info/{path}",
+        "Tell of a file or a directory",
+        "Size, lines, revision and times, without the text.",
+        "files.stat",
+        (PATH_ARGUMENT,),
+        forms.FILE_FORM,
+        statuses=(404, 409),
+        links=_FILE_LINKS,
+        etag=True,
+    ),
+    Operation(
+        "list_directory",
+        "GET /directories/{path}",
+        "List a directory",
+        "What lies directly in it: directories first, then files, each by name. The empty path is the root.",
+        arguments=(PATH_ARGUMENT, wide_limit(1_000), CURSOR),
+        result=forms.FILES_PAGE,
+        statuses=(404, 409),
+    ),
+    Operation(
+        "make_directory",
+        "PUT /directories/{path}",
+        "Make a directory",
+        "Make a directory and those above it; one that exists is fine.",
+        "files.make_directory",
+        (PATH_ARGUMENT,),
+        forms.FILE_FORM,
+        needs=("write",),
+        etag=True,
+        if_match=named(DIRECTORY, "path"),
+        if_new=True,
+        keyed=True,
+    ),
+    Operation(
+        "walk_tree",
+        "GET /tree/{path}",
+        "List all below a directory",
+        "Everything below a directory: its directories in order, then its files in order.",
+        "files.page",
+        (PATH_ARGUMENT, wide_limit(500), CURSOR),
+        forms.FILES_PAGE,
+    ),
+    Operation(
+        "move_path",
+        "POST /move",
+        "Move a file or a directory",
+        "Give a file, or a directory with everything in it, another path; one commit, to be undone whole.",
+        "files.move",
+        (
+            body("old", PATH_TEXT, wire="source", examples=["/notes/today"]),
+            body("new", PATH_TEXT, wire="target", examples=["/notes/2026-01-31"]),
+        ),
+        forms.MOVED,
+        needs=("write",),
+        links=UNDO,
+        body="Move",
+    ),
+)
+
+_RECORD_LINKS = {
+    "get": Link("get_record", {"id": "$response.body#/id"}),
+    "update": Link("update_record", {"id": "$response.body#/id"}),
+    "delete": Link("delete_record", {"id": "$response.body#/id"}),
+}
+RECORDS = in_group(
+    "records",
+    Operation(
+        "create_record",
+        "POST /records",
+        "Save a record",
+        "Save a record. The same type, source and content again is the same record: they are merged.",
+        "records.create",
+        (
+            body("type", TEXT, examples=["note"]),
+            body("content", CONTENT, examples=[{"text": "Deploys go out on Tuesdays"}]),
+            body("source", TEXT, examples=["meeting"]),
+            body("confidence", CONFIDENCE),
+            body("tags", TAGS, ()),
+            body("ttl_seconds", SECONDS, None),
+            body("id", OPTIONAL_TEXT, None),
+        ),
+        forms.RECORD_FORM,
+        needs=("write",),
+        status=201,
+        links=_RECORD_LINKS,
+        body="NewRecord",
+        etag=True,
+        location=True,
+        again="It was there already, and got all tags and the larger confidence.",
+        keyed=True,
+    ),
+    Operation(
+        "list_records",
+        "GET /records",
+        "List records",
+        "Records by type, tags and fields, the newest first.",
+        "records.list",
+        (
+            query("type", TYPE_NAME, None, "Only of this type."),
+            query("tags", TAGS, (), "Only with these tags.", wire="tag"),
+            query("match", MATCH, "all", "All of the tags, or any."),
+            query(
+                "filter", FILTER_TEXT, None, 'Fields that hold, as JSON: `{"size":{"$gt":3}}`.', examples=['{"size":3}']
+            ),
+            wide_limit(20),
+            CURSOR,
+        ),
+        forms.RECORDS_PAGE,
+    ),
+    Operation(
+        "get_record",
+        "GET /records/{id}",
+        "Read a record",
+        "A record, now or as it was. `ETag` is its revision and the time of that.",
+        "records.get",
+        (RECORD_ID, AS_OF),
+        forms.RECORD_FORM,
+        statuses=(404,),
+        links=_RECORD_LINKS,
+        etag=True,
+    ),
+    Operation(
+        "update_record",
+        "PATCH /records/{id}",
+        "Change a record",
+        "Change the fields that are sent. If that makes it equal to another record, the two become one, the older.",
+        "records.update",
+        (
+            RECORD_ID,
+            body("type", TEXT, None, examples=["note"]),
+            body("content", CONTENT, None),
+            body("source", TEXT, None),
+            body("confidence", CONFIDENCE, None),
+            body("tags", TAGS, None),
+            body("ttl_seconds", SECONDS, None),
+        ),
+        forms.RECORD_FORM,
+        needs=("write",),
+        body="RecordChange",
+        etag=True,
+        if_match=named(RECORD, "id"),
+        keyed=True,
+    ),
+    Operation(
+        "delete_record",
+        "DELETE /records/{id}",
+        "Delete a record",
+        "Delete a record; `POST /v1/undo` with the commit brings it back.",
+        "records.delete",
+        (RECORD_ID,),
+        forms.COMMIT,
+        needs=("delete",),
+        links=UNDO,
+        if_match=named(RECORD, "id"),
+    ),
+)
+
+_THREAD_LINKS = {
+    "get": Link("get_thread", {"id": "$response.body#/id"}),
+    "messages": Link("list_messages", {"thread": "$response.body#/id"}),
+    "add": Link("add_messages", {"thread": "$response.body#/id"}),
+    "delete": Link("delete_thread", {"id": "$response.body#/id"}),
+}
+_TITLE = body("title", OPTIONAL_TEXT, None, examples=["Deploys"])
+_ID_IN_BODY = body("id", TEXT, wire="thread")
+THREADS = in_group(
+    "threads",
+    Operation(
+        "create_thread",
+        "POST /threads",
+        "Begin a thread",
+        "Begin a conversation; its resource is the namespace's last label, or the one that is sent.",
+        "threads.create",
+        (
+            _TITLE,
+            body("resource", OPTIONAL_TEXT, None),
+            body("metadata", OPTIONAL_METADATA, None),
+            body("id", OPTIONAL_TEXT, None),
+        ),
+        forms.THREAD_FORM,
+        needs=("write",),
+        status=201,
+        links=_THREAD_LINKS,
+        body="NewThread",
+        etag=True,
+        location=True,
+        keyed=True,
+    ),
+    Operation(
+        "list_threads",
+        "GET /threads",
+        "List threads",
+        "The threads of a resource, or all; the one used last comes first.",
+        "threads.list",
+        (RESOURCE, limit(20), CURSOR),
+        forms.THREADS_PAGE,
+    ),
+    Operation(
+        "list_threads_by_number",
+        "GET /numbered-threads",
+        "List threads by page number",
+        'With a total, for programs that show "page 3 of 12"; a cursor is quicker.',
+        "threads.page_of_threads",
+        (
+            PAGE_NUMBER,
+            query("per_page", number("per_page", 1, 1_000), 100, "How many at most."),
+            RESOURCE,
+            query("metadata", FILTER_TEXT, None, "Fields of the metadata that hold, as JSON."),
+            query("order_by", choice("order_by", "createdAt", "updatedAt"), "updatedAt"),
+            query("direction", choice("direction", "ASC", "DESC"), "DESC"),
+        ),
+        forms.THREADS_NUMBERED,
+    ),
+    Operation(
+        "get_thread",
+        "GET /threads/{id}",
+        "Read a thread",
+        "A thread without its messages. `ETag` is its revision and its last use.",
+        "threads.get",
+        (THREAD_ID, RESOURCE),
+        forms.THREAD_FORM,
+        statuses=(404,),
+        links=_THREAD_LINKS,
+        etag=True,
+    ),
+    Operation(
+        "update_thread",
+        "PATCH /threads/{id}",
+        "Change a thread",
+        "Change the title, or fields of the metadata: null removes one, those not named stay.",
+        "threads.update",
+        (THREAD_ID, _TITLE, body("metadata", METADATA, None), RESOURCE),
+        forms.THREAD_FORM,
+        needs=("write",),
+        body="ThreadChange",
+        etag=True,
+        if_match=named(THREAD, "id"),
+        keyed=True,
+    ),
+    Operation(
+        "delete_thread",
+        "DELETE /threads/{id}",
+        "Delete a thread",
+        "Delete a thread with its messages and its working memory, in one commit.",
+        "threads.delete",
+        (THREAD_ID, RESOURCE),
+        forms.COMMIT,
+        needs=("delete",),
+        links=UNDO,
+        if_match=named(THREAD, "id"),
+    ),
+    Operation(
+        "clone_thread",
+        "POST /clones",
+        "Copy a thread",
+        "Copy a thread with its messages, which get new ids: all, or those up to a message or a time (inclusive), "
+        "from a\ntime on, with these ids, the last so many. `to` is the copy's resource, left out the same.",
+        "threads.clone",
+        (
+            _ID_IN_BODY,
+            body("upto_message", OPTIONAL_TEXT, None),
+            body("upto", time("upto"), None),
+            body("after", time("after"), None),
+            body("only", OPTIONAL_TEXT_LIST, None),
+            body("last", OPTIONAL_COUNT, None),
+            body("title", OPTIONAL_TEXT, None),
+            body("metadata", OPTIONAL_METADATA, None),
+            body("new_id", OPTIONAL_TEXT, None),
+            body("to", OPTIONAL_TEXT, None),
+            RESOURCE,
+        ),
+        forms.THREAD_FORM,
+        needs=("write",),
+        status=201,
+        links=_THREAD_LINKS,
+        body="Clone",
+        etag=True,
+        keyed=True,
+    ),
+    Operation(
+        "transfer_thread",
+        "POST /transfers",
+        "Give a thread to another resource",
+        "Give a thread with its messages and its own working memory to another resource; ids and times stay.",
+        "threads.transfer",
+        (_ID_IN_BODY, body("to", TEXT, examples=["u-456"]), RESOURCE),
+        forms.THREAD_FORM,
+        needs=("write",),
+        links=_THREAD_LINKS,
+        body="Transfer",
+        etag=True,
+        keyed=True,
+    ),
+    Operation(
+        "suggest_title",
+        "POST /title-suggestions",
+        "Suggest a title",
+        "Give a thread a title while it has none of its own; one that somebody chose stays.",
+        "threads.suggest_title",
+        (_ID_IN_BODY, body("title", TEXT), RESOURCE),
+        forms.THREAD_FORM,
+        needs=("write",),
+        links=_THREAD_LINKS,
+        body="TitleSuggestion",
+        etag=True,
+        keyed=True,
+    ),
+)
+WORKING_MEMORY = in_group(
+    "working memory",
+    Operation(
+        "read_working",
+        "GET /working-memory",
+        "Read a working memory",
+        "What an agent keeps in mind of a resource, or of one thread; null where there is nothing yet.",
+        "threads.working.read",
+        (RESOURCE, WORKING_THREAD),
+        forms.OPTIONAL_WORKING,
+        statuses=(404,),
+        etag=True,
+    ),
+    Operation(
+        "write_working",
+        "PUT /working-memory",
+        "Update a working memory",
+        "A text replaces the text; an object is merged into the object. An empty template replaces nothing (409).",
+        "threads.working.write",
+        (
+            body("content", WORKING_CONTENT),
+            body("template", WORKING_TEMPLATE, None),
+            body("revision", REVISION, None),
+            RESOURCE,
+            WORKING_THREAD,
+        ),
+        forms.WORKING_FORM,
+        needs=("write",),
+        body="WorkingUpdate",
+        body_about="A text replaces the text; an object is merged: null deletes a field, lists are replaced.",
+        etag=True,
+        if_match=working_memory,
+        if_new=True,
+        keyed=True,
+    ),
+    Operation(
+        "clear_working",
+        "DELETE /working-memory",
+        "Clear a working memory",
+        "Forget on purpose; history keeps it.",
+        "threads.working.clear",
+        (RESOURCE, WORKING_THREAD),
+        forms.COMMIT,
+        needs=("delete",),
+        links=UNDO,
+        if_match=working_memory,
+    ),
+    Operation(
+        "working_history",
+        "GET /working-memory/history",
+        "List the revisions of a working memory",
+        "Every revision, oldest first, deletions included.",
+        arguments=(RESOURCE, WORKING_THREAD, limit(100), CURSOR),
+        result=forms.HISTORY,
+    ),
+)
+
+_FIRST_MESSAGE = {
+    "get": Link("get_message", {"id": "$response.body#/messages/0/id"}),
+    "around": Link("list_around", {"id": "$response.body#/messages/0/id"}),
+}
+_MESSAGES = body("messages", MESSAGE_LIST, examples=[[{"role": "user", "content": "When do we deploy?"}]])
+_RECALL_BODY = (
+    body("thread_id", TEXT, wire="thread"),
+    body("resource", OPTIONAL_TEXT, None),
+    body("query", OPTIONAL_TEXT, None, examples=["when do we deploy?"]),
+    body("last", COUNT, 10),
+    body("top", COUNT, 4),
+    body("neighbours", COUNT, 1),
+    body("scope", Kind(schema={"type": "string", "enum": ["thread", "resource"]}), "thread"),
+)
+MESSAGES = in_group(
+    "messages",
+    Operation(
+        "begin_thread",
+        "POST /conversations",
+        "Begin a thread with messages",
+        "Begin a conversation with its first messages, all in one change or nothing; each of them names its thread.\n\n"
+        "Where all of them are in one thread of the resource already, they stay there.",
+        "threads.begin",
+        (_MESSAGES, _TITLE, body("resource", OPTIONAL_TEXT, None), ENTRIES),
+        forms.MESSAGES,
+        needs=("write",),
+        status=201,
+        links=_FIRST_MESSAGE,
+        body="NewConversation",
+        keyed=True,
+    ),
+    Operation(
+        "add_messages",
+        "POST /messages",
+        "Add messages to a thread",
+        "Save messages, all or none, in their order; those that are there already stay as they are.\n\n"
+        'A message is `{"role": …, "content": …}` in any of the usual forms, and keeps all its fields. Without an id '
+        "it\ngets one, without `createdAt` the time of now. System messages are left out.",
+        "threads.add",
+        (OF_THREAD, _MESSAGES, body("verbatim", FLAG, False), RESOURCE, ENTRIES),
+        forms.MESSAGES,
+        needs=("write",),
+        status=201,
+        links=_FIRST_MESSAGE,
+        body="NewMessages",
+        keyed=True,
+    ),
+    Operation(
+        "list_messages",
+        "GET /messages",
+        "List the messages of a thread",
+        "Oldest first: a page, or the `last` so many. `after` (inclusive) and `before` narrow by time.",
+        "threads.messages",
+        (
+            OF_THREAD,
+            RESOURCE,
+            query("last", count("last", 0, 1_000), None, "Only the last so many; has no cursor."),
+            limit(100),
+            CURSOR,
+            moment("after"),
+            moment("before"),
+            ENTRIES,
+        ),
+        forms.MESSAGES_PAGE,
+        statuses=(404,),
+        links=_FIRST_MESSAGE,
+    ),
+    Operation(
+        "clear_thread",
+        "DELETE /messages",
+        "Clear a thread",
+        "Delete all messages of a thread, which stays, in one commit.",
+        "threads.clear",
+        (query("id", id_of("thread id"), wire="thread", about="The thread's id.", examples=["t-1"]), RESOURCE),
+        forms.COMMIT,
+        needs=("delete",),
+        links=UNDO,
+    ),
+    Operation(
+        "list_messages_by_number",
+        "GET /numbered-messages",
+        "List messages by page number",
+        'With a total, for programs that show "page 3 of 12"; a cursor is quicker.',
+        "threads.page_of_messages",
+        (
+            OF_THREAD,
+            PAGE_NUMBER,
+            query("per_page", number("per_page", 1, 1_000), 40, "How many at most."),
+            RESOURCE,
+            query("order_by", choice("order_by", "createdAt", "updatedAt"), "createdAt"),
+            query("direction", choice("direction", "ASC", "DESC"), "ASC"),
+            moment("after"),
+            moment("before"),
+            ENTRIES,
+        ),
+        forms.MESSAGES_NUMBERED,
+        statuses=(404,),
+    ),
+    Operation(
+        "get_message",
+        "GET /messages/{id}",
+        "Read a message",
+        "A message by its own id. `ETag` is its revision and the time of that.",
+        "threads.get_message",
+        (MESSAGE_ID, RESOURCE, ENTRIES),
+        forms.MESSAGE_FORM,
+        statuses=(404,),
+        etag=True,
+    ),
+    Operation(
+        "update_message",
+        "PATCH /messages/{id}",
+        "Change a message",
+        "Replace its content, or change fields of its metadata: null removes one. Its place stays.",
+        "threads.update_message",
+        (MESSAGE_ID, body("content", MESSAGE_CONTENT, None), body("metadata", METADATA, None), RESOURCE, ENTRIES),
+        forms.MESSAGE_FORM,
+        needs=("write",),
+        body="MessageChange",
+        etag=True,
+        if_match=named(MESSAGE, "id"),
+        keyed=True,
+    ),
+    Operation(
+        "delete_messages",
+        "POST /message-deletions",
+        "Delete messages",
+        "Delete those of these messages that there are, in one commit; null where there was none of them.",
+        "threads.delete_messages",
+        (body("ids", TEXT_LIST), RESOURCE),
+        forms.COMMIT,
+        needs=("delete",),
+        links=UNDO,
+        body="MessageIds",
+    ),
+    Operation(
+        "list_around",
+        "GET /around/{id}",
+        "Read a message with its neighbours",
+        "A message with so many of its thread before and after it, oldest first.",
+        "threads.around",
+        (
+            path("message_id", id_of("message id"), wire="id"),
+            query("before", count("before", 0, 1_000), 1),
+            query("after", count("after", 0, 1_000), 1),
+            RESOURCE,
+            ENTRIES,
+        ),
+        forms.MESSAGES,
+        statuses=(404,),
+    ),
+    Operation(
+        "recall_by_query",
+        "GET /recall",
+        "Recall from a thread",
+        "The last messages, and the `top` that the query finds, each with its neighbours; each once, in time order.",
+        "threads.recall",
+        (
+            OF_THREAD,
+            RESOURCE,
+            query("query", STRICT_TEXT, None, "What to be reminded of."),
+            query("last", count("last", 0, 1_000), 10),
+            query("top", count("top", 0, 100), 4),
+            query("neighbours", count("neighbours", 0, 100), 1),
+            query("scope", choice("scope", "thread", "resource"), "thread"),
+            ENTRIES,
+            FULL,
+        ),
+        forms.FULL_RECALL,
+        forms.LIGHT_RECALL,
+        statuses=(404,),
+        in_client=False,
+    ),
+    Operation(
+        "recall",
+        "POST /recall",
+        "Recall from a thread, with a long query",
+        "As GET, with the fields in the body.",
+        "threads.recall",
+        (*_RECALL_BODY, ENTRIES, FULL),
+        forms.FULL_RECALL,
+        forms.LIGHT_RECALL,
+        statuses=(404,),
+        body="RecallBody",
+    ),
+    Operation(
+        "build_context",
+        "POST /context",
+        "Put together what a model is given",
+        "What `recall` finds as messages for a model, with the working memory, within so many tokens (an estimate).\n\n"
+        "A tool's call and its result come together or not at all.",
+        "threads.context",
+        (*_RECALL_BODY, body("max_tokens", POSITIVE, None), body("working", FLAG, True)),
+        forms.CONTEXT,
+        statuses=(404,),
+        body="ContextBody",
+    ),
+)
+
+_NOW = query("now", time("now"), None, "When `yesterday` in the query is counted from.")
+_QUERY = body("query", TEXT, examples=["when do we deploy?"])
+_ENTRY = (path("kind", Kind(KindName)), path("key", STRICT_TEXT))
+SEARCH = in_group(
+    "search and history",
+    Operation(
+        "search_by_query",
+        "GET /search",
+        "Search",
+        "Find by words and by meaning, over files, records and messages alike; the best first.",
+        "search",
+        arguments=(
+            query(
+                "query", STRICT_TEXT, REQUIRED, "What to find, in any words.", wire="q", examples=["when do we deploy?"]
+            ),
+            limit(10),
+            query("offset", number("offset", 0, 10_000), 0),
+            query(
+                "kinds", KINDS, (), "Only these kinds: `file`, `record`, `message` (all three by default).", wire="kind"
+            ),
+            query("type", STRICT_TEXT, None, "Only records of this type."),
+            query("tags", TAGS, (), "Only with these tags.", wire="tag"),
+            query("match", MATCH, "all"),
+            query("filter", FILTER_TEXT, None, "Fields that hold, as JSON."),
+            moment("after"),
+            moment("before"),
+            moment("as_of"),
+            _NOW,
+            query("below", FLAG, False, "Look into the namespaces under this one as well."),
+            query("wrapped", FLAG, False, "Also one text for a prompt, marked as data."),
+            FULL,
+        ),
+        result=forms.FULL_SEARCH,
+        light=forms.LIGHT_SEARCH,
+        in_client=False,
+    ),
+    Operation(
+        "search",
+        "POST /search",
+        "Search with a body",
+        "As GET, with the fields in the body: for long queries and filters. Go on with `offset`.",
+        "search",
+        arguments=(
+            _QUERY,
+            body("limit", Kind(int, bounds={"ge": 1, "le": 1_000}), 10),
+            body("offset", Kind(int, bounds={"ge": 0, "le": 10_000}), 0),
+            body("kinds", KINDS, None, examples=[["file", "record", "message"]]),
+            body("type", STRICT_TEXT, None),
+            body("tags", TAGS, ()),
+            body("match", MATCH, "all"),
+            body("filter", FILTER, None),
+            body("after", time("after"), None),
+            body("before", time("before"), None),
+            body("as_of", time("as_of"), None),
+            body("now", time("now"), None),
+            body("below", FLAG, False),
+            body("wrapped", FLAG, False),
+            FULL,
+        ),
+        result=forms.FULL_SEARCH,
+        light=forms.LIGHT_SEARCH,
+        body="SearchBody",
+    ),
+    Operation(
+        "search_threads_by_query",
+        "GET /thread-search",
+        "Search for threads",
+        "The conversations that are about something, best first, each with what was found in it.",
+        "threads.search",
+        (
+            query("query", STRICT_TEXT, REQUIRED, "What they are about.", wire="q", examples=["when do we deploy?"]),
+            query("limit", count("limit", 1, 100), 10),
+            RESOURCE,
+            _NOW,
+            FULL,
+        ),
+        forms.FULL_THREAD_SEARCH,
+        forms.LIGHT_THREAD_SEARCH,
+        in_client=False,
+    ),
+    Operation(
+        "search_threads",
+        "POST /thread-search",
+        "Search for threads with a body",
+        "As GET, with the fields in the body.",
+        "threads.search",
+        (_QUERY, body("limit", COUNT, 10), body("resource", OPTIONAL_TEXT, None), body("now", time("now"), None), FULL),
+        forms.FULL_THREAD_SEARCH,
+        forms.LIGHT_THREAD_SEARCH,
+        body="ThreadSearchBody",
+    ),
+    Operation(
+        "list_history",
+        "GET /history/{kind}/{key}",
+        "List the revisions of an entry",
+        "Every revision of a file's path, or of a record's, thread's or message's id, oldest first, deletions "
+        "included.",
+        arguments=(*_ENTRY, limit(100), CURSOR),
+        result=forms.HISTORY,
+    ),
+    Operation(
+        "get_state",
+        "GET /states/{kind}/{key}",
+        "Read a former state",
+        "One state of an entry as it was.",
+        arguments=(*_ENTRY, query("revision", REVISION)),
+        result=forms.ENTRY,
+        statuses=(404,),
+    ),
+    Operation(
+        "restore",
+        "POST /restore",
+        "Restore a former state",
+        "Make a former state the present one, as a new revision.",
+        "restore",
+        (body("kind", ENTRY_KIND), body("key", STRICT_TEXT, examples=["/notes/today"]), body("revision", REVISION)),
+        forms.COMMIT,
+        needs=("write",),
+        links=UNDO,
+        body="Restoration",
+    ),
+    Operation(
+        "undo",
+        "POST /undo",
+        "Undo a commit",
+        "Take back a whole commit as a new one, or change nothing (409).",
+        "undo",
+        (body("commit", REVISION, examples=[17]),),
+        forms.COMMIT,
+        needs=("write", "delete"),
+        links={"again": Link("undo")},
+        body="Undoing",
+    ),
+    Operation(
+        "purge",
+        "POST /purge",
+        "Erase for good",
+        "Not to be undone, and only with the action `admin`: one entry with its history, all of a kind, or everything.",
+        arguments=(
+            body("kind", STRICT_TEXT, None, examples=["file"]),
+            body("key", STRICT_TEXT, None, examples=["/notes/today"]),
+            body("history_before", time("history_before"), None),
+            body("everything", FLAG, False),
+        ),
+        result=forms.PURGED,
+        needs=("admin",),
+        statuses=(404,),
+        body="Purge",
+        body_about="One entry, all of a kind, history before a time, or with `everything` the whole namespace.",
+    ),
+)
+
+FEED = in_group(
+    "changes",
+    Operation(
+        "list_changes",
+        "GET /changes",
+        "List changes",
+        "What was changed after a commit, in order, whole commits only.\n\n"
+        "410: history no longer reaches back that far, or ends before.",
+        arguments=(query("after", REVISION, 0, "The last commit seen; 0 is the beginning."), wide_limit(1_000)),
+        result=forms.CHANGES,
+        statuses=(410,),
+    ),
+    Operation(
+        "follow_changes",
+        "GET /changes/stream",
+        "Follow changes",
+        "Server-sent events from a commit on, without end. A reader that sends `Last-Event-ID` goes on from there.",
+        arguments=(
+            query("after", REVISION, None, "Left out: only what comes from now on."),
+            header("last_event_id", "Last-Event-ID", "Sent by a reader that comes back.", examples=["17"]),
+        ),
+        statuses=(410,),
+        text="text/event-stream",
+        example="event: commit\nid: 17\n"
+        'data: {"commit":17,"changes":[{"action":"created","kind":"file","key":"/a",…}]}\n\n',
+        done="Events `commit`, each a whole commit; `resync` where history cannot lead on.",
+    ),
+)
+TRANSFER = in_group(
+    "export and import",
+    Operation(
+        "export",
+        "GET /export",
+        "Export namespaces",
+        "Everything of some namespaces, in one snapshot: entries, history, revisions and times.",
+        arguments=(
+            query(
+                "namespaces",
+                Kind(list[str]),
+                (),
+                "These namespaces; left out, the caller's own. May be repeated.",
+                wire="namespace",
+            ),
+            query("everything", FLAG, False, "Every namespace that there is; needs a key for all."),
+        ),
+        statuses=(404,),
+        text="application/jsonl",
+        done="JSON lines, docs/export-format.md. Without a footer it was cut off.",
+        in_namespace=False,
+    ),
+    Operation(
+        "import_lines",
+        "POST /import",
+        "Import namespaces",
+        "Take in an export, each namespace whole or not at all; needs the action `admin`, since history comes as "
+        "written.\n\nAfter a break send it again: what is there already is left alone.",
+        arguments=(
+            query("namespace", STRICT_TEXT, None, "Take in only this one of the file's namespaces."),
+            query("merge", FLAG, False, "Give namespaces that differ what they lack."),
+        ),
+        result=forms.IMPORTED_NAMESPACES,
+        needs=("admin",),
+        statuses=(404, 409),
+        text="application/jsonl",
+        in_namespace=False,
+    ),
+)
+OPERATIONS = (*SERVICE, *FILES, *RECORDS, *THREADS, *WORKING_MEMORY, *MESSAGES, *SEARCH, *FEED, *TRANSFER)
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
+
+
+def markdown() -> Iterator[str]:
+    """The table of docs/rest.md, line by line."""
+    group = None
+    for operation in OPERATIONS:
+        if operation.group != group:
+            if group is not None:
+                yield ""
+            group = operation.group
+            yield f"| {group} | | needs |"
+            yield "| --- | --- | --- |"
+        summary = operation.summary[0].lower() + operation.summary[1:]
+        needs = ", ".join(f"`{action}`" for action in operation.needs)
+        yield f"| `{operation.method} {operation.address}` | {summary} | {needs} |"

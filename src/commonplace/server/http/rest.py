@@ -1,0 +1,371 @@
+"""The routes of `/v1`, made from the table of operations: parameters, bodies, answers and their description.
+
+An operation with a `call` runs that method of the caller's space. The others have a handler of the same name in
+`handlers`, `feed` or `transfer`. Answers are written as ready JSON; the models that describe them are never run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+from operator import attrgetter, or_
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Body, Depends, Header, Query, Request
+from fastapi.responses import Response
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+    create_model,
+)
+
+from commonplace.api import operations
+from commonplace.api.arguments import ABSENT, REQUIRED, Argument, Nested
+from commonplace.api.forms import AnyJson, Form, ListOf, Nullable
+from commonplace.api.operations import WRITE_STATUSES, Operation
+from commonplace.checks import moment
+from commonplace.errors import InvalidInput
+from commonplace.server.http import feed, handlers, transfer
+from commonplace.server.http.answers import (
+    NOT_MODIFIED,
+    Answer,
+    Call,
+    IfChanged,
+    IfMatch,
+    IfNew,
+    Once,
+    answer,
+    documented,
+    etag_of,
+    is_known,
+    next_page,
+    not_modified,
+    under_conditions,
+)
+from commonplace.server.http.service import SpaceOf
+from commonplace.server.http.worker_threads import ThreadedRoute
+from commonplace.space.conversation import NumberedPage
+from commonplace.space.messages import Message
+
+BUSIEST_FIRST = (
+    *operations.MESSAGES,
+    *operations.SEARCH,
+    *operations.RECORDS,
+    *operations.FILES,
+    *operations.THREADS,
+    *operations.WORKING_MEMORY,
+    *operations.SERVICE,
+    *operations.FEED,
+    *operations.TRANSFER,
+)
+HANDLERS: Mapping[str, Callable[[Call], Any]] = {**handlers.HANDLERS, **feed.HANDLERS, **transfer.HANDLERS}
+_STRICT = {str: StrictStr, int: StrictInt, bool: StrictBool, list[str]: list[StrictStr]}
+
+
+# What comes in
+
+
+class BodyModel(BaseModel):
+    """Unknown fields are refused, and `false` is not a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _body_model(name: str, about: str | None, arguments: tuple[Argument, ...], extra: Any = None) -> type[BodyModel]:
+    fields: dict[str, Any] = {}
+    for argument in arguments:
+        default: Any = ... if argument.default is REQUIRED else None if argument.default is ABSENT else argument.default
+        notes: dict[str, Any] = {"examples": list(argument.examples)} if argument.examples else {}
+        fields[argument.wire] = (_in_body(argument), Field(default, **notes))
+    model: type[BodyModel] = create_model(name, __base__=BodyModel, __module__=__name__, __doc__=about, **fields)
+    if extra is not None:
+        model.model_config["json_schema_extra"] = extra
+        model.model_rebuild(force=True)
+    return model
+
+
+def _in_body(argument: Argument) -> Any:
+    kind = argument.kind
+    if kind.schema is not None:
+        return Annotated[Any, WithJsonSchema(dict(kind.schema))]
+    if isinstance(kind.type, Nested):
+        return _body_model(kind.type.name, kind.type.about, kind.type.arguments)
+    strict: Any = _STRICT.get(kind.type, kind.type)
+    if kind.bounds:
+        bounds: dict[str, Any] = dict(kind.bounds)
+        strict = Annotated[strict, Field(**bounds)]
+    return strict | None if argument.default is None else strict
+
+
+def _in_address(argument: Argument) -> inspect.Parameter:
+    kind = argument.kind
+    annotation = kind.type | None if argument.default is None else kind.type
+    default: Any = inspect.Parameter.empty if argument.default is REQUIRED else argument.default
+    name = argument.wire
+    if argument.place != "path":
+        notes: dict[str, Any] = {"description": argument.about, **kind.bounds}
+        if argument.examples:
+            notes["examples"] = list(argument.examples)
+        if argument.place == "header":
+            name = argument.name
+            annotation = Annotated[annotation, Header(alias=argument.wire, **notes)]
+        else:
+            annotation = Annotated[annotation, Query(**notes)]
+            default = list(default) if default == () else default
+    return _parameter(name, annotation, default)
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+async def text_of(request: Request) -> str:
+    """The body as text. Bytes that are not UTF-8 are refused rather than changed."""
+    try:
+        return (await request.body()).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the body is no UTF-8 at byte {error.start}; send text in UTF-8") from error
+
+
+def _parameters(operation: Operation) -> Iterator[inspect.Parameter]:
+    yield _parameter("request", Request)
+    if operation.in_namespace:
+        yield _parameter("space", Once if operation.is_once else SpaceOf)
+    for argument in operation.arguments:
+        if argument.place in ("path", "query", "header"):
+            yield _in_address(argument)
+        elif argument.place == "text":
+            yield _parameter(argument.name, Annotated[str, Depends(text_of)])
+    if operation.body is not None:
+        in_body = operation.arguments_in("body")
+        model = _body_model(operation.body, operation.body_about, in_body, operation.body_extra)
+        yield _parameter("body", Annotated[model, Body()])
+    if operation.if_match is not None:
+        yield _parameter("if_match", IfMatch, None)
+    if operation.if_new:
+        yield _parameter("if_new", IfNew, None)
+    if operation.etag and operation.is_read:
+        yield _parameter("if_changed", IfChanged, None)
+
+
+def _call(operation: Operation, given: Mapping[str, Any]) -> Call:
+    """The request as the library's arguments; what the body does not name keeps the library's default."""
+    arguments: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for argument in operation.arguments:
+        if argument.place == "body":
+            body = given["body"]
+            if argument.wire not in body.model_fields_set:
+                continue
+            value = getattr(body, argument.wire)
+        else:
+            value = given[argument.name if argument.place == "header" else argument.wire]
+            value = argument.kind.receive(value)
+        (arguments if argument.sent is None else options)[argument.name] = value
+    space: Any = given.get("space")
+    if operation.if_match is not None and (given["if_match"] is not None or given.get("if_new") is not None):
+        kind, name = operation.if_match(space, arguments)
+        space = under_conditions(space, kind, name, given["if_match"], given.get("if_new"))
+    return Call(given["request"], space, arguments, options)
+
+
+# What goes out
+
+
+def _run(operation: Operation, call: Call) -> Any:
+    assert operation.call is not None
+    return attrgetter(operation.call)(call.space)(**call.arguments)
+
+
+def _answer(operation: Operation, call: Call, result: Any) -> Response:
+    if isinstance(result, Response):
+        return result
+    extra: dict[str, Any] = {}
+    if isinstance(result, Answer):
+        result, extra = result.result, dict(result.extra)
+    headers: dict[str, str] = {}
+    if operation.etag:
+        headers["etag"] = _etag(result)
+        if operation.is_read and is_known(call.request, headers["etag"]):
+            return not_modified(headers["etag"])
+    if operation.location:
+        headers["location"] = f"{call.request.url.path}/{quote(result.id, safe='')}"
+    # By the times, not by the revision: that goes on where a record with this id was deleted before.
+    is_again = operation.again is not None and result.created_at != result.updated_at
+    if call.options.get("entries") is False:
+        result = _without_entries(result)
+    form = operation.result if operation.light is None or call.options.get("full") else operation.light
+    assert form is not None
+    if "next" in form.extra and "next" not in extra:
+        extra["next"] = next_page(call.request, result.cursor)
+    return answer({**form.write(result), **extra}, 200 if is_again else operation.status, **headers)
+
+
+def _etag(result: Any) -> str:
+    if result is None:
+        return etag_of(0, moment(0))
+    if isinstance(result, Message):
+        assert result.entry is not None
+        return etag_of(result.entry.revision, moment(result.entry.updated_at))
+    return etag_of(result.revision, result.updated_at)
+
+
+def _without_entries(result: Any) -> Any:
+    if isinstance(result, Message):
+        return replace(result, entry=None)
+    if isinstance(result, tuple):
+        return tuple(map(_without_entries, result))
+    field = "items" if isinstance(result, NumberedPage) else "messages"
+    return replace(result, **{field: _without_entries(getattr(result, field))})
+
+
+# How it is described
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class OpenModel(BaseModel):
+    model_config = ConfigDict(extra="allow", json_schema_serialization_defaults_required=True)
+
+
+_models: dict[str, type[BaseModel]] = {}
+
+
+def model_of(form: Form[Any]) -> type[BaseModel]:
+    """The model that describes a form; each is made once."""
+    if form.name not in _models:
+        _models[form.name] = _make_model(form)
+    return _models[form.name]
+
+
+def _make_model(form: Form[Any]) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    for name, converter in {**form.converters, **form.extra}.items():
+        is_taken = hasattr(BaseModel, name)  # such as `schema`
+        notes = {**converter.notes, **({"alias": name} if is_taken else {})}
+        fields[f"{name}_" if is_taken else name] = (_annotation(converter.type), Field(**notes))
+    base = OpenModel if form.is_open else Model
+    model: type[BaseModel] = create_model(
+        form.name, __base__=base, __module__=__name__, __doc__=_about(form.of), **fields
+    )
+    if form.example is not None:
+        model.model_config["json_schema_extra"] = {"examples": [dict(form.example)]}
+        model.model_rebuild(force=True)
+    return model
+
+
+def _about(of: type[Any]) -> str | None:
+    """The docstring of a dataclass, unless it is the signature that `dataclass` writes by itself."""
+    text = None if of is object else of.__doc__
+    return None if text is None or text.startswith(f"{of.__name__}(") else inspect.cleandoc(text)
+
+
+def _annotation(type: Any) -> Any:
+    if isinstance(type, Form):
+        return model_of(type)
+    if isinstance(type, ListOf):
+        return list[_annotation(type.item)]  # type: ignore[misc]
+    if isinstance(type, Nullable):
+        return _annotation(type.item) | None
+    if type is AnyJson:
+        return JsonValue
+    if type == dict[str, AnyJson]:
+        return dict[str, JsonValue]
+    parts = getattr(type, "__args__", ())
+    return reduce(or_, map(_annotation, parts)) if dict[str, AnyJson] in parts else type
+
+
+def _responses(operation: Operation) -> dict[int | str, dict[str, Any]]:
+    done: dict[str, Any] = {"description": operation.done}
+    if operation.result is not None:
+        done["model"] = model_of(operation.result)
+        if operation.light is not None:
+            done["model"] = model_of(operation.light) | done["model"]
+    else:
+        done["content"] = _text(operation)
+    if operation.links:
+        done["links"] = {
+            name: {"operationId": link.operation, "parameters": dict(link.parameters)}
+            for name, link in operation.links.items()
+        }
+    if operation.etag:
+        done["headers"] = {"ETag": {"description": "The revision and its time.", "schema": {"type": "string"}}}
+    statuses = (*operation.statuses, *(WRITE_STATUSES if operation.is_once else ()))
+    responses = documented(done, *statuses, success=operation.status)
+    if operation.etag and operation.is_read:
+        responses |= NOT_MODIFIED
+    if operation.again is not None:
+        responses[200] = {"description": operation.again, "model": done["model"]}
+    return responses
+
+
+def _text(operation: Operation) -> dict[str, Any]:
+    assert operation.text is not None
+    example = {} if operation.example is None else {"example": operation.example}
+    return {operation.text: {"schema": {"type": "string"}, **example}}
+
+
+def _request_body(operation: Operation) -> dict[str, Any] | None:
+    if operation.text is None or operation.result is None:
+        return None
+    binary: dict[str, Any] = {"application/octet-stream": {}} if operation.text == transfer.MEDIA_TYPE else {}
+    return {"requestBody": {"required": True, "content": {**_text(operation), **binary}}}
+
+
+# The routes
+
+
+def _endpoint(operation: Operation) -> Any:
+    handler = HANDLERS.get(operation.name)
+
+    async def awaited(**given: Any) -> Response:
+        assert handler is not None
+        call = _call(operation, given)
+        return _answer(operation, call, await handler(call))
+
+    def called(**given: Any) -> Response:
+        call = _call(operation, given)
+        return _answer(operation, call, _run(operation, call) if handler is None else handler(call))
+
+    endpoint: Any = awaited if inspect.iscoroutinefunction(handler) else called
+    endpoint.__name__ = operation.name
+    endpoint.__signature__ = inspect.Signature([*_parameters(operation)])
+    return endpoint
+
+
+def make_router() -> APIRouter:
+    """All of `/v1` in one flat list: included in each other, routers look twice through every route."""
+    router = APIRouter(generate_unique_id_function=lambda route: route.name, route_class=ThreadedRoute)
+    for operation in BUSIEST_FIRST:
+        options: dict[str, Any] = {"response_class": Response} if operation.result is None else {}
+        router.add_api_route(
+            re.sub(r"\{(\w+)\}$", r"{\1:tail}", operation.address),
+            _endpoint(operation),
+            methods=[operation.method],
+            name=operation.name,
+            operation_id=operation.name,
+            summary=operation.summary,
+            description=operation.about,
+            tags=[operation.group],
+            status_code=operation.status,
+            response_model=None,
+            responses=_responses(operation),
+            openapi_extra=_request_body(operation),
+            **options,
+        )
+    return router
+
+
+router = make_router()
