@@ -1,6 +1,6 @@
 """The score of a hit: BM25 for the words that it shares with the query, and one score from words and meaning.
 
-BM25 tells how much a text is about the words of a query, by the counts of its own namespace:
+BM25 measures how much a text is about the words of a query, by the counts of its own namespace:
 
     score(text) = Σ over the query's terms of gain(weight · idf, frequency, norm(length))
 

@@ -1,7 +1,7 @@
 """Connections to the server: what it must offer, its errors, values on the wire, pipelines and sessions.
 
 A session is a transaction under one of the two roles. Its statements are sent without waiting for the results of those
-before, as long as nobody asks for them: a session of four statements costs one or two round trips.
+before, until a result is needed: a session of four statements costs one or two round trips.
 
 The pipeline works on libpq's own calls. psycopg's cursors in pipeline mode can do the same, but a search then takes a
 sixth more CPU and a write nearly twice as much (see docs/decisions/006). psycopg's `Transformer` still writes and reads
@@ -101,12 +101,12 @@ def check_server(connection: psycopg.Connection[Any], place: Place) -> None:
         )
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     if row is None or row[0] != connection.info.backend_pid:
-        # Whoever answers is not who let us in: a pooler.
+        # Another process answers than the one we logged in to: a pooler.
         _check_pooler(connection, place)
 
 
 def _check_pooler(connection: psycopg.Connection[Any], place: Place) -> None:
-    """What a session sets, it must find again, and nobody else may."""
+    """A session must find its own setting again, and no other session may."""
     mine = uuid4().hex
     connection.execute("SELECT set_config('commonplace.session', %s, false)", (mine,))
     with psycopg.connect(place.conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS) as other:
@@ -146,7 +146,7 @@ def _version(written: str) -> tuple[int, ...]:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is gone, so that nobody knows what became of its last statement."""
+    """Whether the connection is gone, so that the outcome of its last statement is unknown."""
     if isinstance(error, (errors.AdminShutdown, errors.CrashShutdown, errors.IdleInTransactionSessionTimeout)):
         return True
     if isinstance(error, (PoolTimeout, PoolClosed, errors.QueryCanceled, errors.LockNotAvailable)):
@@ -168,7 +168,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def translate(error: Exception, place: str) -> CommonplaceError:
-    """The one place where an error of PostgreSQL gets its meaning."""
+    """All errors of PostgreSQL get their meaning here."""
     reason = str(error).strip().partition("\n")[0]
     if isinstance(error, PoolTimeout):
         return Unavailable(f"no connection to {place} was free in time; nothing was changed, try again")
@@ -315,7 +315,7 @@ def adapters(connection: psycopg.Connection[Any]) -> tuple[AdaptersMap, str]:
             "this database has no pgvector; let an administrator run `CREATE EXTENSION vector` in it"
         )
     found = AdaptersMap(psycopg.adapters)
-    # A number's type must not depend on its size: each type would be a statement of its own to prepare.
+    # A number's type must not depend on its size: each type would be another statement to prepare.
     found.register_dumper(int, Int8Dumper)
     found.register_dumper(int, Int8BinaryDumper)
     found.register_dumper(Halfvec, type("HalfvecDumper", (_VectorDumper,), {"oid": row[0]}))
@@ -328,7 +328,7 @@ def adapters(connection: psycopg.Connection[Any]) -> tuple[AdaptersMap, str]:
 
 
 class Result(Protocol):
-    """What a statement gave, waited for when it is looked at. psycopg's cursors are such, too."""
+    """The result of a statement, waited for when it is read. psycopg's cursors are results, too."""
 
     @property
     def rowcount(self) -> int: ...
@@ -337,7 +337,7 @@ class Result(Protocol):
 
 
 class Link(psycopg.Connection[Any]):
-    """A connection of the pool, with what it remembers of its statements."""
+    """A connection of the pool with its prepared statements."""
 
     _statements: _Statements | None = None
 
@@ -349,7 +349,7 @@ class Link(psycopg.Connection[Any]):
 
 
 class _Statements:
-    """The statements that the server has planned for a connection, and the ways of values to and from it."""
+    """The statements that the server has planned for a connection, and what reads and writes its values."""
 
     def __init__(self, link: Link) -> None:
         self.transformer = Transformer(link)
@@ -360,13 +360,13 @@ class _Statements:
         self._made = 0
 
     def next_name(self) -> bytes:
-        """A name that was never used before: whether an earlier one came to be known is then no question."""
+        """A name that was never used before, so that it does not matter whether an earlier PREPARE succeeded."""
         self._made += 1
         return b"cp%d" % self._made
 
 
-class _Given:
-    """The answer to one statement of a pipeline."""
+class _PipelineResult:
+    """The result of one statement in a pipeline."""
 
     __slots__ = ("_pipeline", "result")
 
@@ -390,13 +390,13 @@ class Pipeline:
         self._pgconn = link.pgconn
         self._statements = link.statements
         self._coming: deque[Any] = deque()
-        """For each answer that will come: a `_Given`, the key of a statement to be prepared, or `_SYNC`."""
+        """For each result that will come: a `_PipelineResult`, the key of a statement to be prepared, or `_SYNC`."""
         self._preparing: dict[_Key, bytes] = {}
         self._pgconn.enter_pipeline_mode()
 
     def send(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None
-    ) -> _Given:
+    ) -> _PipelineResult:
         """Send a statement. It is planned for good when it comes a second time; with `prepare` at once, or never."""
         statements, pgconn = self._statements, self._pgconn
         numbered, names = _numbered(sql)
@@ -408,7 +408,7 @@ class Pipeline:
         name = statements.names.get(key) or self._preparing.get(key)
         if name is None and (prepare or (prepare is None and key in statements.seen)):
             name = self._prepare(key, numbered)
-        given = _Given(self)
+        given = _PipelineResult(self)
         if name is None:
             if len(statements.seen) >= PREPARED:
                 statements.seen.clear()
@@ -423,7 +423,7 @@ class Pipeline:
         statements = self._statements
         if len(statements.names) + len(self._preparing) >= PREPARED:
             self._pgconn.send_query_params(b"DEALLOCATE ALL", None)
-            self._coming.append(_Given(self))
+            self._coming.append(_PipelineResult(self))
             statements.names.clear()
             self._preparing.clear()
         name = self._preparing[key] = statements.next_name()
@@ -431,21 +431,21 @@ class Pipeline:
         self._coming.append(key)
         return name
 
-    def result_of(self, given: _Given) -> PGresult:
+    def result_of(self, given: _PipelineResult) -> PGresult:
         if given.result is None:
             self._pgconn.send_flush_request()
             while given.result is None:
                 self._receive()
         return given.result
 
-    def rows_of(self, given: _Given) -> list[tuple[Any, ...]]:
+    def rows_of(self, given: _PipelineResult) -> list[tuple[Any, ...]]:
         result = self.result_of(given)
         transformer = self._statements.transformer
         transformer.set_pgresult(result)
         return transformer.load_rows(0, result.ntuples, tuple)
 
     def close(self) -> None:
-        """Have everything done, and leave pipeline mode; raises what went wrong."""
+        """Finish all statements and leave pipeline mode; raises what went wrong."""
         self._pgconn.pipeline_sync()
         self._coming.append(_SYNC)
         while self._coming:
@@ -453,13 +453,13 @@ class Pipeline:
         self._pgconn.exit_pipeline_mode()
 
     def abandon(self, error: BaseException) -> None:
-        """Leave pipeline mode after an error, which is the one to tell of."""
+        """Leave pipeline mode after an error. The caller raises that error, so later ones are dropped."""
         if isinstance(error, errors.InvalidSqlStatementName):
             self._statements.names.clear()  # something has made the server forget all of them
         if self._pgconn.pipeline_status == PipelineStatus.OFF or self._link.closed:
             return
         if not isinstance(error, Exception):
-            self._link.close()  # interrupted: what was asked last may take long, and nobody waits for it any more
+            self._link.close()  # interrupted: do not wait for the last statement
             return
         try:
             self._pgconn.pipeline_sync()
@@ -471,7 +471,7 @@ class Pipeline:
             self._link.close()
 
     def _receive(self, *, is_abandoned: bool = False) -> None:
-        """Take the next answer, whoever it is for; raises its error."""
+        """Take the next result, of whichever statement; raises its error."""
         pgconn = self._pgconn
         while pgconn.flush():
             self._wait(selectors.EVENT_READ | selectors.EVENT_WRITE)
@@ -485,7 +485,7 @@ class Pipeline:
         status = result.status
         coming = self._coming.popleft()
         if status in _DONE:
-            if isinstance(coming, _Given):
+            if isinstance(coming, _PipelineResult):
                 coming.result = result
             elif coming is not _SYNC and coming in self._preparing:
                 self._statements.names[coming] = self._preparing.pop(coming)
@@ -539,7 +539,7 @@ def create_pool(
         "lock_timeout": f"{int(query_seconds * 1_000)}ms",
         "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS}s",
         "jit": "off",  # its start-up costs more than any of our statements
-        # Every statement names its namespace and has an index for it; planning each call anew took half as long again.
+        # Every statement names its namespace and has an index for it; planning each call took half as long again.
         "plan_cache_mode": "force_generic_plan",
         "application_name": "commonplace",
     }
@@ -588,20 +588,20 @@ class Session:
     def __init__(self, connection: psycopg.Connection[Any], known: int) -> None:
         self._connection = connection
         self._known = known
-        self._begun: tuple[str | None, str, str] | None = None
+        self._start: tuple[str | None, str, str] | None = None
         self._pipeline: Pipeline | None = None
         self._copies = False
         self._is_open = False
 
     def begin(self, mode: str | None, role: str, tenant: str | None, *, copies: bool = False) -> None:
-        """Nothing is waited for: what goes wrong here is told by the first rows that are asked for."""
-        self._begun = (mode, role, tenant or "")
+        """Start without waiting. An error here is raised by the first rows that are fetched."""
+        self._start = (mode, role, tenant or "")
         self._copies = copies
         self._open()
 
     def _open(self) -> None:
-        assert self._begun is not None, "a session is begun first"
-        mode, role, tenant = self._begun
+        assert self._start is not None, "call begin first"
+        mode, role, tenant = self._start
         if isinstance(self._connection, Link) and not self._copies:
             self._pipeline = Pipeline(self._connection)
         self._is_open = True
@@ -620,7 +620,7 @@ class Session:
     def ask(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None
     ) -> Result:
-        """Send a statement; its rows are waited for when they are fetched. After `end` a new transaction is begun.
+        """Send a statement; its rows are waited for when they are fetched. After `end` this starts a new transaction.
 
         `prepare` has it planned for good at its first use, not only when it comes again.
         """
@@ -629,7 +629,7 @@ class Session:
         return self._do(sql, parameters, binary=binary, prepare=prepare)
 
     def send(self, sql: str, parameters: Parameters = ()) -> None:
-        """Have a statement done whose result nobody needs; its error is told by a later one."""
+        """Send a statement whose result is not needed. A later statement raises its error."""
         self.ask(sql, parameters)
 
     def rows(
@@ -666,8 +666,8 @@ class Session:
         """Commit, and wait until everything is done; raises what went wrong."""
         if not self._is_open:
             return
-        assert self._begun is not None
-        if self._begun[0] is not None:
+        assert self._start is not None
+        if self._start[0] is not None:
             self._do(statement, prepare=False)
         if self._pipeline is not None:
             self._pipeline.close()
@@ -675,7 +675,7 @@ class Session:
         self._pipeline = None
 
     def abandon(self, error: BaseException) -> None:
-        """Leave pipeline mode after an error, which is the one to tell of."""
+        """Leave pipeline mode after an error. The caller raises that error, so later ones are dropped."""
         self._is_open = False
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:

@@ -115,7 +115,7 @@ class EntryIndex(BaseEntryIndex):
     def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None:
         chunks = [chunk for chunk, _ in ended]
         place = (self._tenant, chunks)
-        # The pending mark first: whoever stores a vector holds it, so that afterwards the vector is there to be marked.
+        # The pending mark first: it is locked while a vector is stored, so afterwards the vector is there to be marked.
         self._session.send("DELETE FROM pending WHERE tenant = %s AND chunk = ANY(%s)", place)
         self._session.send(
             "UPDATE chunk SET ended_commit = %s, tokens = NULL, repeated = NULL WHERE tenant = %s AND id = ANY(%s)",

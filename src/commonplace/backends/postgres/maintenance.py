@@ -43,7 +43,7 @@ def purge(
     prefix: str | None,
     history_before: int | None,
 ) -> int:
-    """Erase what is named, live and former; how many states that were."""
+    """Erase the named states, live and former; how many there were."""
     spot = transaction.spot
     where = "tenant = %s AND namespace = %s"
     parameters: list[object] = [spot.tenant, spot.id]
@@ -56,7 +56,7 @@ def purge(
     if history_before is None:
         for live_kind, live_key in session.rows(f"SELECT kind, key FROM entry WHERE {where}", parameters):
             transaction.delete(live_kind, live_key)
-        # An entry that ended here goes with the names it had before; one that moved away from here only leaves here.
+        # An entry that ended here is erased under its earlier names too; one that moved away is erased only here.
         ended_here = f"SELECT entry FROM history WHERE {where} AND ended_by IN ('deleted', 'expired')"
         where = f"({where}) OR (tenant = %s AND entry IN ({ended_here}))"
         parameters = [*parameters, spot.tenant, *parameters]
@@ -87,7 +87,7 @@ def purge(
 
 
 def _erase_states(session: Session, spot: Spot, states: Sequence[tuple[int, int]]) -> None:
-    """Remove rows of history; a state whose delta leads through one of them is first kept whole."""
+    """Remove rows of history. A state whose delta depends on one of them is first stored whole."""
     gone = set(states)
     entries = sorted({entry_id for entry_id, _ in states})
     chains: dict[int, list[tuple[int, bytes | None, bytes]]] = {}
@@ -292,7 +292,7 @@ class VectorIndex:
 
 
 def maintain(runner: Runner, connect: Callable[[], psycopg.Connection[Any]], role: str) -> bool:
-    """Do a little; whether there was something to do."""
+    """Do some of it; whether there was something to do."""
     if runner.system(_forget_attempts) >= ATTEMPTS_A_STEP:
         return True
     known = runner.system(known_indexes, mode=READ)
@@ -336,7 +336,7 @@ def _wanted_indexes(session: Session) -> tuple[list[VectorIndex], set[int]]:
 
 
 def index_of(session: Session, spot: Spot) -> list[VectorIndex]:
-    """What a namespace's own indexes would be: one for each model that serves or will."""
+    """The indexes for one namespace alone: one for each model that serves or will."""
     rows = session.rows(
         f"SELECT {_PART}, m.id, m.dimensions FROM namespace AS n, model AS m"
         " WHERE n.tenant = %s AND n.id = %s AND m.role <> 'retired'",
@@ -346,7 +346,7 @@ def index_of(session: Session, spot: Spot) -> list[VectorIndex]:
 
 
 def build(connect: Callable[[], psycopg.Connection[Any]], role: str, index: VectorIndex) -> bool:
-    """Build an index while everything goes on; False where another server is at it."""
+    """Build an index without blocking anything; False if another server is building."""
     with _alone(connect, role) as connection:
         if connection is None:
             return False
@@ -365,8 +365,8 @@ def _drop(connect: Callable[[], psycopg.Connection[Any]], role: str, name: str) 
 
 @contextmanager
 def _alone(connect: Callable[[], psycopg.Connection[Any]], role: str) -> Iterator[psycopg.Connection[Any] | None]:
-    """A connection of its own, if no other server builds. No row could be held as long as building without a
-    transaction takes, so this is an advisory lock; it ends with the connection."""
+    """A new connection, if no other server builds. An index is built outside of a transaction, so no row can be locked
+    meanwhile. This is an advisory lock, which ends with the connection."""
     with connect() as connection:
         row = connection.execute("SELECT pg_try_advisory_lock(%s)", (BUILDING,)).fetchone()
         if row is None or not row[0]:

@@ -48,7 +48,7 @@ LOOK_SECONDS = 1.0
 are refused between two looks for one that is away."""
 
 DATABASE = "the database"
-"""What the errors of calls name: a service tells them its callers, who need not know where it is. The cause says it."""
+"""The name in errors of calls. A service shows them to its callers, who need not know the address; the cause has it."""
 
 CATCH_UP_SECONDS = 0.2
 REPLAY_LOOK_SECONDS = 0.01
@@ -73,7 +73,7 @@ _MARK = (
 
 
 class Runner:
-    """Gives work a session of the right role, and tries again where that may help."""
+    """Gives work a session of the right role, and tries again if that may help."""
 
     def __init__(self, place: Place, pool: Pool, *, known: int, patience_seconds: float) -> None:
         self._place = place
@@ -83,7 +83,7 @@ class Runner:
         self._process = os.getpid()
         self._local = threading.local()
         self._mutex = threading.Lock()
-        self._has_found_nobody = False
+        self._is_server_away = False
         self._next_look: float | None = None
         self.is_closed = False
 
@@ -170,8 +170,8 @@ class Runner:
     def _has_happened(self, role: str, tenant: str, attempt: UUID) -> bool:
         """Whether a transaction whose COMMIT was not answered took place.
 
-        It wrote a row with its own id. Writing the same row waits until the server is done with it, if it still is at
-        it; and where the row was not there, it is now, so that it can never happen later.
+        It wrote a row with its own id. Writing the same row waits until the server is done with it, if it still runs
+        it. If the row was not there, it is now, so that the transaction can never take place later.
         """
 
         def settle(session: Session) -> bool:
@@ -198,14 +198,14 @@ class Runner:
             yield connection
         except BaseException as error:
             if not isinstance(error, Exception):
-                connection.close()  # interrupted between question and answer: nobody can tell them apart any more
+                connection.close()  # interrupted before its result came: the next caller would get it
             _roll_back(connection)
             raise
         finally:
             self._pool.putconn(connection)
 
     def _get_connection(self) -> Link:
-        """Wait for a free connection as long as the server is there; where it is not, say so early."""
+        """Wait for a free connection while the server is there; if it is away, fail early."""
         deadline = time.monotonic() + self._pool.timeout
         while True:
             try:
@@ -216,13 +216,13 @@ class Runner:
                 self._look()
 
     def _look(self) -> None:
-        """Whether there is a server at all; raises where there is none."""
+        """Check that a server is there; raises if not."""
         try:
             psycopg.connect(self._place.conninfo, connect_timeout=CONNECT_SECONDS).close()
         except psycopg.OperationalError:
-            self._has_found_nobody = True
+            self._is_server_away = True
             raise
-        self._has_found_nobody = False
+        self._is_server_away = False
 
     def _again(self, attempt: Callable[[], T], *, even_away: bool = False) -> T:
         self.check_usable()
@@ -235,20 +235,20 @@ class Runner:
             except (psycopg.Error, PoolTimeout) as error:
                 pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.02 * 2**tries))
                 is_over = tries >= MOST_TRIES or time.monotonic() + pause > deadline
-                if is_over and self._has_found_nobody:
+                if is_over and self._is_server_away:
                     self._next_look = time.monotonic() + LOOK_SECONDS
                 if is_over or self.is_closed or not may_work_again(error):
-                    raise _worded(error) from error
+                    raise _error_for_caller(error) from error
                 if is_lost(error):
                     with translated(DATABASE):
                         self._pool.check()  # its other connections most likely broke as well
                 time.sleep(pause)
             else:
-                self._has_found_nobody, self._next_look = False, None
+                self._is_server_away, self._next_look = False, None
                 return result
 
     def _patience_now(self) -> float:
-        """How long a new call may take; Unavailable where the server is known to be away and another call looks."""
+        """How long a new call may take; Unavailable if the server is known to be away and another call is looking."""
         with self._mutex:
             now = time.monotonic()
             if self._next_look is None:
@@ -259,11 +259,11 @@ class Runner:
         return min(LOOK_SECONDS, self._patience)
 
 
-def _worded(error: Exception) -> CommonplaceError:
-    told = translate(error, DATABASE)
-    if is_lost(error) and isinstance(told, Unavailable):
+def _error_for_caller(error: Exception) -> CommonplaceError:
+    translated_error = translate(error, DATABASE)
+    if is_lost(error) and isinstance(translated_error, Unavailable):
         return Unavailable(f"{DATABASE} cannot be reached; nothing was changed, try again")
-    return told
+    return translated_error
 
 
 def _roll_back(connection: Link) -> None:
@@ -287,16 +287,16 @@ class Replica:
         self._runner = Runner(place, pool, known=known, patience_seconds=REPLICA_PATIENCE_SECONDS)
         self._mutex = threading.Lock()
         self._written = 0
-        self._has_told = False
+        self._has_warned = False
 
     def note_write(self, position: str) -> None:
-        """Remember how far the log of the primary was after a write, in its own words, `16/B374D848`."""
+        """Remember the position of the primary's log after a write, such as `16/B374D848`."""
         high, _, low = position.partition("/")
         with self._mutex:
             self._written = max(self._written, (int(high, 16) << 32) + int(low, 16))
 
     def read(self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T]) -> T:
-        """Read on the replica; `otherwise` where it is away, or does not catch up in a moment."""
+        """Read on the replica; `otherwise` if it is away or does not catch up in time."""
         position = f"{self._written >> 32:X}/{self._written & 0xFFFFFFFF:X}"
 
         def run(session: Session) -> T:
@@ -317,15 +317,15 @@ class Replica:
             except Unavailable:
                 return otherwise()
             except ConfigurationError as error:
-                self._tell_once(error)
+                self._warn_once(error)
                 return otherwise()
 
-    def _tell_once(self, error: ConfigurationError) -> None:
-        """One that is far behind lacks even the roles, and gets them; a wrong login stays, and somebody must know."""
+    def _warn_once(self, error: ConfigurationError) -> None:
+        """A replica far behind lacks even the roles until it catches up, but a wrong login stays wrong: log it."""
         with self._mutex:
-            if self._has_told:
+            if self._has_warned:
                 return
-            self._has_told = True
+            self._has_warned = True
         _log.warning("the read replica cannot be used, searches ask the primary: %s", error)
 
     def close(self) -> None:
@@ -364,12 +364,12 @@ class Notifier:
             self._wanted.clear()
             try:
                 with self._pool.connection() as connection:
-                    # Nobody needs a wake-up call to survive a crash: no waiting for the disk.
+                    # A notification need not survive a crash, so this does not wait for the disk.
                     connection.execute(
                         "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')", (self._channel,)
                     )
             except (psycopg.Error, PoolTimeout, PoolClosed):
-                # A lost call delays feeds until their next look; those whose connection broke look by themselves.
+                # A lost notification delays feeds until their next look; those whose connection broke look at once.
                 self._wanted.set()
                 if self._closed.wait(1.0):
                     return

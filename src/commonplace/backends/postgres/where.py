@@ -32,7 +32,7 @@ class Where(BaseWhere):
             )
             test, parameters = _test(condition)
             self.add(
-                # OFFSET keeps the planner from repeating the field's expression at every place where the test names it.
+                # OFFSET keeps the planner from repeating the field's expression wherever the test names it.
                 f"(SELECT {test} FROM (SELECT {field} AS at OFFSET 0) AS field)",
                 *parameters,
                 condition.path[0],
@@ -42,7 +42,7 @@ class Where(BaseWhere):
 
 
 def _test(condition: Condition) -> tuple[str, list[Any]]:
-    """A test of `at`, which is NULL where the field is missing."""
+    """A test of `at`, which is NULL if the field is missing."""
     operator, operand = condition.operator, condition.operand
     # Each operand is a subquery, which is run once and not for each entry.
     if operator == "$eq":

@@ -1,4 +1,4 @@
-"""Opening the file: connections with the right settings, and SQLite's errors in our words."""
+"""Connections to the file with the right settings, and SQLite's errors translated into ours."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def connect(
             connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | creating)
         try:
             connection.set_busy_timeout(int(busy_seconds * 1000))
-            # Otherwise some statements are planned anew for every value bound to them: 5-30 µs each time, not 1-3.
+            # Otherwise some statements are planned again for every value bound to them: 5-30 µs each time, not 1-3.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             # The last to close would write its log into the file, whatever that is by now; the store allows it (see
             # guard.py).
@@ -82,7 +82,7 @@ def connect(
 
 
 def identity(path: str) -> tuple[int, int] | None:
-    """Which file is at a path; None where there is none."""
+    """Which file is at a path; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -100,12 +100,12 @@ def translated(path: str, *, in_use: bool = False) -> Iterator[None]:
 
 
 def translate(error: apsw.Error | UnicodeDecodeError, path: str, *, in_use: bool = False) -> CommonplaceError:
-    """An error in our words. For a book in use they do not name its file: a service passes them on to its callers."""
+    """Our error for one of SQLite. For a book in use it does not name the file: a service shows it to its callers."""
     return _noted(_meaning(error, BOOK, path), path) if in_use else _meaning(error, path, path)
 
 
 def _meaning(error: apsw.Error | UnicodeDecodeError, name: str, path: str) -> CommonplaceError:
-    """The one place where a SQLite error gets its meaning."""
+    """All errors of SQLite get their meaning here."""
     if _is_damage(error, path):
         reason = "a text is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         return Corrupt(

@@ -333,7 +333,7 @@ def _passages(connection: Connection, chunks: Sequence[int]) -> list[Pending]:
         return [Pending(chunk, stored_namespace(path), text) for chunk, path, text in rows]
     except (UnicodeDecodeError, TypeError):
         if len(chunks) == 1:
-            return []  # it keeps waiting; whoever reads its entry is told of the damage
+            return []  # it stays pending; reading its entry reports the damage
         return [found for chunk in chunks for found in _passages(connection, [chunk])]
 
 

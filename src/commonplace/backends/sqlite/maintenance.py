@@ -1,4 +1,4 @@
-"""Care of the file: erasing for good, copies and counts."""
+"""Maintenance of the file: purge, backups and counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def purge(
     prefix: str | None,
     history_before: int | None,
 ) -> int:
-    """Erase what is named, live and former; how many states that were. Every trace in the file goes with it."""
+    """Erase the named states, live and former, with every trace in the file; how many there were."""
     where = "namespace = ?"
     parameters: list[object] = [transaction.namespace_id]
     if kind is not None:
@@ -48,7 +48,7 @@ def purge(
             f"SELECT kind, key FROM entry WHERE {where}", parameters
         ).fetchall():
             transaction.delete(live_kind, live_key)
-        # An entry that ended here goes with the names it had before; one that moved away from here only leaves here.
+        # An entry that ended here is erased under its earlier names too; one that moved away is erased only here.
         ended_here = f"SELECT entry FROM history WHERE {where} AND ended_by IN ('deleted', 'expired')"
         where, parameters = f"({where}) OR entry IN ({ended_here})", [*parameters, *parameters]
         if kind is None:
@@ -70,7 +70,7 @@ def purge(
 
 
 def _erase_states(connection: Connection, rows: Sequence[int]) -> None:
-    """Remove rows of history; a state whose delta leads through one of them is first kept whole."""
+    """Remove rows of history. A state whose delta depends on one of them is first stored whole."""
     gone = set(rows)
     for history_id in rows:
         entry_id, erased = connection.execute(
@@ -127,13 +127,13 @@ def stats(connection: Connection, path: str) -> StoreStats:
 
 
 def backup(connection: Connection, target: Path, progress: Progress | None) -> None:
-    """Copy to a file that appears only when it is complete and on disk."""
+    """Copy to a file that appears only when it is complete and synced."""
     if target.exists():
         raise AlreadyExists(f"{target} exists already; choose another name for the backup")
     if not target.parent.is_dir():
         raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
     unfinished = unfinished_file(target)
-    unfinished.unlink(missing_ok=True)  # of a run that was killed
+    unfinished.unlink(missing_ok=True)  # left by a run that was killed
     try:
         unfinished.touch(0o600, exist_ok=False)  # what SQLite creates is readable by everybody
         copy = apsw.Connection(str(unfinished))
@@ -161,9 +161,9 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
 
 
 def _check_copy(copy: Connection, progress: Progress | None) -> None:
-    """Refuse damage to entries and pages, and give the copy a generation of its own.
+    """Refuse damage to entries and pages, and give the copy a new generation.
 
-    What is derived can be made again, also from the copy. A copy of an older schema is put back as it is.
+    Derived rows can be rebuilt, also in the copy. A copy of an older schema is restored as it is.
     """
     version = schema_version(copy)
     problem = next(damage.losses(copy, progress), None) if version == migrations()[-1][0] else None
