@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import nlargest
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
@@ -102,10 +103,10 @@ def _weighed(counts: Counts, terms: Iterable[tuple[float, int, T]]) -> tuple[lis
     return sorted((term for term in known if term[0]), key=lambda term: term[0]), ceiling
 
 
-def _norms(counts: Counts) -> list[float]:
+@lru_cache(maxsize=1_024)
+def _norms(average_length: float) -> tuple[float, ...]:
     """By length step."""
-    average = counts.average_length
-    return [fusion.norm(length, average) for length in STEP_LENGTH]
+    return tuple(fusion.norm(length, average_length) for length in STEP_LENGTH)
 
 
 def score(
@@ -121,7 +122,7 @@ def score(
     )
     if ceiling <= 0:
         return [], {}
-    norms = _norms(counts)
+    norms = _norms(counts.average_length)
     found = dict.fromkeys(known, 0.0)
     found_score = found.get
     bound = ceiling
@@ -132,11 +133,14 @@ def score(
             is_open = _least_of_best(keep, found) < bound
         bound -= idf
         for frequency, rows in levels:
-            gains = list(
-                map(fusion.gain, repeat(idf), repeat(frequency), norms)
-            )  # a common word is on thousands of rows
-            for row in rows if is_open else found.keys() & rows:
-                found[row] = found_score(row, 0.0) + gains[row % LENGTH_STEPS]
+            chosen = rows if is_open else found.keys() & rows
+            if len(rows) < LENGTH_STEPS:
+                for row in chosen:
+                    found[row] = found_score(row, 0.0) + fusion.gain(idf, frequency, norms[row % LENGTH_STEPS])
+            else:  # a common word is on thousands of rows
+                gains = list(map(fusion.gain, repeat(idf), repeat(frequency), norms))
+                for row in chosen:
+                    found[row] = found_score(row, 0.0) + gains[row % LENGTH_STEPS]
     floor = _least_of_best(keep, found) if keep is not None and len(found) > keep else 0.0
     ranked = sorted([(score, row) for row, score in found.items() if score and score >= floor], reverse=True)[:keep]
     shares = [(chunk_of(row), min(1.0, score / ceiling)) for score, row in ranked]
@@ -161,7 +165,7 @@ def score_arrays(counts: Counts, terms: Iterable[tuple[float, Integers]]) -> Ran
     rows, levels = marked // LEVELS, marked % LEVELS
     frequency = np.array([LEVEL_FREQUENCY.get(level, 0.0) for level in range(LEVELS)])[levels]
     idfs = np.repeat([idf for _, idf, _ in tables], [count for count, _, _ in tables])
-    gains = fusion.gain(idfs, frequency, np.array(_norms(counts))[rows % LENGTH_STEPS])
+    gains = fusion.gain(idfs, frequency, np.array(_norms(counts.average_length))[rows % LENGTH_STEPS])
     # As np.unique does it, but stable: lists come nearly in order, and sorting them takes a tenth of the time then.
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
