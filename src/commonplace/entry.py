@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from commonplace.checks import JSON, Namespace, check_key, moment
+from commonplace.checks import JSON, Namespace, moment
 from commonplace.language.passages import Passage, passages
 
 Action = Literal["created", "updated", "restored", "moved_here", "moved_away", "deleted", "expired"]
@@ -47,8 +47,7 @@ class Screened:
 class Draft:
     """A state to be written. `text` is what search sees; without it, that is the value if it is a string.
 
-    The values are trusted: `space` has checked what a caller sent. Only the key is checked here, because keys decide
-    the order of entries.
+    The values are trusted: `space` has checked what a caller sent. The store checks only the key.
     """
 
     kind: str
@@ -63,9 +62,6 @@ class Draft:
     updated_at: int | None = None
     prepared: Prepared | None = field(default=None, compare=False, repr=False)
     screened: Screened | None = field(default=None, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_key(self.key)
 
     @property
     def searchable(self) -> str:

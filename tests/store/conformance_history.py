@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from store_calls import HERE, NOWHERE, SECOND, THERE, delete, found_keys, get, move, pages, put
 
-from commonplace.engine.undo import draft_of
 from commonplace.entry import Change, Draft, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter
+from commonplace.space.history import draft_of
 from commonplace.store import NamespaceHead, Scan, State, Store, Transaction
 
 

@@ -25,10 +25,10 @@ from typing import Any
 import pytest
 
 from commonplace.backends.sqlite import SQLiteStore
-from commonplace.engine.undo import draft_of, undo
 from commonplace.entry import Draft, Entry
 from commonplace.errors import CommonplaceError
 from commonplace.filters import Filter
+from commonplace.space.history import draft_of, undo
 from commonplace.store import NamespaceHead, Scan, State, Store, Transaction
 from doubles import START, Clock
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from commonplace.backends.sqlite import SQLiteStore
-from commonplace.engine.undo import draft_of, undo
 from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
+from commonplace.space.history import draft_of, undo
 from commonplace.store import Scan, Store, Transaction
 from doubles import Clock
 

@@ -67,6 +67,7 @@ class Ledger(Transaction):
     def put(self, draft: Draft, *, is_fresh: bool = False, is_restored: bool = False) -> Entry:
         if self.screen is not None:
             draft = self.screen(draft)
+        check_key(draft.key)
         is_json = not isinstance(draft.value, str)
         value = dump(draft.value) if is_json else draft.value
         assert isinstance(value, str)

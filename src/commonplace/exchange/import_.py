@@ -25,11 +25,11 @@ from commonplace.checks import (
     check_text,
     moment,
 )
-from commonplace.engine.undo import draft_of
 from commonplace.entry import Action, Entry
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.exchange.export import VERSION
 from commonplace.language.edits import apply_edit
+from commonplace.space.history import draft_of
 from commonplace.space.names import (
     DIRECTORY,
     FILE,

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any, cast
 
 from commonplace.checks import JSON, Limits, microseconds, moment
-from commonplace.engine.undo import draft_of
 from commonplace.entry import SEPARATOR, Draft, Entry
 from commonplace.errors import Conflict, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, equal
@@ -34,6 +33,7 @@ from commonplace.space.conversation import (
     numbered_page,
 )
 from commonplace.space.handle import Handle
+from commonplace.space.history import draft_of
 from commonplace.space.message_text import (
     is_item_without_role,
     is_tied_by_id,

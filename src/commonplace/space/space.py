@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 
 from commonplace.checks import MAX_KEY_BYTES, Limits, Namespace, check_number, check_text, microseconds
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
-from commonplace.engine.undo import draft_of, undo
 from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.space.files import Files
 from commonplace.space.handle import Expected, Handle, Once, Seen
+from commonplace.space.history import draft_of, undo
 from commonplace.space.names import (
     DIRECTORY,
     FILE,

@@ -16,7 +16,6 @@ from typing import cast
 
 from commonplace.checks import JSON, Limits, check_visible, microseconds, moment
 from commonplace.engine.search import Searcher
-from commonplace.engine.undo import draft_of
 from commonplace.entry import SEPARATOR, Draft, Entry
 from commonplace.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, equal, parse_conditions
@@ -42,6 +41,7 @@ from commonplace.space.conversation import (
     thread_of,
 )
 from commonplace.space.handle import Handle
+from commonplace.space.history import draft_of
 from commonplace.space.messages import (
     MAX_MESSAGES,
     UNSET,

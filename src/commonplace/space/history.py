@@ -1,4 +1,4 @@
-"""Undo of a whole commit, as a new commit; all of it or, where something was changed since, none."""
+"""Undo of a whole commit, in a new commit: all of it, or nothing if something was changed since."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commonplace.store import Transaction
 
 
 def draft_of(state: Entry) -> Draft:
-    """What to write so that a former state is the present one again."""
+    """The draft that makes a former state the present one again."""
     return Draft(
         kind=state.kind,
         key=state.key,
@@ -26,16 +26,16 @@ def draft_of(state: Entry) -> Draft:
 
 
 def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:
-    """Take back a commit of this namespace; the states that this took away, and those that it brought back.
+    """Undo a commit of this namespace; return the states that this removed, and those that it restored.
 
-    What the commit made goes, unless it `is_needed` by something else since.
+    What the commit made is deleted, unless something else needs it by now (`is_needed`).
     """
     begun, ended = _difference(transaction, commit)
     if not begun and not ended:
         raise NotFound(f"there is no commit {commit} to undo here; `changes` lists the commits that can be undone")
     _check_unchanged(transaction, commit, begun, ended)
     made = [state for entry_id, state in begun.items() if entry_id not in ended]
-    made.sort(key=lambda state: state.key, reverse=True)  # what lies in a directory before it
+    made.sort(key=lambda state: state.key, reverse=True)  # what is in a directory comes before it
     needed = _delete_unneeded(transaction, made, is_needed)
     for entry_id, state in begun.items():
         if entry_id in ended:
@@ -48,14 +48,14 @@ def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], boo
     for entry_id, former in ended.items():
         if entry_id not in begun:
             transaction.put(draft_of(former), is_restored=True)
-    _delete_unneeded(transaction, needed, is_needed)  # by what has been moved back since, perhaps
+    _delete_unneeded(transaction, needed, is_needed)  # something that was moved back may have needed them
     return list(begun.values()), list(ended.values())
 
 
 def _delete_unneeded(
     transaction: Transaction, made: Sequence[Entry], is_needed: Callable[[Entry], bool]
 ) -> list[Entry]:
-    """Delete what nothing needs; the rest."""
+    """Delete what nothing needs; return the rest."""
     needed = []
     for state in made:
         if is_needed(state):
@@ -66,7 +66,7 @@ def _delete_unneeded(
 
 
 def _difference(transaction: Transaction, commit: int) -> tuple[dict[int, Entry], dict[int, Entry]]:
-    """What the commit left behind and what it found, by entry; a state that it both began and ended is neither."""
+    """The states that the commit began, and those that it ended, by entry; without those that it began and ended."""
     begun, ended = transaction.begun(commit), transaction.ended(commit)
     passing = {(state.id, state.revision) for state in begun} & {(state.id, state.revision) for state in ended}
     return (
