@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.fusion import Fused, fuse
+from commonplace.language.fusion import (
+    K1,
+    RARITY,
+    B,
+    Fused,
+    boost_by_support,
+    boost_by_time,
+    ceiling,
+    conversation_score,
+    conversation_support,
+    fuse,
+    gain,
+    idf,
+    norm,
+)
 
 hits = st.lists(st.tuples(st.integers(0, 20), st.floats(0, 1)))
 
@@ -72,3 +89,99 @@ def test_a_text_whose_meaning_is_not_known_yet_is_presumed_to_mean_what_its_word
     assert (near.id, far.id) == (2, 3)
     assert [hit.id for hit in fuse([(1, 0.4)], [(2, 0.5), (3, 0.1)])] == [2, 1, 3]
     assert fuse([(1, 0.4)], [(1, 0.1)], presume=True) == fuse([(1, 0.4)], [(1, 0.1)])
+
+
+# Boosts keep scores within 0..1, never lower one, and keep the order within a conversation.
+
+
+message_scores = st.lists(st.floats(0, 1), min_size=1, max_size=20).map(lambda some: sorted(some, reverse=True))
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_lift_stays_within_bounds_and_never_lowers(score: float, spoken: float) -> None:
+    for lifted in (boost_by_time(score), boost_by_support(score, spoken)):
+        assert score - 1e-12 <= lifted <= 1.0
+
+
+def test_what_does_not_match_at_all_is_not_lifted_by_its_time() -> None:
+    assert boost_by_time(0.0) == 0.0
+
+
+@given(message_scores)
+def test_a_conversation_keeps_the_order_of_its_messages(found: list[float]) -> None:
+    lifted = [boost_by_support(score, spoken) for score, spoken in zip(found, conversation_support(found), strict=True)]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(lifted))
+
+
+def test_nobody_speaks_for_a_message_that_stands_alone() -> None:
+    assert conversation_support([0.7]) == [0.0]
+    assert conversation_support([0.8, 0.4]) == [pytest.approx(0.2), pytest.approx(0.4)]
+
+
+@given(message_scores)
+def test_a_conversation_is_at_least_as_good_as_its_best_message(found: list[float]) -> None:
+    assert found[0] - 1e-12 <= conversation_score(found) <= 1.0
+
+
+@given(message_scores, st.floats(0, 1))
+def test_more_messages_never_make_a_conversation_worse(found: list[float], more: float) -> None:
+    assert conversation_score([*found, more]) >= conversation_score(found) - 1e-12
+
+
+def test_several_good_messages_outweigh_one_that_is_a_little_better_and_many_poor_ones_do_not() -> None:
+    assert conversation_score([0.6, 0.6, 0.6]) > conversation_score([0.62])
+    assert conversation_score([0.5] + [0.3] * 50) < conversation_score([0.52])
+    assert conversation_score([]) == 0.0
+
+
+# BM25
+
+
+counts = st.integers(0, 10**9)
+lengths = st.floats(0, 1e6)
+
+
+def contribution(idf: float, frequency: float, length: float, average_length: float) -> float:
+    return float(gain(idf, frequency, norm(length, average_length)))
+
+
+@given(counts, counts)
+def test_idf_is_never_negative(documents: int, containing: int) -> None:
+    assert idf(documents, containing) >= 0
+
+
+def test_a_rarer_word_weighs_more() -> None:
+    weights = [idf(1_000, containing) for containing in (0, 1, 10, 500, 1_000)]
+    assert weights == sorted(weights, reverse=True)
+    assert len(set(weights)) == 5
+
+
+@given(st.floats(0.01, 20), st.integers(1, 10**6), lengths, st.just(0.0) | st.floats(1, 1e6))
+def test_no_text_passes_the_ceiling(weight: float, frequency: int, length: float, average: float) -> None:
+    assert 0 < contribution(weight, frequency, length, average) <= ceiling([weight])
+
+
+def test_repeating_a_word_counts_less_each_time() -> None:
+    once, twice, thrice = (contribution(1.0, frequency, 10, 10) for frequency in (1, 2, 3))
+    assert once < twice < thrice
+    assert twice - once > thrice - twice
+
+
+def test_a_longer_text_needs_more_of_a_word() -> None:
+    assert contribution(1.0, 1, 5, 10) > contribution(1.0, 1, 50, 10)
+
+
+def test_a_word_once_in_an_average_text_has_a_known_value() -> None:
+    assert contribution(2.0, 1, 10, 10) == pytest.approx(2.0 / (1 + K1))
+    assert contribution(2.0, 1, 20, 10) == pytest.approx(2.0 / (1 + K1 * (1 + B)))
+
+
+def test_the_ceiling_is_the_sum_of_the_idfs() -> None:
+    assert ceiling([3.0, 0.5 * 4.0]) == 5.0
+    assert ceiling([]) == 0.0
+
+
+def test_a_rare_word_says_more_than_the_logarithm_grants() -> None:
+    rare, common = (math.log1p((1_000 - containing + 0.5) / (containing + 0.5)) for containing in (1, 300))
+    assert idf(1_000, 1) / idf(1_000, 300) == pytest.approx((rare / common) ** RARITY)
+    assert RARITY > 1

@@ -54,8 +54,8 @@ def test_own_rules_find_texts_and_fields_of_any_length() -> None:
     ("content", "told"),
     [
         ("[[rule]\n", "are not valid TOML"),
-        ("rules = []", r"must hold \[\[rule\]\] tables"),
-        ("[rule]\nname = 'x'", r"must hold \[\[rule\]\] tables"),
+        ("rules = []", r"must contain \[\[rule\]\] tables"),
+        ("[rule]\nname = 'x'", r"must contain \[\[rule\]\] tables"),
         ("[[rule]]\nname = 'x'", "rule 1 in .* must have name and pattern"),
         ("[[rule]]\nname = 'x'\npattern = 'y'\nflags = 'i'", "it has name, pattern, flags"),
         ("[[rule]]\nname = 'No Spaces'\npattern = 'y'", "rule 1 in .*needs a name of lower-case letters"),
@@ -124,7 +124,7 @@ def test_a_rule_cannot_take_the_name_of_a_kind(name: str) -> None:
 
 def test_an_unknown_kind_or_mode_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        ConfigurationError, match="no kind of redaction named 'emails'; there are secrets, pii, all, aws_key"
+        ConfigurationError, match="unknown kind of redaction 'emails'; known are secrets, pii, all, aws_key"
     ):
         Redactor(kinds=["emails"])
     with pytest.raises(ConfigurationError, match='"mask" and "reject", not \'hide\''):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from commonplace.entry import Revision
     from commonplace.space.space import Space
 
-GROUPS = ("Remember", "Find and read", "Change and take back", "Move and keep", "Care", "Serve")
+GROUPS = ("Write", "Find and read", "Change and undo", "Transfer and back up", "Maintain", "Serve")
 
 KIND_AND_KEY = "[KIND] KEY"
 """How help shows an entry's key with an optional kind before it."""

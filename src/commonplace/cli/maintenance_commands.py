@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from commonplace.checks import Namespace
     from commonplace.store import NamespaceStats, StoreStats
 
-GROUP = "Care"
+GROUP = "Maintain"
 PAGE = 1_000
 LEAST_FREE_BYTES = 200_000_000
 
@@ -33,6 +33,9 @@ def register(commands: Commands) -> None:
     _declare_stats(commands)
     _declare_doctor(commands)
     _declare_model(commands)
+
+
+# migrate and vector-index
 
 
 def _declare_migrate(commands: Commands) -> None:
@@ -83,6 +86,9 @@ def index_vectors(context: Context) -> int:
     else:
         context.out.line(f"made {counted(len(made), 'index', 'indexes')}" if made else "it has its index already")
     return 0
+
+
+# stats, namespaces and reindex
 
 
 def _declare_stats(commands: Commands) -> None:
@@ -236,6 +242,9 @@ def make_index(context: Context) -> int:
     return 0
 
 
+# doctor
+
+
 @dataclass(frozen=True)
 class Finding:
     """One line of the report of `doctor`."""
@@ -379,6 +388,9 @@ def _model(context: Context) -> Finding:
     except CommonplaceError as error:
         return Finding("model", False, f"{error}; until then, search works by words only")
     return Finding("model", True, f"{embedder.identity} loads and embeds ({took * 1000:.0f} ms)")
+
+
+# model
 
 
 def _declare_model(commands: Commands) -> None:

@@ -26,17 +26,20 @@ if TYPE_CHECKING:
     from commonplace.space.space import Space
     from commonplace.store import Store
 
+GROUP = "Find and read"
 SHOWN_CHARACTERS = 60
 LIMIT = 100
 THREADS_A_PAGE = 1_000
-GROUP = "Find and read"
 PAGE = 500
 
 
 def register(commands: Commands) -> None:
     _declare_search(commands)
     _declare_ls(commands)
-    _declare_reading(commands)
+    _declare_history(commands)
+
+
+# search
 
 
 def _declare_search(commands: Commands) -> None:
@@ -147,6 +150,9 @@ def _show_hit(context: Context, hit: Hit) -> None:
     width = max(40, shutil.get_terminal_size().columns - 6)
     for line in textwrap.wrap(out.clean(hit.snippet), width):
         out.line("      " + out.paint(line, "dim"))
+
+
+# ls
 
 
 def _declare_ls(commands: Commands) -> None:
@@ -289,7 +295,10 @@ def _list_threads(context: Context, limit: int) -> None:
         context.out.note(f"there are more than {limit:,}; --limit shows more of them")
 
 
-def _declare_reading(commands: Commands) -> None:
+# cat, history and changes
+
+
+def _declare_history(commands: Commands) -> None:
     cat = commands.add(
         "cat",
         GROUP,
@@ -328,9 +337,6 @@ def _declare_reading(commands: Commands) -> None:
   commonplace changes --after 120 --json""",
     )
     changes.add_argument("--after", metavar="COMMIT", type=int, help="only changes after this commit")
-
-
-# cat
 
 
 def print_entry(context: Context) -> int:
@@ -450,9 +456,6 @@ def _message_fields(message: Entry) -> dict[str, Any]:
         "value": message.value,
         "created_at": moment(message.created_at),
     }
-
-
-# history and changes
 
 
 def print_history(context: Context) -> int:

@@ -23,12 +23,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _PACKAGES = ("fastapi", "uvicorn", "mcp", "prometheus_client", "jwt")
+
 # Repeated here, so that the parser loads neither the library nor the server. Tests compare them with the originals.
 ACTIONS: tuple[Action, ...] = ("read", "write", "delete", "admin")
 PROFILES = ("records", "files", "claude", "facts", "conversations", "all")
 WORDINGS = ("seed", "anthropic")
 CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
 SERVER_NAME = "memory"
+
 _SERVE_FLAGS = (
     "host",
     "port",
@@ -59,6 +61,9 @@ def register(commands: Commands) -> None:
     _declare_serve(commands)
     _declare_keys(commands)
     _declare_mcp(commands)
+
+
+# serve
 
 
 def _declare_serve(commands: Commands) -> None:
@@ -174,6 +179,9 @@ def _show_addresses(context: Context, service: Service, address: str) -> None:
             out.line("Every call needs a key or a token.")
         out.line("Ctrl-C stops it.")
     out.stdout.flush()
+
+
+# keys
 
 
 def _declare_keys(commands: Commands) -> None:
@@ -365,6 +373,9 @@ def _actions(text: str) -> tuple[str, ...]:
     if not words or any(word not in ACTIONS for word in words):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of actions; choose from {', '.join(ACTIONS)}")
     return words
+
+
+# mcp
 
 
 def _declare_mcp(commands: Commands) -> None:

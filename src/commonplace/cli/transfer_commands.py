@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     from commonplace.exchange import Imported
     from commonplace.exchange.mastra import MastraImport
 
-GROUP = "Move and keep"
+GROUP = "Transfer and back up"
 STDOUT = ("-", "/dev/stdout")
 
 
 def register(commands: Commands) -> None:
     _declare_transfer(commands)
     _declare_move(commands)
+
+
+# export, import, import-mastra, backup and restore-backup
 
 
 def _declare_transfer(commands: Commands) -> None:
@@ -124,8 +127,8 @@ def export_lines(context: Context) -> int:
     if arguments.file in STDOUT:
         return code
     if context.out.is_json:
-        told = {"file": arguments.file, "namespaces": exported.namespaces, "states": exported.states}
-        context.out.document({**told, "unreadable": exported.unreadable} if arguments.salvage else told)
+        fields = {"file": arguments.file, "namespaces": exported.namespaces, "states": exported.states}
+        context.out.document({**fields, "unreadable": exported.unreadable} if arguments.salvage else fields)
     else:
         where = counted(exported.namespaces, "namespace")
         context.out.line(f"exported {counted(exported.states, 'state')} of {where} to {arguments.file}")
@@ -321,6 +324,9 @@ def restore_book(context: Context) -> int:
             "Programs that have it open must open the book again"
         )
     return 0
+
+
+# move
 
 
 def _declare_move(commands: Commands) -> None:

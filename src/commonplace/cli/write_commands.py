@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from commonplace.space.files import FileInfo
     from commonplace.space.records import Record
 
-GROUP = "Change and take back"
+GROUP = "Change and undo"
 
 
 def register(commands: Commands) -> None:
@@ -24,10 +24,13 @@ def register(commands: Commands) -> None:
     _declare_changes(commands)
 
 
+# add
+
+
 def _declare_add(commands: Commands) -> None:
     parser = commands.add(
         "add",
-        "Remember",
+        "Write",
         "Store a text as a record, or append it to a file.",
         add,
         about="If a record with the same type, source and text exists, it is kept and gets the new tags as well.",
@@ -133,6 +136,9 @@ def _content(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"--as-json was given, but the text is not valid JSON: {error}") from error
+
+
+# rm, mv, restore and undo
 
 
 def _declare_changes(commands: Commands) -> None:

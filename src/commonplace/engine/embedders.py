@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from commonplace.embedding import Embedder, Purpose
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
-from commonplace.language.passages import pieces
+from commonplace.language.passages import split_sentences
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,7 +129,7 @@ class SentenceReader:
             return self.plain.embed(texts, purpose=purpose)
         import numpy as np
 
-        sentences = [pieces(text) if len(text) <= LONGEST else [] for text in texts]
+        sentences = [split_sentences(text) if len(text) <= LONGEST else [] for text in texts]
         read = [*texts, *(piece for some in sentences if len(some) > 1 for piece in some)]
         vectors = vectors_of(self.plain, read, purpose)
         mixed = np.array(vectors[: len(texts)])

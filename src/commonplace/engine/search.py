@@ -33,7 +33,7 @@ from commonplace.language.passages import (
     passage,
     passages,
 )
-from commonplace.language.question import question_terms, stretches
+from commonplace.language.question import periods, question_terms
 from commonplace.language.snippets import snippet
 from commonplace.store import Answer, Asked, Candidate, Store, TermCounts
 
@@ -340,7 +340,7 @@ def _times(request: SearchRequest) -> tuple[tuple[int, int], ...]:
     """The times that a query names, in microseconds."""
     now = next((at for at in (request.now, request.as_of) if at is not None), time.time_ns() // 1_000)
     # In whole microseconds: as fractions of seconds, the last ones of the year 9999 would fall into the next year.
-    named = stretches(request.query, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now))
+    named = periods(request.query, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now))
     return tuple((round(start.timestamp() * 1e6), round(end.timestamp() * 1e6)) for start, end in named)
 
 
@@ -358,11 +358,11 @@ def _weigh(found: Sequence[_Found], question: _Question) -> list[_Found]:
         if told is not None:
             conversations.setdefault(told, []).append(place)
     for places in conversations.values():
-        spoken = fusion.together([ordered[place].score for place in places])
-        for place, others in zip(places, spoken, strict=True):
+        support = fusion.conversation_support([ordered[place].score for place in places])
+        for place, others in zip(places, support, strict=True):
             if others > 0:
                 one = ordered[place]
-                score = fusion.in_conversation(one.score, others)
+                score = fusion.boost_by_support(one.score, others)
                 ordered[place] = replace(one, score=score, parts={**one.parts, "conversation": others})
     return sorted(ordered, key=_falling)
 
@@ -371,7 +371,7 @@ def _in_time(one: _Found, times: Sequence[tuple[int, int]]) -> _Found:
     entry = one.entry
     if not any(start <= at <= end for start, end in times for at in (entry.created_at, entry.updated_at)):
         return one
-    return replace(one, score=fusion.in_time(one.score), parts={**one.parts, "time": 1.0})
+    return replace(one, score=fusion.boost_by_time(one.score), parts={**one.parts, "time": 1.0})
 
 
 def _falling(one: _Found) -> float:

@@ -101,12 +101,12 @@ FADING = 0.5  # each further message counts half as much as the previous one
 SHARPNESS = 12  # the best message decides; others count only if they are nearly as good
 
 
-def in_time(score: float) -> float:
+def boost_by_time(score: float) -> float:
     """Return the score of a text from the time that the question names."""
     return 1.0 - math.pow(1.0 - score, 1.0 + TIME)
 
 
-def together(scores: Sequence[float]) -> list[float]:
+def conversation_support(scores: Sequence[float]) -> list[float]:
     """For each message of a conversation, best first, return the evidence of the others, 0..1."""
     support = []
     for place in range(len(scores)):
@@ -115,12 +115,12 @@ def together(scores: Sequence[float]) -> list[float]:
     return support
 
 
-def in_conversation(score: float, support: float) -> float:
+def boost_by_support(score: float, support: float) -> float:
     """Return the score of a message with the support of the others in its conversation."""
     return 1.0 - (1.0 - score) * (1.0 - CONVERSATION * support)
 
 
-def conversation(scores: Sequence[float]) -> float:
+def conversation_score(scores: Sequence[float]) -> float:
     """Return the score of a whole conversation from the scores of its messages."""
     best = max(scores, default=0.0)
     if best <= 0.0:

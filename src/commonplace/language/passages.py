@@ -174,20 +174,20 @@ STEP_LENGTH = tuple(2.0 ** (step / _STEPS_A_DOUBLING) for step in range(LENGTH_S
 # Sentences, which are weighed in addition to their passage. A label before a colon at the start of the passage, such as
 # a speaker's name, is repeated before each sentence: `Ana: yes` is about Ana, and so is her next sentence.
 
-PIECE = 120  # characters: short sentences are joined up to this length; a longer one stays whole
+SENTENCE_CHARACTERS = 120  # characters: short sentences are joined up to this length; a longer one stays whole
 
 _END = r"(?:[.!?…]+[\"'”’)\]]*\s|[。！？｡।॥]|\n)\s*"
 _LABEL = r"[^\W\d_][\w .'’-]{0,39}: "
 
 
-def pieces(passage: str) -> list[str]:
+def split_sentences(passage: str) -> list[str]:
     """Return the sentences of a passage in order, each with the passage's label; none is empty."""
     label = _compiled(_LABEL).match(passage)
     prefix = label[0] if label else ""
     found: list[str] = []
     start = end = len(prefix)
     for stop in (*(match.end() for match in _compiled(_END).finditer(passage, end)), len(passage)):
-        if len(passage[start:stop].rstrip()) > PIECE and passage[start:end].strip():
+        if len(passage[start:stop].rstrip()) > SENTENCE_CHARACTERS and passage[start:end].strip():
             found.append(prefix + passage[start:end].strip())
             start = end
         end = stop

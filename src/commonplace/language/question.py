@@ -16,7 +16,7 @@ from typing import NamedTuple
 from commonplace.language.tokenizer import query_terms
 
 LONGEST_QUERY = 2_000  # characters that are examined; anything longer is a pasted text and not a question
-MOST_STRETCHES = 8
+MOST_PERIODS = 8
 
 _COUNTED = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _NUMBERS = {**{word: number for number, word in enumerate(_COUNTED, 1)}, "a": 1, "an": 1, "couple": 2, "few": 3}
@@ -57,7 +57,7 @@ _HINT = rf"[0-9]|\b(?:ago|back|earlier|last|past|previous|this|today|yesterday|{
 _compiled = cache(re.compile)  # compiled on first use; most questions name no time
 
 
-class Stretch(NamedTuple):
+class Period(NamedTuple):
     """From one moment to another, both included."""
 
     start: datetime
@@ -73,10 +73,10 @@ class _Phrase(NamedTuple):
     named: Mapping[str, str]
 
 
-def stretches(query: str, now: datetime) -> list[Stretch]:
+def periods(query: str, now: datetime) -> list[Period]:
     """Return the periods that a question names, relative to `now`, in no particular order."""
-    found = [stretch for phrase in _phrases(query) for stretch in _stretches_of(phrase.kind, phrase.named, now)]
-    return found[:MOST_STRETCHES]
+    found = [period for phrase in _phrases(query) for period in _periods_of(phrase.kind, phrase.named, now)]
+    return found[:MOST_PERIODS]
 
 
 def relative_times(query: str) -> list[tuple[int, int]]:
@@ -101,56 +101,56 @@ def _phrases(query: str) -> list[_Phrase]:
     return found
 
 
-def _stretches_of(kind: str, named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+def _periods_of(kind: str, named: Mapping[str, str], now: datetime) -> Iterator[Period]:
     try:
         yield from _READERS[kind](named, now)
     except (ValueError, OverflowError):
         return  # not a date, such as 31 February, or outside of the calendar
 
 
-def _read_day(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+def _read_day(named: Mapping[str, str], now: datetime) -> Iterator[Period]:
     month = int(named["number"]) if "number" in named else _month(named["month"])
     start = _midnight(now).replace(year=int(named.get("year", now.year)), month=month, day=int(named["day"]))
     if "year" not in named and start > now:
         start = start.replace(year=start.year - 1)
-    yield Stretch(start - timedelta(days=1), start + timedelta(days=4))
+    yield Period(start - timedelta(days=1), start + timedelta(days=4))
 
 
-def _read_month(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+def _read_month(named: Mapping[str, str], now: datetime) -> Iterator[Period]:
     first = _month(named["month"])
     last = _month(named.get("until", named["month"]))
     year = int(named.get("year", now.year if first <= now.month else now.year - 1))
     start = _midnight(now).replace(year=year, month=first, day=1)
-    yield Stretch(start - timedelta(days=3), start + timedelta(days=38 + 31 * ((last - first) % 12)))
+    yield Period(start - timedelta(days=3), start + timedelta(days=38 + 31 * ((last - first) % 12)))
 
 
-def _read_ago(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+def _read_ago(named: Mapping[str, str], now: datetime) -> Iterator[Period]:
     unit = named["unit"]
     margin = timedelta(days=_MARGIN_DAYS[unit] * (2 if named["count"] in _VAGUE else 1))
     meant = now - timedelta(days=_count(named) * _DAYS_IN[unit])
-    yield Stretch(meant - margin, meant + margin)
+    yield Period(meant - margin, meant + margin)
 
 
-def _read_recent(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+def _read_recent(named: Mapping[str, str], now: datetime) -> Iterator[Period]:
     # `last week` may be the seven days before today or the week before this one.
     count = _count(named) if "count" in named else 2
-    yield Stretch(now - timedelta(days=count * _DAYS_IN[named["unit"]] + 1), now + timedelta(days=1))
+    yield Period(now - timedelta(days=count * _DAYS_IN[named["unit"]] + 1), now + timedelta(days=1))
 
 
-def _read_near(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+def _read_near(named: Mapping[str, str], now: datetime) -> Iterator[Period]:
     start = _midnight(now) - timedelta(days=1 if named["near"] == "yesterday" else 0)
-    yield Stretch(start - timedelta(hours=12), start + timedelta(days=1, hours=12))
+    yield Period(start - timedelta(hours=12), start + timedelta(days=1, hours=12))
 
 
-def _read_weekday(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+def _read_weekday(named: Mapping[str, str], now: datetime) -> Iterator[Period]:
     back = (now.weekday() - _WEEKDAYS.index(named["weekday"])) % 7 or 7
     start = _midnight(now) - timedelta(days=back)
-    yield Stretch(start - timedelta(hours=12), start + timedelta(days=1, hours=12))
+    yield Period(start - timedelta(hours=12), start + timedelta(days=1, hours=12))
 
 
-def _read_year(named: Mapping[str, str], now: datetime) -> Iterator[Stretch]:
+def _read_year(named: Mapping[str, str], now: datetime) -> Iterator[Period]:
     start = _midnight(now).replace(year=int(named["year"]), month=1, day=1)
-    yield Stretch(start, start + timedelta(days=372))
+    yield Period(start, start + timedelta(days=372))
 
 
 def _count(named: Mapping[str, str]) -> int:

@@ -98,7 +98,9 @@ def load_rules(path: Path) -> tuple[Rule, ...]:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise ConfigurationError(f"{path} has more than {MAX_FILE_BYTES:,} bytes; it holds redaction rules only")
+            raise ConfigurationError(
+                f"{path} has more than {MAX_FILE_BYTES:,} bytes; use a file with redaction rules only"
+            )
         written = data.decode()
         content = json.loads(written) if path.suffix == ".json" else tomllib.loads(written)
     except OSError as error:
@@ -108,7 +110,7 @@ def load_rules(path: Path) -> tuple[Rule, ...]:
         raise ConfigurationError(f"the redaction rules in {path} are not valid {form}: {error}") from error
     listed = content.get("rule") if isinstance(content, Mapping) and set(content) == {"rule"} else None
     if not isinstance(listed, list) or not all(isinstance(one, Mapping) for one in listed):
-        raise ConfigurationError(f'{path} must hold [[rule]] tables, or {{"rule": [...]}}, and nothing else')
+        raise ConfigurationError(f'{path} must contain [[rule]] tables, or {{"rule": [...]}}, and nothing else')
     if len(listed) > MAX_RULES:
         raise ConfigurationError(f"{path} has {len(listed):,} redaction rules; at most {MAX_RULES} are allowed")
     return tuple(_rule_of(path, number, one) for number, one in enumerate(listed, 1))
@@ -168,7 +170,7 @@ def _part_cost(code: str, argument: Any) -> _Cost:
     if code == "GROUPREF_EXISTS":
         return _either([_sequence_cost(branch) for branch in argument[1:] if branch])
     if code == "GROUPREF":
-        return _Cost(1, MAX_STEPS // 10)  # compares as much as the group holds
+        return _Cost(1, MAX_STEPS // 10)  # compares as much as the group contains
     return _Cost(1, 1)
 
 

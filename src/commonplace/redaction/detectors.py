@@ -410,7 +410,7 @@ _PHONE = re.compile(
     re.VERBOSE,
 )
 _PHONE_WORDS = ("phone", "tel", "mobil", "cell", "fax", "whatsapp")
-_TOLD_PHONE = re.compile(
+_NAMED_PHONE = re.compile(
     r"(?:e?phone|efon|e)?(?:[^\w\n+(]{0,4}(?:number|no\.?|nr\.?))?[^\w\n+(]{0,8}"
     r"([+(]?\d(?:[ ()./-]{0,2}\d){6,14}+)(?!\w)",
     re.IGNORECASE,
@@ -481,9 +481,9 @@ def _find_phone(text: str) -> Iterator[Span]:
     for word in _PHONE_WORDS:
         start = small.find(word)
         while start >= 0:
-            told = _TOLD_PHONE.match(text, start + len(word))
-            if told is not None and not small[max(0, start - 1) : start].isalpha():
-                yield Span(*told.span(1), "phone")
+            named = _NAMED_PHONE.match(text, start + len(word))
+            if named is not None and not small[max(0, start - 1) : start].isalpha():
+                yield Span(*named.span(1), "phone")
             start = small.find(word, start + len(word))
 
 

@@ -182,7 +182,7 @@ def _expanded(kinds: Iterable[str]) -> tuple[str, ...]:
     for kind in kinds:
         if kind not in KINDS and kind not in GROUPS:
             known = ", ".join((*GROUPS, *KINDS))
-            raise ConfigurationError(f"there is no kind of redaction named {kind!r}; there are {known}")
+            raise ConfigurationError(f"unknown kind of redaction {kind!r}; known are {known}")
         chosen.update(dict.fromkeys(GROUPS.get(kind, (kind,))))
     return tuple(chosen)
 

@@ -162,7 +162,7 @@ def search_threads(
             break
         count = min(MAX_LIMIT, 4 * count)
     hits = _threads(found)
-    scores = {id: fusion.conversation([hit.score for hit in some]) for id, some in hits.items()}
+    scores = {id: fusion.conversation_score([hit.score for hit in some]) for id, some in hits.items()}
     # Hits come best first, so among equal threads the one with the better hit stays first.
     best = sorted(scores, key=lambda id: -scores[id])
     live = _live(handle, best, request.limit)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.passages import PASSAGE, WHOLE, Span, resume, split
+from commonplace.language.passages import PASSAGE, SENTENCE_CHARACTERS, WHOLE, Span, resume, split, split_sentences
 
 UNITS = [
     "a",
@@ -108,3 +108,53 @@ def test_a_hostile_megabyte_is_split_in_linear_time(unit: str) -> None:
     began = time.process_time()
     split(text)
     assert time.process_time() - began < 10
+
+
+# Sentences: they cover the passage, each with the passage's label.
+
+
+def joined_words(text: str) -> str:
+    return "".join(text.split())
+
+
+def test_short_sentences_stay_together_and_a_long_one_stays_whole() -> None:
+    long = (
+        "The ferry to the northern island leaves at six except on Sundays " + "and in the weeks after storms " * 2 + "."
+    )
+    assert len(long) > SENTENCE_CHARACTERS
+    assert split_sentences(f"Yes. No! Maybe? {long} And back at noon.") == [
+        "Yes. No! Maybe?",
+        long,
+        "And back at noon.",
+    ]
+
+
+def test_a_label_is_said_before_each_piece() -> None:
+    first, second = "I moved to Lyon in May with my two cats. " * 2, "My sister keeps the dog and " * 4
+    assert split_sentences(f"Ana Maria: {first}{second}") == [
+        f"Ana Maria: {first.strip()}",
+        f"Ana Maria: {second.strip()}",
+    ]
+
+
+def test_lines_end_sentences_and_so_do_signs_of_other_scripts() -> None:
+    line = "a line without a full stop that is quite long, as lines in lists and in logs often are"
+    assert split_sentences(f"{line}\n{line}") == [line, line]
+    japanese = "東京都に住んでいます" * 7
+    assert split_sentences(f"{japanese}。{japanese}。") == [f"{japanese}。", f"{japanese}。"]
+
+
+@given(st.text(st.sampled_from('ab .!?\n"。:'), max_size=600))
+def test_nothing_is_lost_but_white_space_and_no_piece_is_empty(text: str) -> None:
+    found = split_sentences(text)
+    label = found[0][: found[0].index(": ") + 2] if found and all(": " in piece for piece in found) else ""
+    if label and text.startswith(label):
+        assert joined_words(label + "".join(piece.removeprefix(label) for piece in found)) == joined_words(text)
+    else:
+        assert joined_words("".join(found)) == joined_words(text)
+    assert all(piece.strip() for piece in found)
+
+
+@given(st.text(st.sampled_from("ab .!?\n"), max_size=2_000))
+def test_there_are_never_many_pieces(text: str) -> None:
+    assert len(split_sentences(text)) <= 2 * len(text) / SENTENCE_CHARACTERS + 1

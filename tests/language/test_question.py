@@ -1,4 +1,4 @@
-"""A question's own times are read as stretches of days around what is meant, and other words as none."""
+"""A question's own times are read as periods of days around what is meant, and other words as none."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.question import MOST_STRETCHES, stretches
+from commonplace.language.question import MOST_PERIODS, periods, question_terms
+from commonplace.language.tokenizer import query_terms
 
 NOW = datetime(2023, 4, 27, 15, 30, tzinfo=UTC)  # a Thursday
 
 
 def covers(query: str, *day: int) -> bool:
     noon = datetime(*day, 12, tzinfo=UTC)  # type: ignore[misc]
-    return any(start <= noon <= end for start, end in stretches(query, NOW))
+    return any(start <= noon <= end for start, end in periods(query, NOW))
 
 
 @pytest.mark.promise("search-reads-dates")
@@ -68,12 +69,12 @@ def test_a_named_time_is_meant_and_others_are_not(
     ],
 )
 def test_words_that_name_no_time_give_none(query: str) -> None:
-    assert stretches(query, NOW) == []
+    assert periods(query, NOW) == []
 
 
-def test_a_stretch_of_the_question_is_read_once() -> None:
-    assert len(stretches("on 13 October 2022", NOW)) == 1
-    assert len(stretches("on 13 October 2022 and last week", NOW)) == 2
+def test_a_phrase_of_the_question_is_read_once() -> None:
+    assert len(periods("on 13 October 2022", NOW)) == 1
+    assert len(periods("on 13 October 2022 and last week", NOW)) == 2
 
 
 @given(
@@ -84,8 +85,48 @@ def test_a_stretch_of_the_question_is_read_once() -> None:
         max_size=40,
     )
 )
-def test_any_question_is_read_and_a_stretch_never_ends_before_it_begins(parts: list[str]) -> None:
+def test_any_question_is_read_and_a_period_never_ends_before_it_begins(parts: list[str]) -> None:
     for now in (NOW, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)):
-        found = stretches(" ".join(parts), now)
-        assert len(found) <= MOST_STRETCHES
+        found = periods(" ".join(parts), now)
+        assert len(found) <= MOST_PERIODS
         assert all(end - start >= timedelta(days=1) for start, end in found)
+
+
+# Framing words count half; the others count whole, and never more than without a frame.
+
+
+WORDS = ["how", "many", "weeks", "ago", "İ", "book", "x_y", "today", "日本"]
+
+
+@pytest.mark.parametrize(
+    ("query", "terms", "share"),
+    [
+        ("which book did I finish a week ago?", {"book": 1, "finish": 1, "week": 0.5, "ago": 0.5}, 0.75),
+        ("How many times did I bake?", {"mani": 0.5, "time": 0.5, "bake": 1}, 2 / 3),
+        ("how much was the bread yesterday", {"much": 0.5, "bread": 1, "yesterday": 0.5}, 2 / 3),
+        ("this week's plan for a 2 week trip", {"week": 1, "plan": 1, "2": 1, "trip": 1}, 1),
+        ("bread recipe", {"bread": 1, "recip": 1}, 1),
+        ("How long ago did I bake", {"long": 0.5, "ago": 0.5, "bake": 1}, 2 / 3),
+    ],
+)
+def test_only_the_frame_counts_less(query: str, terms: dict[str, float], share: float) -> None:
+    assert question_terms(query) == (terms, pytest.approx(share))
+
+
+@pytest.mark.parametrize("query", ["how many weeks ago", "two days ago", "Yesterday?"])
+def test_a_question_that_is_all_frame_is_taken_by_its_words(query: str) -> None:
+    assert question_terms(query) == (query_terms(query), 1.0)
+
+
+@pytest.mark.parametrize("query", ["notes of 2023-05-07", "the trip in May 2023", "the class on Monday"])
+def test_what_a_text_may_say_in_the_same_words_is_no_frame(query: str) -> None:
+    assert question_terms(query) == (query_terms(query), 1.0)
+
+
+@given(st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join))
+def test_any_text_keeps_its_terms_and_at_least_half_of_their_weight(query: str) -> None:
+    plain = query_terms(query)
+    weighed, share = question_terms(query)
+    assert weighed.keys() == plain.keys()
+    assert all(weight / 2 <= weighed[term] <= weight for term, weight in plain.items())
+    assert 0.5 <= share <= 1
