@@ -244,5 +244,5 @@ def test_importing_the_adapter_loads_neither_package():
 @pytest.mark.parametrize("name", ["", "two words", "é", None, 5, "x" * 65])
 def test_a_tool_has_a_name_that_models_apis_take(name: Any) -> None:
     """Any name was taken, and the first request to a model failed."""
-    with pytest.raises(InvalidInput, match="a tool's name has 1 to 64 of"):
+    with pytest.raises(InvalidInput, match="a tool's name must be 1 to 64"):
         enable_memory(MCPServer("test"), name=name)

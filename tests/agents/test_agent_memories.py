@@ -207,7 +207,7 @@ def test_a_file_that_vanished_is_not_begun_anew_unless_asked(open_memories, base
     for file in folder.iterdir():
         file.unlink()
 
-    with pytest.raises(NotFound, match="has vanished while it was in use"):
+    with pytest.raises(NotFound, match="was deleted while it was in use"):
         say(memory, thread, "into the void")
     assert list(folder.iterdir()) == []
 

@@ -243,11 +243,11 @@ def test_an_agent_without_a_model_loads_and_says_so_when_run(book):
         ([node("M", "memory", maxChars=True)], "node M: config.maxChars has the wrong type"),
         ([node("a/b", "memory")], "node a/b: a namespace label must not contain"),
         ([node(" ", "memory")], "node  : a namespace label must not be empty"),
-        ([node("T", "memoryTool", name="Memory Tool")], "node T: a tool's name has 1 to 64"),
+        ([node("T", "memoryTool", name="Memory Tool")], "node T: a tool's name must be 1 to 64"),
         ([node("T", "memoryTool", commands=["read", "move"])], "node T: unknown command 'move'"),
         ([node("T", "memoryTool", commands=[])], "node T: commands must be a list of one or more"),
         ([node("T", "memoryTool", title=5)], "node T: config.title has the wrong type"),
-        ([node("A", "agent", model="gpt")], "node A: config.model 'gpt' is not among the models that were given: none"),
+        ([node("A", "agent", model="gpt")], "node A: config.model 'gpt' is not one of the given models: none"),
         ([node("A", "agent", maxTurns=0)], "node A: maxTurns must be"),
     ],
 )
@@ -276,14 +276,14 @@ PARTS = (node("M", "memory"), node("N", "memory"), node("A", "agent"), node("T",
             "agent setMemoryConnector, callModel setMemoryConnector",
         ),
         (["A tools T $self"] * 2, "edge A tools → T $self occurs twice"),
-        (["M $self T $memory", "N $self T $memory"], "edge N $self → T $memory: T has a memory already"),
+        (["M $self T $memory", "N $self T $memory"], "edge N $self → T $memory: T already has a memory"),
         (
             ["M $self A setMemoryConnector", "N $self A setMemoryConnector"],
-            "edge N $self → A setMemoryConnector: A has a memory connector already",
+            "edge N $self → A setMemoryConnector: A already has a memory connector",
         ),
         (
             ["M $self A setMemoryConnector", "N $self C setMemoryConnector", "A callModel C $self"],
-            "edge N $self → C setMemoryConnector: C has a memory connector already",
+            "edge N $self → C setMemoryConnector: C already has a memory connector",
         ),
     ],
 )
@@ -299,7 +299,7 @@ def test_two_tools_of_one_name_or_two_call_models_on_one_agent_are_named(book):
     with pytest.raises(InvalidInput, match=r"^edge A tools → U \$self: two tools are named 'memory'"):
         load_graph(graph(*tools, edges=["A tools T $self", "A tools U $self"]), book)
     models = (node("A", "agent"), node("C", "callModel"), node("D", "callModel"))
-    with pytest.raises(InvalidInput, match=r"^edge A callModel → D \$self: A has a callModel already"):
+    with pytest.raises(InvalidInput, match=r"^edge A callModel → D \$self: A already has a callModel"):
         load_graph(graph(*models, edges=["A callModel C $self", "A callModel D $self"]), book)
     prompted = (node("A", "agent", systemPrompt="S"), node("C", "callModel"))
     with pytest.raises(InvalidInput, match=r"^edge A callModel → C \$self: model and systemPrompt belong in"):
@@ -314,8 +314,8 @@ def test_two_tools_of_one_name_or_two_call_models_on_one_agent_are_named(book):
         ("[" * 100_000, "the graph is not valid JSON"),
         ("[]", "a graph is an object"),
         ('{"nodes": {}}', "a graph is an object"),
-        ('{"edges": [5]}', "edge number 1 needs the texts source, sourceHandle, target, targetHandle"),
-        ('{"edges": [{"source": "A", "target": "T"}]}', "edge number 1 needs the texts"),
+        ('{"edges": [5]}', "edge number 1 needs the strings source, sourceHandle, target, targetHandle"),
+        ('{"edges": [{"source": "A", "target": "T"}]}', "edge number 1 needs the strings"),
     ],
 )
 def test_what_is_no_graph_is_refused(book, text, message):

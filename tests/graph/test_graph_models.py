@@ -168,7 +168,7 @@ def test_a_wait_that_is_too_long_is_not_waited_for(endpoint):
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"choices":[]}', b'{"choices":[{"message":"hi"}]}'])
 def test_an_answer_without_a_message_is_no_answer(endpoint, body):
     endpoint.script = [send(200, body)]
-    with pytest.raises(Unavailable, match="the answer holds no message"):
+    with pytest.raises(Unavailable, match="the response has no message"):
         endpoint.openai(max_retries=0)(USER, [])
 
 
@@ -247,7 +247,7 @@ def test_anthropics_failures_are_said_by_what_to_do(endpoint):
         with pytest.raises(kind, match="chat model m "):
             endpoint.anthropic()(USER, [])
     endpoint.script = [endpoint.hang_up]
-    with pytest.raises(Unavailable, match="was not reached"):
+    with pytest.raises(Unavailable, match="could not be reached"):
         endpoint.anthropic()(USER, [])
     endpoint.script = [send(503, error, Retry_After_Ms="1"), anthropic_answer({"type": "text", "text": "Hi"})]
     assert endpoint.anthropic(max_retries=1)(USER, []) == {"role": "assistant", "content": "Hi"}

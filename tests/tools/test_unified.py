@@ -381,7 +381,7 @@ def test_a_tool_has_the_contracts_name_and_description_unless_told():
 @pytest.mark.promise("unified-metadata")
 @pytest.mark.parametrize("name", ["", "Memory", "a-b", "a b", "x" * 65, "memory\n", "é", None, 5])
 def test_a_name_that_model_apis_refuse_is_refused(name):
-    with pytest.raises(InvalidInput, match="a tool's name has"):
+    with pytest.raises(InvalidInput, match="a tool's name must be"):
         UnifiedMemoryTool(name=name)
 
 

@@ -49,7 +49,7 @@ def enable_memory(
 ) -> ClaudeMemoryTool:
     """Add Claude's tool to a server, over a space or a memory store, by default one in memory; returns the tool."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInput(f"a tool's name has 1 to 64 of A-Z, a-z, 0-9, _ and -, not {name!r:.100}")
+        raise InvalidInput(f"a tool's name must be 1 to 64 characters of A-Z, a-z, 0-9, _ and -, not {name!r:.100}")
     made = InMemoryMemoryStore() if store is None else store
     tool = ClaudeMemoryTool(made, wording, max_characters=ANSWER_CHARACTERS)
     served = _Served(name, tool.description, tool.input_schema, lambda arguments, _: tool.call(arguments))

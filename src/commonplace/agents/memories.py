@@ -97,7 +97,7 @@ class AgentMemories:
         max_open: int = MAX_OPEN,
     ) -> None:
         if (base_folder is None) == (book is None):
-            raise InvalidInput("agents live in a base folder or in a shared book; give one of them")
+            raise InvalidInput("give either base_folder or book")
         if max_open < 1:
             raise InvalidInput(f"max_open must be at least 1, not {max_open}")
         self.config = config or MemoryConfig()
@@ -204,7 +204,7 @@ class _Folders:
             (self._base / folder).mkdir(mode=0o700)
         except OSError as error:
             raise ConfigurationError(
-                f"cannot make {self._base / folder}: {error.strerror}; check the folder"
+                f"cannot create {self._base / folder}: {error.strerror}; check the folder"
             ) from error
         return agent_id
 
@@ -272,7 +272,7 @@ class _Folders:
             self._base.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(
-                f"cannot make the agents' folder {self._base}: {error.strerror}; set COMMONPLACE_AGENTS to another"
+                f"cannot create the agents' folder {self._base}: {error.strerror}; set COMMONPLACE_AGENTS to another"
             ) from error
 
 
@@ -503,7 +503,7 @@ class OpenBooks:
         except ConfigurationError as error:
             raise _worded(error, path, opened.agent_id) from error
         except OSError as error:
-            raise ConfigurationError(f"cannot make {path.parent}: {error.strerror}; check the folder") from error
+            raise ConfigurationError(f"cannot create {path.parent}: {error.strerror}; check the folder") from error
         identity = _identity(path)
         if identity is None:
             book.close()
@@ -516,7 +516,7 @@ class OpenBooks:
         if agent_id in self._known and not _exists(path):
             # An empty book in its place would hide that the memories are gone.
             raise NotFound(
-                f"{path} has vanished while it was in use; put it back, or call invalidate({agent_id!r}) to start again"
+                f"{path} was deleted while it was in use; put it back, or call invalidate({agent_id!r}) to start again"
             )
         return path
 

@@ -129,7 +129,7 @@ def _message(answer: bytes) -> Message:
         message = json.loads(answer)["choices"][0]["message"]
         content, calls = message.get("content"), message.get("tool_calls")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise TryAgain(f"the answer holds no message: {answer[:100]!r}") from error
+        raise TryAgain(f"the response has no message: {answer[:100]!r}") from error
     return {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
 
 
@@ -186,7 +186,7 @@ class AnthropicChat:
                 f"chat model {self.model} refused the request: {error}; check the model's name and the API key"
             ) from error
         except anthropic.APIError as error:
-            raise Unavailable(f"chat model {self.model} was not reached: {error}; try again later") from error
+            raise Unavailable(f"chat model {self.model} could not be reached: {error}; try again later") from error
         return _from_anthropic([block.model_dump() for block in answer.content])
 
 

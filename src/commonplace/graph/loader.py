@@ -102,7 +102,7 @@ class _Loader:
     def _add_node(self, number: int, node: object) -> None:
         node_id = node.get("id") if isinstance(node, Mapping) else None
         if not isinstance(node, Mapping) or not isinstance(node_id, str) or not node_id:
-            raise InvalidInput(f"node number {number + 1} has no id; give it a text")
+            raise InvalidInput(f"node number {number + 1} has no id; give it a string")
         with _named(f"node {node_id}"):
             if node_id in self.templates:
                 raise InvalidInput("this id is taken by another node")
@@ -162,7 +162,7 @@ class _Loader:
             return self.model
         if name not in self.models:
             known = ", ".join(sorted(self.models)) or "none"
-            raise InvalidInput(f"config.model {name!r} is not among the models that were given: {known}")
+            raise InvalidInput(f"config.model {name!r} is not one of the given models: {known}")
         return self.models[name]
 
     # Edges
@@ -170,7 +170,7 @@ class _Loader:
     def _check_edge(self, number: int, edge: object) -> _Edge:
         keys = ("source", "sourceHandle", "target", "targetHandle")
         if not isinstance(edge, Mapping) or not all(isinstance(edge.get(key), str) for key in keys):
-            raise InvalidInput(f"edge number {number + 1} needs the texts {', '.join(keys)}")
+            raise InvalidInput(f"edge number {number + 1} needs the strings {', '.join(keys)}")
         checked = _Edge(*(edge[key] for key in keys))
         with _named(str(checked)):
             for node_id in (checked.source, checked.target):
@@ -205,19 +205,19 @@ class _Loader:
     def _wire_memory(self, edge: _Edge) -> None:
         tool = self.tools[edge.target]
         if tool.memory is not None:
-            raise InvalidInput(f"{edge.target} has a memory already; a tool has one")
+            raise InvalidInput(f"{edge.target} already has a memory; a tool has only one")
         tool.connect(self.memories[edge.source])
 
     def _wire_connector(self, edge: _Edge) -> None:
         call_model = self._call_model(edge.target)
         if call_model.memory_connector is not None:
-            raise InvalidInput(f"{edge.target} has a memory connector already; it shows one memory")
+            raise InvalidInput(f"{edge.target} already has a memory connector; it shows only one memory")
         call_model.set_memory_connector(self.connectors[edge.source])
 
     def _wire_call_model(self, edge: _Edge) -> None:
         agent = self.agents[edge.source]
         if agent.call_model in self.call_models.values():
-            raise InvalidInput(f"{edge.source} has a callModel already; it has one")
+            raise InvalidInput(f"{edge.source} already has a callModel; it has only one")
         if agent.call_model.system_prompt is not None or agent.call_model.model is not self.model:
             raise InvalidInput(f"model and systemPrompt belong in the config of {edge.target}, not of {edge.source}")
         agent.call_model = self.call_models[edge.target]

@@ -45,7 +45,7 @@ class NamespaceTemplate:
         try:
             return check_namespace(filled)
         except InvalidInput as error:
-            raise ConfigurationError(f"the configuration gives no namespace: {error}") from error
+            raise ConfigurationError(f"the configuration does not give a valid namespace: {error}") from error
 
 
 _Labels = tuple[tuple[str, bool], ...]

@@ -118,7 +118,7 @@ class UnifiedMemoryTool:
         max_characters: int | None = None,
     ) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidInput(f"a tool's name has 1 to 64 of a-z, 0-9 and _, not {name!r:.100}")
+            raise InvalidInput(f"a tool's name must be 1 to 64 characters of a-z, 0-9 and _, not {name!r:.100}")
         self.name = name
         self.description = check_text("description", description)
         self.title = None if title is None else check_text("title", title)

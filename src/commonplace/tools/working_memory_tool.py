@@ -24,7 +24,7 @@ from commonplace.space.working_memory import (
     schema_of,
     state_text,
 )
-from commonplace.tools.tool import Arguments, ToolAnswer, ToolSpec, refusal
+from commonplace.tools.tool import STRING, Arguments, ToolAnswer, ToolSpec, refusal
 
 TOOL_NAME = "updateWorkingMemory"
 MAX_TEMPLATE_BYTES = 100_000
@@ -48,7 +48,6 @@ def _objects(required: str, **properties: Any) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "object", "properties": properties, "required": [required]}}
 
 
-_STRING = {"type": "string"}
 DEFAULT_SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -60,11 +59,9 @@ DEFAULT_SCHEMA: Mapping[str, Any] = {
                 "formatPreference": _choice("paragraphs", "bullets", "mixed"),
             },
         },
-        "activeProjects": _objects(
-            "name", name=_STRING, status=_choice("active", "blocked", "completed"), notes=_STRING
-        ),
-        "keyContext": {"type": "array", "items": _STRING},
-        "recentDecisions": _objects("decision", decision=_STRING, date=_STRING),
+        "activeProjects": _objects("name", name=STRING, status=_choice("active", "blocked", "completed"), notes=STRING),
+        "keyContext": {"type": "array", "items": STRING},
+        "recentDecisions": _objects("decision", decision=STRING, date=STRING),
     },
 }
 
@@ -114,7 +111,7 @@ class WorkingMemoryTool:
         self.space = space
         self.options = options or WorkingMemoryOptions()
         if self.options.scope == "thread" and thread is None:
-            raise InvalidInput("this working memory is of one thread: name the thread")
+            raise InvalidInput("this working memory belongs to a thread; name the thread")
         self.resource = resource
         self.thread = thread
         self._seen: int | None = None
