@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, ParamSpec, TypeVar
 
 from commonplace import book as sync
 from commonplace.api.client import connect as connect_to_service
+from commonplace.api.operations import OPERATIONS
 from commonplace.checks import Limits, Namespace
 from commonplace.space.files import FileInfo, Files
 from commonplace.space.handle import Seen
@@ -49,6 +50,20 @@ def _awaited(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[Any
     return call
 
 
+def _with_operations(original: type, part: str) -> Callable[[type[S]], type[S]]:
+    """Adds the methods that are operations of a service and that the class does not list with their types."""
+
+    def add(mirror: type[S]) -> type[S]:
+        for operation in OPERATIONS:
+            owner, _, name = (operation.call or "").rpartition(".")
+            if name and owner == part and not hasattr(mirror, name):
+                setattr(mirror, name, _awaited(getattr(original, name)))
+        return mirror
+
+    return add
+
+
+@_with_operations(Files, "files")
 class AsyncFiles:
     """`Files`, asynchronous."""
 
@@ -77,6 +92,7 @@ class AsyncFiles:
             yield info
 
 
+@_with_operations(Records, "records")
 class AsyncRecords:
     """`Records`, asynchronous."""
 
@@ -90,6 +106,7 @@ class AsyncRecords:
     list = _awaited(Records.list)
 
 
+@_with_operations(WorkingMemories, "threads.working")
 class AsyncWorkingMemories:
     """`WorkingMemories`, asynchronous."""
 
@@ -102,6 +119,7 @@ class AsyncWorkingMemories:
     history = _awaited(WorkingMemories.history)
 
 
+@_with_operations(Threads, "threads")
 class AsyncThreads:
     """`Threads`, asynchronous."""
 
@@ -136,6 +154,7 @@ class AsyncThreads:
     search = _awaited(Threads.search)
 
 
+@_with_operations(Space, "")
 class AsyncSpace:
     """`Space`, asynchronous."""
 

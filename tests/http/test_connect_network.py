@@ -30,7 +30,7 @@ def test_nobody_there_is_unavailable_and_names_the_address() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:8765", "ftp://x", "http://", "postgresql://x"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no address of a service"):
+    with pytest.raises(ConfigurationError, match="is not the address of a service"):
         commonplace.connect(address)
 
 

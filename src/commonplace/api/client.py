@@ -21,10 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, cast
 
-from commonplace.api.caller import HEADERS, MOST_AT_ONCE, Caller, query_text
 from commonplace.api.forms import ChangePage, RevisionPage
-from commonplace.api.operations import BY_NAME, OPERATIONS, Operation
-from commonplace.api.transport import Connections, Request
+from commonplace.api.operations import BY_NAME, OPERATIONS
+from commonplace.api.parameters import Operation
+from commonplace.api.transport import HEADERS, MOST_AT_ONCE, Caller, Connections, Request, query_text
 from commonplace.book import Book, check_actor, check_namespaces
 from commonplace.checks import (
     JSON,

@@ -7,12 +7,12 @@ an operation that calls one method of a space, add a row. An operation that does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from commonplace.api import forms
-from commonplace.api.arguments import (
+from commonplace.api.forms import KindName
+from commonplace.api.parameters import (
     ABSENT,
     CONFIDENCE,
     CONTENT,
@@ -47,104 +47,24 @@ from commonplace.api.arguments import (
     WORKING_TEMPLATE,
     Argument,
     Kind,
+    Link,
     Nested,
+    Operation,
+    Subject,
     body,
     choice,
     count,
     header,
     id_of,
+    in_group,
     number,
     path,
     query,
     time,
 )
-from commonplace.api.forms import Form, KindName
 from commonplace.errors import NotFound
 from commonplace.space.names import DIRECTORY, FILE, MESSAGE, RECORD, THREAD, WORKING
-from commonplace.space.rules import Action
 from commonplace.space.space import Space
-
-Subject = Callable[[Space, Mapping[str, Any]], tuple[str, str]]
-"""The kind and name of the entry that a condition such as If-Match is about."""
-WRITE_STATUSES = (404, 409, 412)
-"""What any change may be answered with as well: an earlier answer is gone, a key was used before, it is outdated."""
-
-
-@dataclass(frozen=True)
-class Link:
-    """An OpenAPI link: fields of the answer that are arguments of another operation."""
-
-    operation: str
-    parameters: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One row. `call` is the method of a space that does it, such as `files.write`."""
-
-    name: str
-    request: str
-    """The method and the path below `/v1`."""
-    summary: str
-    about: str
-    call: str | None = None
-    arguments: tuple[Argument, ...] = ()
-    result: Form[Any] | None = None
-    light: Form[Any] | None = None
-    """The result without whole entries, unless `full=true` asks for them."""
-    needs: tuple[Action, ...] = ("read",)
-    status: int = 200
-    statuses: tuple[int, ...] = ()
-    """Statuses of failures besides those that any request may have."""
-    links: Mapping[str, Link] = field(default_factory=dict)
-    body: str | None = None
-    """The name of the body in the documentation."""
-    body_about: str | None = None
-    body_extra: Mapping[str, Any] | None = None
-    text: str | None = None
-    """The media type of a body that is text, or of an answer that is text."""
-    example: str | None = None
-    done: str = "Done."
-    """What a success means, for the documentation."""
-    etag: bool = False
-    if_match: Subject | None = None
-    if_new: bool = False
-    """Whether `If-None-Match: *` is taken too."""
-    location: bool = False
-    again: str | None = None
-    """What 200 says in place of 201, where the entry was there already."""
-    keyed: bool = False
-    """Whether the Python client sends an idempotency key, so that it can repeat the request."""
-    in_namespace: bool = True
-    group: str = ""
-    """The heading in the documentation."""
-    in_client: bool = True
-    """Whether the client's method of `call` is this operation; a GET and a POST may do the same."""
-
-    @property
-    def is_read(self) -> bool:
-        return self.needs == ("read",)
-
-    @property
-    def is_once(self) -> bool:
-        """Whether conditions and an idempotency key may come with it."""
-        return not self.is_read and self.needs != ("admin",)
-
-    @property
-    def method(self) -> str:
-        return self.request.partition(" ")[0]
-
-    @property
-    def address(self) -> str:
-        """The path, such as `/v1/records/{id}`."""
-        return f"/v1{self.request.partition(' ')[2]}"
-
-    def arguments_in(self, place: str) -> tuple[Argument, ...]:
-        return tuple(argument for argument in self.arguments if argument.place == place)
-
-
-def in_group(group: str, *operations: Operation) -> tuple[Operation, ...]:
-    return tuple(replace(operation, group=group) for operation in operations)
 
 
 def named(kind: str, argument: str) -> Subject:

@@ -30,9 +30,8 @@ from pydantic import (
 )
 
 from commonplace.api import operations
-from commonplace.api.arguments import ABSENT, REQUIRED, Argument, Nested
 from commonplace.api.forms import AnyJson, Form, ListOf, Nullable
-from commonplace.api.operations import WRITE_STATUSES, Operation
+from commonplace.api.parameters import ABSENT, REQUIRED, WRITE_STATUSES, Argument, Nested, Operation
 from commonplace.checks import moment
 from commonplace.errors import InvalidInput
 from commonplace.server.http import feed, handlers, transfer
