@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import commonplace
 from commonplace.backends.sqlite.connection import Connection, connect
-from commonplace.backends.sqlite.store_base import CHECKPOINT_PAGES
+from commonplace.backends.sqlite.store import CHECKPOINT_PAGES
 from commonplace.space.space import Space
 from engine_report import Report, database_bytes, milliseconds, quantile, timed
 from engine_texts import InstantEmbedder, Texts
@@ -51,11 +51,11 @@ def captured_writes(texts: list[str]) -> list[Write]:
 
     with open_book(":memory:") as book:
         space = book.space("bench", "writes")
-        cast(Any, book.store)._writing.exec_trace = note
+        cast("Any", book.store)._writing.exec_trace = note
         for text in texts:
             writes.append([])
             create(space, text)
-        cast(Any, book.store)._writing.exec_trace = None
+        cast("Any", book.store)._writing.exec_trace = None
     return writes
 
 

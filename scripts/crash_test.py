@@ -90,9 +90,9 @@ def read_state(space: commonplace.Space) -> State:
 
 def write_stream(book_path: str, first: int, checkpoint_pages: int) -> None:
     """The child: go on with the stream and acknowledge each step."""
-    from commonplace.backends.sqlite import store_base
+    from commonplace.backends.sqlite import store as sqlite_store
 
-    store_base.CHECKPOINT_PAGES = checkpoint_pages  # small, so that kills fall into checkpoints too
+    sqlite_store.CHECKPOINT_PAGES = checkpoint_pages  # small, so that kills fall into checkpoints too
     with commonplace.open(book_path, background=False) as book:
         space = book.space(*LABELS)
         for step in range(first, STEPS):

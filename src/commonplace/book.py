@@ -96,7 +96,7 @@ def restore_backup(
         finally:
             store.close()
         return None
-    from commonplace.backends.sqlite import restore
+    from commonplace.backends.sqlite import maintenance as restore
 
     if str(url) == ":memory:":
         raise InvalidInput("a book in memory ends with its program; name a file to restore the backup to")
@@ -122,7 +122,7 @@ def _open_store(
         return _open_postgres(str(url), durability, busy_seconds, clock, pooling)
     from commonplace.backends.sqlite import SQLiteStore
     from commonplace.backends.sqlite.connection import MEMORY
-    from commonplace.backends.sqlite.store_base import system_time
+    from commonplace.backends.sqlite.store import system_time
 
     path = default_path() if url is None else url
     if url is None:

@@ -14,7 +14,7 @@ import pytest
 
 import commonplace
 from commonplace import ConfigurationError
-from commonplace.backends import times
+from commonplace.backends import ledger as times
 from commonplace.cli import main
 from commonplace.exchange.move import move_book
 from doubles import Clock, WordEmbedder

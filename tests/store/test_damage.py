@@ -16,7 +16,8 @@ from starlette.testclient import TestClient
 
 import commonplace
 from commonplace import Corrupt
-from commonplace.backends.sqlite import SQLiteStore, damage, store_base
+from commonplace.backends.sqlite import SQLiteStore, damage
+from commonplace.backends.sqlite import store as sqlite_store
 from commonplace.cli import main
 from commonplace.server.http.api_keys import Keys
 from commonplace.server.http.app import build_app
@@ -335,7 +336,7 @@ def test_an_older_book_gets_its_checksums_when_it_is_opened(path: Path) -> None:
 def test_checksums_are_added_in_steps_that_a_kill_cannot_undo(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_checksums(path)
     monkeypatch.setattr(damage, "ROWS_A_STEP", 5)
-    monkeypatch.setattr(store_base, "FILL_SECONDS", -1.0)
+    monkeypatch.setattr(sqlite_store, "FILL_SECONDS", -1.0)
     left = []
     for _ in range(60):
         with open_file(path) as book:

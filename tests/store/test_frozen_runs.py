@@ -406,7 +406,7 @@ def test_postgres_reproduces_a_frozen_run(seed: int, clock: Clock) -> None:
     import psycopg
 
     from commonplace.backends.postgres import PostgresStore
-    from commonplace.backends.postgres.kept import unpack
+    from commonplace.backends.postgres.reader import unpack_delta
     from postgres_server import empty, shared_book
 
     program, frozen = read(seed)
@@ -420,7 +420,7 @@ def test_postgres_reproduces_a_frozen_run(seed: int, clock: Clock) -> None:
                 "SELECT entry, revision, text, value FROM commonplace.history ORDER BY entry, revision"
             ).fetchall()
         for entry, revision, *texts in rows:
-            kept = [None if text is None else delta_of(unpack(text)) for text in texts]
+            kept = [None if text is None else delta_of(unpack_delta(text)) for text in texts]
             found.append(run._line("kept", [run.numbers[entry], revision, *kept]))
         check(found, frozen)
     finally:

@@ -16,7 +16,8 @@ import apsw
 import pytest
 
 import commonplace
-from commonplace.backends.sqlite import SQLiteStore, store_base
+from commonplace.backends.sqlite import SQLiteStore
+from commonplace.backends.sqlite import store as sqlite_store
 from commonplace.backends.sqlite.migrate import migrations
 
 HERE = Path(__file__).parent
@@ -96,7 +97,7 @@ def kill_upgrade(path: Path, statements: int, monkeypatch: pytest.MonkeyPatch) -
             left[0] -= 1
             return True
 
-        connect = store_base.connect
+        connect = sqlite_store.connect
 
         def traced(*arguments: Any, **options: Any) -> Any:
             connection: Any = connect(*arguments, **options)
@@ -104,7 +105,7 @@ def kill_upgrade(path: Path, statements: int, monkeypatch: pytest.MonkeyPatch) -
             return connection
 
         try:
-            monkeypatch.setattr(store_base, "connect", traced)
+            monkeypatch.setattr(sqlite_store, "connect", traced)
             SQLiteStore(path)
         finally:
             os._exit(0)

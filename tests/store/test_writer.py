@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 from store_calls import HERE, get, put
 
-from commonplace.backends.sqlite import SQLiteStore, locks, store_base, writer
-from commonplace.backends.sqlite.locks import WriterQueue
+from commonplace.backends.sqlite import SQLiteStore, writer
+from commonplace.backends.sqlite import guard as locks
+from commonplace.backends.sqlite import store as sqlite_store
+from commonplace.backends.sqlite.guard import WriterQueue
 from commonplace.entry import Draft
 from commonplace.store import Transaction
 
-INTERRUPTED = {module.__file__ for module in (locks, store_base, writer)}
+INTERRUPTED = {module.__file__ for module in (locks, sqlite_store, writer)}
 
 
 def interrupt(moment: int, call: Callable[[], object]) -> bool:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from commonplace.backends.states import labels
+from commonplace.backends.rows import labels
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.language.edits import common_prefix
 from commonplace.language.passages import Passage, Span, passage, passages, resume

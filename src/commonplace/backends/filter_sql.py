@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from commonplace.backends.paging import key_bounds
+from commonplace.backends.pages import key_bounds
 from commonplace.filters import Condition, Filter
 
 COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from commonplace.backends.sqlite.foreign import ForeignTables, open_foreign
+from commonplace.backends.sqlite.exchange import ForeignTables, open_foreign
 from commonplace.checks import JSON, Limits, Namespace, microseconds
 from commonplace.entry import SEPARATOR, Draft
 from commonplace.errors import InvalidInput

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from commonplace.backends.times import is_late
+from commonplace.backends.ledger import is_late
 from commonplace.checks import Namespace
 from commonplace.errors import Unavailable
 from commonplace.store import NamespaceHead, Progress, State, Store

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.filter_sql import add_filter
-from commonplace.backends.postgres import reading
 from commonplace.backends.postgres.connection import (
     Halfvec,
     Halves,
@@ -27,10 +26,10 @@ from commonplace.backends.postgres.connection import (
     texts_of,
 )
 from commonplace.backends.postgres.index import Model
-from commonplace.backends.postgres.reading import NOW, Spot
+from commonplace.backends.postgres.reader import NOW, Spot, load
 from commonplace.backends.postgres.where import Where
 from commonplace.backends.ranking import Counts, Page, Ranked, Ranking, best, chunk_of, score_arrays
-from commonplace.backends.states import columns, entry_of
+from commonplace.backends.rows import columns, entry_of
 from commonplace.entry import Entry
 from commonplace.store import Answer, Asked, Candidate, Choose, TermCounts
 
@@ -205,7 +204,7 @@ class _Search:
     def load(self, entries: Sequence[int]) -> dict[int, Entry]:
         """These entries; those that were not guessed are asked for now."""
         if missing := [entry_id for entry_id in entries if entry_id not in self._entries]:
-            self._entries |= reading.load(self._session, self._spot, missing, self._page.now)
+            self._entries |= load(self._session, self._spot, missing, self._page.now)
         return {entry_id: self._entries[entry_id] for entry_id in entries if entry_id in self._entries}
 
     def candidates(

@@ -6,20 +6,41 @@ kept as a delta to the one written just before it.
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
-from psycopg import errors
+import psycopg
+from psycopg import errors, sql
 
-from commonplace.backends.postgres import kept
-from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.incoming import Incoming
-from commonplace.backends.postgres.index import NamespaceRow
-from commonplace.backends.postgres.reading import Spot, tenant_of
-from commonplace.backends.replaying import NO_CONTENT, adopt_states, former_state, live_state
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, Former, Live
-from commonplace.checks import Namespace, stored_namespace
-from commonplace.errors import Conflict, InvalidInput
-from commonplace.store import NamespaceHead, State, Usage
+from commonplace.backends.entry_index import HEADING, heading_passage
+from commonplace.backends.postgres.connection import Place, Session
+from commonplace.backends.postgres.index import Identifiers, NamespaceRow, tokens
+from commonplace.backends.postgres.migrate import newest, schema_version, tables
+from commonplace.backends.postgres.reader import Spot, former_of, pack_delta, tenant_of
+from commonplace.backends.postgres.transaction import former_bytes, row_bytes
+from commonplace.backends.ranking import posting
+from commonplace.backends.rows import (
+    COLUMNS,
+    FORMER_COLUMNS,
+    NO_CONTENT,
+    Former,
+    Live,
+    adopt_states,
+    former_state,
+    labels,
+    live_state,
+)
+from commonplace.checks import Namespace, stored_namespace, unfinished_file
+from commonplace.entry import INDEXED_ATTRIBUTES, Entry
+from commonplace.errors import AlreadyExists, ConfigurationError, Conflict, Corrupt, InvalidInput
+from commonplace.language.passages import Passage, passages
+from commonplace.store import NamespaceHead, Progress, State, Usage
 
 ENTRIES_A_READ = 200
 _HEADS = "SELECT tenant, id, path, commit_number, commit_time, history_floor FROM namespace"
@@ -66,7 +87,7 @@ def _states(session: Session, spot: Spot, ids: Sequence[int]) -> Iterator[State]
         " ORDER BY entry, revision DESC",
         place,
     ):
-        row = kept.former_of(columns)
+        row = former_of(columns)
         former.setdefault(row.entry, []).append(row)
     for entry_id in ids:
         newest, newer = live.get(entry_id), NO_CONTENT
@@ -138,3 +159,239 @@ def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> tupl
         (row.commit_number, row.commit_time, max(floor, head.history_floor), tenant, path),
     )
     return row, commit
+
+
+# Many rows into the tables at once. COPY does not go straight into a table with row-level security, so it goes by way
+# of a temporary one.
+
+ROWS_A_COPY = 5_000
+ROWS_FOR_A_TABLE = 500
+"""Fewer are inserted one by one: with temporary tables for 10 rows each, 1,000 namespaces took twice as long."""
+_COLUMNS = {
+    "entry": f"tenant, namespace, {COLUMNS}, begun_by, deltas",
+    "history": f"tenant, namespace, {FORMER_COLUMNS}, begun_by, ended_by, ended_commit, valid_to, ended_actor",
+    "label": "tenant, namespace, entry, name, value",
+    "chunk": "tenant, namespace, id, entry, number, start, stop, length, posting, commit_number, tokens, repeated",
+    "pending": "tenant, namespace, chunk, ready_at, attempts",
+}
+
+
+class Incoming:
+    """Rows of one namespace on their way into the tables."""
+
+    def __init__(self, session: Session, spot: Spot, row: NamespaceRow) -> None:
+        self._session = session
+        self._spot = spot
+        self._row = row
+        self._ids = Identifiers(session)
+        self._gathered: dict[str, list[Sequence[Any]]] = {table: [] for table in _COLUMNS}
+        self._made: set[str] = set()
+
+    def next_id(self) -> int:
+        return self._ids.take()
+
+    def add_live(self, row: Live, entry: Entry) -> None:
+        self._add("entry", row)
+        self._add_passages(entry, passages(entry.text))
+        self._row.entry_count += 1
+        self._row.byte_count += row_bytes(row)
+        expires_at = row.expires_at
+        if expires_at is not None and (self._row.expires_next is None or expires_at < self._row.expires_next):
+            self._row.expires_next = expires_at
+
+    def add_former(self, row: Former) -> None:
+        text, value = None if row.text is None else pack_delta(row.text), pack_delta(row.value)
+        self._add("history", row._replace(text=text, value=value))
+        self._row.former_states += 1
+        self._row.former_bytes += former_bytes(row.attributes, text, value)
+
+    def _add_passages(self, entry: Entry, found: Sequence[Passage]) -> None:
+        for name, value in sorted(labels(entry.attributes, INDEXED_ATTRIBUTES)):
+            self._add("label", (entry.id, name, value))
+        numbered = list(enumerate(found))
+        if entry.heading:
+            numbered.append((HEADING, heading_passage(entry.heading)))
+        for number, one in numbered:
+            chunk = self._ids.take()
+            place = (chunk, entry.id, number, one.start, one.end, one.length, posting(chunk, one.length), entry.commit)
+            self._add("chunk", (*place, *tokens(self._spot.id, one.terms)))
+            if number != HEADING and one.terms:
+                self._add("pending", (chunk, 0, 0))
+            self._row.chunk_count += 1
+            self._row.term_total += one.length
+
+    def _add(self, table: str, columns: Sequence[Any]) -> None:
+        gathered = self._gathered[table]
+        gathered.append((self._spot.tenant, self._spot.id, *columns))
+        if len(gathered) >= ROWS_A_COPY:
+            self._flush(table)
+
+    def _flush(self, table: str) -> None:
+        names = _COLUMNS[table]
+        rows, self._gathered[table] = self._gathered[table], []
+        if len(rows) < ROWS_FOR_A_TABLE:
+            self._session.insert_all(f"INSERT INTO {table} ({names}) VALUES ({_marks(names)})", rows)
+            return
+        if table not in self._made:
+            self._made.add(table)
+            self._session.send(
+                f"CREATE TEMPORARY TABLE incoming_{table} ON COMMIT DROP AS SELECT {names} FROM {table} WITH NO DATA"
+            )
+        self._session.copy_in(f"COPY incoming_{table} ({names}) FROM STDIN", rows)
+        self._session.send(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming_{table}")
+        self._session.send(f"TRUNCATE incoming_{table}")
+
+    def finish(self) -> None:
+        """Write what is gathered and the namespace's counters."""
+        for table in _COLUMNS:
+            self._flush(table)
+        row = self._row
+        self._session.send(
+            "UPDATE namespace SET chunk_count = %s, term_total = %s, entry_count = %s, byte_count = %s,"
+            " expires_next = %s, former_states = %s, former_bytes = %s, former_commit = commit_number"
+            " WHERE tenant = %s AND path = %s",
+            (
+                row.chunk_count,
+                row.term_total,
+                row.entry_count,
+                row.byte_count,
+                row.expires_next,
+                row.former_states,
+                row.former_bytes,
+                self._spot.tenant,
+                "/".join(self._spot.namespace),
+            ),
+        )
+
+
+def _marks(names: str) -> str:
+    return ", ".join(["%s"] * len(names.split(", ")))
+
+
+# Backups: every table as it was at one moment, in one file, and back into an empty schema. The file is a zip with a
+# member for each table, in the text form of COPY, and `commonplace.json` with the schema's number and the next id.
+
+HEAD = "commonplace.json"
+_NOT_COPIED = ("migration", "attempt")
+_BYTES_A_STEP = 1 << 20
+
+
+def backup(connection: psycopg.Connection[Any], place: Place, target: Path, progress: Progress | None) -> None:
+    """Write a file that appears only when it is complete and on disk."""
+    if target.exists():
+        raise AlreadyExists(f"{target} exists already; choose another name for the backup")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"the folder {target.parent} does not exist; create it first")
+    unfinished = unfinished_file(target)
+    try:
+        with unfinished.open("xb") as raw:
+            os.fchmod(raw.fileno(), 0o600)
+            with ZipFile(raw, "w", ZIP_DEFLATED, compresslevel=1) as archive:
+                _write(connection, place, archive, progress)
+            raw.flush()
+            os.fsync(raw.fileno())
+        unfinished.rename(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write(connection: psycopg.Connection[Any], place: Place, archive: ZipFile, progress: Progress | None) -> None:
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(place.system_role)))
+        names = [name for name, *_ in tables(connection, place) if name not in _NOT_COPIED]
+        head: dict[str, Any] = {"schema": schema_version(connection, place), "columns": {}}
+        total = 0
+        for name in names:
+            row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(name))).fetchone()
+            total += row[0] if row is not None else 0
+        done = 0
+        for name in names:
+            columns = _columns(connection, place, name)
+            head["columns"][name] = columns
+            query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(_listed(columns), sql.Identifier(name))
+            with (
+                archive.open(f"{name}.copy", "w", force_zip64=True) as member,
+                connection.cursor() as cursor,
+                cursor.copy(query) as copy,
+            ):
+                for data in copy:
+                    member.write(data)
+                    done += bytes(data).count(b"\n")
+                    if progress is not None:
+                        progress(done, total, "rows")
+        last = connection.execute("SELECT last_value FROM identifier").fetchone()
+        head["identifier"] = last[0] if last is not None else 1
+        archive.writestr(HEAD, json.dumps(head))
+
+
+def restore(connection: psycopg.Connection[Any], place: Place, source: Path) -> None:
+    """Fill an empty schema from a backup, whole or not at all."""
+    try:
+        archive = ZipFile(source)
+        head = json.loads(archive.read(HEAD))
+    except (OSError, ValueError, KeyError, NotImplementedError, BadZipFile) as error:
+        raise InvalidInput(
+            f"{source} is not a backup of a book on PostgreSQL ({error}); a file that is a book goes there with "
+            "`commonplace move`"
+        ) from error
+    with archive, connection.transaction():
+        if head["schema"] != newest():
+            raise ConfigurationError(
+                f"{source} has schema {head['schema']}, this program {newest()}; restore it with the release that made "
+                "it, then upgrade"
+            )
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(place.system_role)))
+        for name, columns in head["columns"].items():
+            table, incoming = sql.Identifier(name), sql.Identifier(f"incoming_{name}")
+            held = connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(table)).fetchone()
+            if held is not None:
+                raise InvalidInput(f"{place.shown} is not empty; restore into an empty schema")
+            # COPY does not go straight into a table with row-level security.
+            connection.execute(
+                sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+                    incoming, _listed(columns), table
+                )
+            )
+            with (
+                archive.open(f"{name}.copy") as member,
+                connection.cursor() as cursor,
+                cursor.copy(sql.SQL("COPY {} FROM STDIN").format(incoming)) as copy,
+            ):
+                try:
+                    shutil.copyfileobj(member, _Sink(copy), _BYTES_A_STEP)
+                except (BadZipFile, zlib.error, EOFError) as error:
+                    raise Corrupt(f"the backup {source} is damaged ({error}); nothing was changed") from error
+            connection.execute(
+                sql.SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {}").format(
+                    table, _listed(columns), _listed(columns), incoming
+                )
+            )
+        connection.execute("SELECT setval('identifier', %s)", (head["identifier"],))
+        connection.execute(
+            "SELECT setval(pg_get_serial_sequence('model', 'id'), greatest(1, (SELECT max(id) FROM model)))"
+        )
+
+
+class _Sink:
+    """A COPY as something to write to."""
+
+    def __init__(self, copy: psycopg.Copy) -> None:
+        self._copy = copy
+
+    def write(self, data: bytes) -> int:
+        self._copy.write(data)
+        return len(data)
+
+
+def _columns(connection: psycopg.Connection[Any], place: Place, table: str) -> list[str]:
+    rows = connection.execute(
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+        " ORDER BY ordinal_position",
+        (place.schema, table),
+    )
+    return [name for (name,) in rows]
+
+
+def _listed(columns: list[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, columns))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, passages_of
 from commonplace.backends.postgres.connection import Halfvec, Session, floats
 from commonplace.backends.postgres.migrate import IDS_AT_ONCE
-from commonplace.backends.postgres.reading import NOW, Spot, tenant_of
+from commonplace.backends.postgres.reader import NOW, Spot, tenant_of
 from commonplace.backends.ranking import posting
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import ConfigurationError

@@ -15,11 +15,11 @@ import psycopg
 from psycopg import sql
 
 from commonplace.backends.deltas import is_whole, whole
-from commonplace.backends.paging import after_prefix
-from commonplace.backends.postgres import candidates, kept
+from commonplace.backends.pages import after_prefix
+from commonplace.backends.postgres import candidates
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import tokens as tokens_of
-from commonplace.backends.postgres.reading import FORMER_BYTES, Spot
+from commonplace.backends.postgres.reader import FORMER_BYTES, Spot, decode_former, pack_delta, unpack_delta
 from commonplace.backends.postgres.runner import READ, Runner
 from commonplace.backends.postgres.transaction import PostgresTransaction, steps
 from commonplace.backends.ranking import posting
@@ -100,15 +100,15 @@ def _erase_states(session: Session, spot: Spot, states: Sequence[tuple[int, int]
     orphans = []
     for entry_id, chain in chains.items():
         for (revision, text, value), (newer, _, _) in pairwise(chain):
-            is_kept = is_whole(kept.unpack(value)) and (text is None or is_whole(kept.unpack(text)))
+            is_kept = is_whole(unpack_delta(value)) and (text is None or is_whole(unpack_delta(text)))
             if (entry_id, newer) in gone and (entry_id, revision) not in gone and not is_kept:
                 orphans.append((entry_id, revision))
-    for (entry_id, revision), (full_text, full_value) in kept.decode(session, spot.tenant, orphans).items():
+    for (entry_id, revision), (full_text, full_value) in decode_former(session, spot.tenant, orphans).items():
         session.send(
             "UPDATE history SET text = %s, value = %s WHERE tenant = %s AND entry = %s AND revision = %s",
             (
-                None if full_text is None else kept.pack(whole(full_text)),
-                kept.pack(whole(full_value)),
+                None if full_text is None else pack_delta(whole(full_text)),
+                pack_delta(whole(full_value)),
                 spot.tenant,
                 entry_id,
                 revision,

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors, sql
 
-from commonplace.backends.postgres.connection import check_vector, translate
-from commonplace.backends.postgres.place import Place
+from commonplace.backends.postgres.connection import Place, check_vector, translate
 from commonplace.errors import ConfigurationError, Unavailable
 
 T = TypeVar("T")

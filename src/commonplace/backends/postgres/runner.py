@@ -25,6 +25,7 @@ from psycopg_pool import PoolClosed, PoolTimeout
 from commonplace.backends.postgres.connection import (
     CONNECT_SECONDS,
     Link,
+    Place,
     Pool,
     Session,
     is_lost,
@@ -32,7 +33,6 @@ from commonplace.backends.postgres.connection import (
     translate,
     translated,
 )
-from commonplace.backends.postgres.place import Place
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
 
 T = TypeVar("T")

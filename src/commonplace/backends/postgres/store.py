@@ -2,10 +2,553 @@
 
 from __future__ import annotations
 
-from commonplace.backends.postgres.store_care import CareStore
-from commonplace.backends.postgres.store_entries import EntryStore
-from commonplace.backends.postgres.store_search import SearchStore
+import json
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+
+from commonplace.backends.ledger import is_late, late_problem
+from commonplace.backends.pages import EmptyReader, after_prefix
+from commonplace.backends.postgres import candidates, index, maintenance
+from commonplace.backends.postgres.connection import (
+    CONNECT_SECONDS,
+    Durability,
+    Session,
+    adapters,
+    check_server,
+    check_vector,
+    create_pool,
+    parse_url,
+    translated,
+)
+from commonplace.backends.postgres.migrate import migrate, newest
+from commonplace.backends.postgres.reader import NOW, PostgresReader, Spot, tenant_of, usage_below
+from commonplace.backends.postgres.runner import PATIENCE_SECONDS, READ, SNAPSHOT, Notifier, Replica, Runner
+from commonplace.backends.postgres.transaction import PostgresTransaction
+from commonplace.backends.ranking import Page
+from commonplace.backends.rows import dump
+from commonplace.checks import JSON, Namespace, stored_namespace
+from commonplace.filters import Filter
+from commonplace.store import (
+    Answer,
+    Asked,
+    Candidate,
+    Choose,
+    Indexing,
+    NamespaceHead,
+    Part,
+    Pending,
+    Progress,
+    Reader,
+    State,
+    Store,
+    StoreStats,
+    TermCounts,
+    Transaction,
+    Usage,
+    Waker,
+)
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+KNOWN_NAMESPACES = 100_000
+MODELS_KNOWN_SECONDS = 0.5
+WAKER_SECONDS = 0.2
+"""How often a waker looks whether it was closed."""
 
 
-class PostgresStore(EntryStore, SearchStore, CareStore):
+class PostgresStore(Store):
     """Entries in PostgreSQL. Safe for many threads and many servers."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 20,
+        idle_seconds: float = 30.0,
+        query_seconds: float = 30.0,
+        patience_seconds: float = PATIENCE_SECONDS,
+        durability: Durability = "full",
+        clock: Callable[[], int] | None = None,
+        replica_url: str | None = None,
+    ) -> None:
+        self.place = parse_url(url)
+        # A caller of a service gets half of each: its slow calls, of both kinds together, leave connections to others.
+        self.parallel_reads = pool_size
+        self.parallel_writes = max(1, pool_size * 3 // 4)
+        self._clock = clock
+        self._known = newest()
+        self._spots: dict[Namespace, Spot] = {}
+        with translated(self.place.shown), self._connect_plainly() as connection:
+            check_server(connection, self.place)
+            check_vector(connection, self.place)
+            migrate(connection, self.place)
+            self._context = adapters(connection)
+        self._pool = create_pool(
+            self.place.conninfo,
+            self.place,
+            self._context,
+            size=pool_size,
+            idle_seconds=idle_seconds,
+            query_seconds=query_seconds,
+            durability=durability,
+        )
+        self._runner = Runner(self.place, self._pool, known=self._known, patience_seconds=patience_seconds)
+        self._notifier = Notifier(self._pool, self._channel)
+        self._replica: Replica | None = None
+        with translated(self.place.shown):
+            # Waited for: a call before the first connection is there would have a second one made.
+            self._pool.open(wait=True, timeout=query_seconds)
+        if replica_url is not None:
+            pool = create_pool(
+                parse_url(replica_url).conninfo,
+                self.place,
+                self._context,
+                size=pool_size,
+                idle_seconds=idle_seconds,
+                query_seconds=query_seconds,
+                durability=durability,
+            )
+            pool.open()
+            place = replace(self.place, conninfo=parse_url(replica_url).conninfo)
+            self._replica = Replica(place, pool, known=self._known)
+
+    @property
+    def _channel(self) -> str:
+        return f"{self.place.schema}_commit"
+
+    def _connect_plainly(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.place.conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS)
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        """A connection outside of the pool, for what takes as long as its caller does."""
+        known, vector_schema = self._context
+        connection = psycopg.connect(
+            self.place.conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS, context=known
+        )
+        connection.execute(
+            "SELECT set_config('search_path', %s, false)", (f"{self.place.schema}, {vector_schema}, pg_temp",)
+        )
+        return connection
+
+    def _now(self) -> int | None:
+        return None if self._clock is None else self._clock()
+
+    def close(self) -> None:
+        if self._runner.is_closed:
+            return
+        self._runner.is_closed = True
+        self._notifier.close()
+        if self._replica is not None:
+            self._replica.close()
+        self._pool.close()
+
+    # A namespace's sessions
+
+    def _read(
+        self,
+        namespace: Namespace,
+        missing: T,
+        work: Callable[[Session, Spot], T],
+        *,
+        snapshot: bool = False,
+        is_search: bool = False,
+    ) -> T:
+        """Read in a namespace; `missing` if it does not exist. A search may be answered by the replica."""
+        tenant = tenant_of(namespace)
+
+        def run(session: Session) -> T:
+            spot = self._spot(session, namespace, tenant)
+            return missing if spot is None else work(session, spot)
+
+        if is_search and self._replica is not None:
+            return self._replica.read(tenant, run, lambda: self._runner.read(tenant, run))
+        return self._runner.read(tenant, run, snapshot=snapshot)
+
+    def _spot(self, session: Session, namespace: Namespace, tenant: str) -> Spot | None:
+        """The namespace's number and part: they never change, so one look is enough."""
+        known = self._spots.get(namespace)
+        if known is None:
+            rows = session.rows(
+                "SELECT id, tableoid::regclass::text FROM namespace WHERE tenant = %s AND path = %s",
+                (tenant, "/".join(namespace)),
+            )
+            if not rows:
+                return None
+            if len(self._spots) >= KNOWN_NAMESPACES:
+                self._spots.clear()
+            part = int(rows[0][1].rpartition("_p")[2])
+            known = self._spots[namespace] = Spot(namespace, tenant, rows[0][0], part)
+        return known
+
+    # Changes
+
+    def _change(
+        self, namespace: Namespace, actor: str | None, work: Callable[[Session, PostgresTransaction], T]
+    ) -> tuple[T, int | None]:
+        def run(session: Session) -> tuple[tuple[T, int | None], bool]:
+            transaction = PostgresTransaction(session, namespace, self._now(), actor)
+            result = work(session, transaction)
+            return (result, transaction.finish()), transaction.is_changed
+
+        result, commit = self._runner.write(tenant_of(namespace), run)
+        if commit is not None:
+            self._notifier.notice_commit()
+            self._note_write()
+        return result, commit
+
+    def _note_write(self) -> None:
+        if self._replica is not None:
+            rows = self._runner.system(
+                lambda session: session.rows("SELECT pg_current_wal_insert_lsn()::text", last=True), mode=READ
+            )
+            self._replica.note_write(rows[0][0])
+
+    # Entries
+
+    def write(
+        self, namespace: Namespace, work: Callable[[Transaction], T], *, actor: str | None = None
+    ) -> tuple[T, int | None]:
+        return self._change(namespace, actor, lambda session, transaction: work(transaction))
+
+    def read(self, namespace: Namespace, work: Callable[[Reader], T], *, snapshot: bool = True) -> T:
+        tenant = tenant_of(namespace)
+
+        def run(session: Session) -> T:
+            spot = self._spot(session, namespace, tenant)
+            if spot is None:
+                return work(EmptyReader(namespace))
+            return work(PostgresReader(session, spot, self._now(), is_single=not snapshot))
+
+        return self._runner.read(tenant, run, snapshot=snapshot)
+
+    def namespaces(
+        self, prefix: Namespace = (), *, after: Namespace | None = None, limit: int = 1_000
+    ) -> list[Namespace]:
+        path = "/".join(prefix)
+        where, parameters = ["true"], []
+        if prefix:
+            where.append("(path = %s OR (path >= %s AND path < %s))")
+            parameters += [path, path + "/", after_prefix(path + "/")]
+        if after is not None:
+            where.append("path > %s")
+            parameters.append("/".join(after))
+        sql = f"SELECT path FROM namespace WHERE {' AND '.join(where)} ORDER BY path LIMIT %s"
+        rows = self._runner.system(lambda session: session.rows(sql, (*parameters, limit), last=True), mode=READ)
+        return [stored_namespace(row[0]) for row in rows]
+
+    def usage(self, prefix: Namespace) -> Usage:
+        return self._runner.system(lambda session: usage_below(session, prefix), mode=READ)
+
+    def stats(self) -> StoreStats:
+        return self._runner.system(
+            lambda session: maintenance.stats(session, self.place.schema), mode=SNAPSHOT, is_long=True
+        )
+
+    # Beside the entries
+
+    def waker(self) -> Waker:
+        self._runner.check_usable()
+        return _ListeningWaker(self._connect_plainly, self._channel, self.place.shown)
+
+    def system_rows(self, part: str, key: str | None = None) -> dict[str, JSON]:
+        where, parameters = ("part = %s", (part,)) if key is None else ("part = %s AND key = %s", (part, key))
+        sql = f"SELECT key, value FROM system WHERE {where} ORDER BY key"
+        rows = self._runner.system(lambda session: session.rows(sql, parameters, last=True), mode=READ)
+        return {name: json.loads(value) for name, value in rows}
+
+    def system_put(self, part: str, key: str, value: JSON | None, *, only_new: bool = False) -> bool:
+        if value is None:
+            sql, parameters = "DELETE FROM system WHERE part = %s AND key = %s", [part, key]
+        else:
+            action = "NOTHING" if only_new else "UPDATE SET value = excluded.value"
+            sql = f"INSERT INTO system (part, key, value) VALUES (%s, %s, %s) ON CONFLICT (part, key) DO {action}"
+            parameters = [part, key, dump(value)]
+        return bool(self._runner.system(lambda session: session.count(sql, parameters)))
+
+    # Search
+
+    _known_models: tuple[float, list[index.Model]] | None = None
+
+    def search_text(
+        self,
+        namespace: Namespace,
+        terms: Mapping[str, float],
+        filter: Filter,
+        limit: int,
+        also: Sequence[int] = (),
+    ) -> list[Candidate]:
+        page = Page(filter, limit, self._now(), also)
+        return self._read(
+            namespace,
+            [],
+            lambda session, spot: candidates.search_text(session, spot, terms, page),
+            is_search=True,
+        )
+
+    def search_vectors(
+        self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
+    ) -> list[Candidate]:
+        page = Page(filter, limit, self._now())
+        known = self._model(model)
+        if known is None:
+            return []
+        return self._read(
+            namespace,
+            [],
+            lambda session, spot: candidates.search_vectors(session, spot, (known, query), page),
+            is_search=True,
+        )
+
+    def search(
+        self, namespace: Namespace, asked: Asked, choose: Choose, *, unless_pending: bool = False
+    ) -> Answer | None:
+        if self._replica is not None:  # it may propose, but the primary knows what is live
+            return super().search(namespace, asked, choose, unless_pending=unless_pending)
+        model = None if asked.meaning is None else self._model(asked.meaning[0])
+
+        def work(session: Session, spot: Spot) -> Answer | None:
+            return candidates.search(session, spot, asked, choose, model, self._now(), unless_pending=unless_pending)
+
+        nothing: Answer | None = Answer([], [], {})
+        return self._read(namespace, nothing, work)
+
+    def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
+        return self._read(
+            namespace,
+            TermCounts(0, 0.0, {}),
+            lambda session, spot: candidates.term_counts(session, spot, terms),
+            snapshot=True,
+        )
+
+    def passage_vectors(
+        self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int, int, NDArray[float32]]]:
+        known = self._model(model)
+        if known is None:
+            return []
+        return self._read(
+            namespace,
+            [],
+            lambda session, spot: index.passage_vectors(session, spot, known.id, states),
+            is_search=True,
+        )
+
+    # Models and vectors
+
+    def _model(self, identity: str) -> index.Model | None:
+        found = {model.identity: model for model in self._models()}
+        if identity not in found:
+            self._known_models = None
+            found = {model.identity: model for model in self._models()}
+        return found.get(identity)
+
+    def _models(self) -> list[index.Model]:
+        """All models. They change so rarely that a look twice a second is enough; every search asks for them."""
+        known = self._known_models
+        if known is None or time.monotonic() - known[0] > MODELS_KNOWN_SECONDS:
+            asked_at = time.monotonic()
+            known = self._known_models = (asked_at, self._runner.system(index.models, mode=READ))
+        return known[1]
+
+    def models(self) -> tuple[str | None, str | None]:
+        roles = {model.role: model.identity for model in self._models()}
+        serving = roles.get("serving")
+        return serving, roles.get("target", serving)
+
+    def indexing(self, namespace: Namespace | None = None) -> Indexing:
+        if namespace is None:
+            pending = self._runner.system(lambda session: index.pending_count(session, None), mode=READ)
+        else:
+            pending = self._read(namespace, 0, index.pending_count)
+        return Indexing(*self.models(), pending)
+
+    def aim(self, model: str, dimensions: int) -> None:
+        self._runner.system(lambda session: index.set_target_model(session, model, dimensions), is_long=True)
+        self._drop_retired()
+
+    def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
+        claimed, is_promoted = self._runner.system(
+            lambda session: index.claim(session, limit, lease_seconds, self._now(), even_leased=even_leased)
+        )
+        if is_promoted:
+            self._drop_retired()
+        return claimed
+
+    def pending(
+        self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
+    ) -> list[Pending]:
+        return self._read(namespace, [], lambda session, spot: index.pending(session, spot, limit, among))
+
+    def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
+        if self._runner.system(lambda session: index.store_vectors(session, model, embedded)):
+            self._drop_retired()
+        self._note_write()
+
+    def _drop_retired(self) -> None:
+        """After a change of roles: what the former models leave behind."""
+        self._known_models = None
+        while self._runner.system(index.drop_retired):
+            continue
+        self._known_models = None
+
+    def tidy(self) -> bool:
+        with translated(self.place.shown):
+            return maintenance.maintain(self._runner, self._connect, self.place.system_role)
+
+    def vector_indexes(self) -> dict[str, bool]:
+        """The approximate indexes that there are, and whether each is complete."""
+        return self._runner.system(maintenance.known_indexes, mode=READ)
+
+    def index_namespace(self, namespace: Namespace) -> list[str]:
+        """Give a large namespace a vector index of its own, while everything goes on; the names of those made."""
+        none: list[maintenance.VectorIndex] = []
+        wanted = self._read(namespace, none, maintenance.index_of)
+        known = self.vector_indexes()
+        made = []
+        for one in wanted:
+            with translated(self.place.shown):
+                if one.name not in known and maintenance.build(self._connect, self.place.system_role, one):
+                    made.append(one.name)
+        return made
+
+    # Care: erasing, copies, checks, whole namespaces in and out
+
+    def purge(
+        self,
+        namespace: Namespace,
+        *,
+        kind: str | None = None,
+        key: str | None = None,
+        prefix: str | None = None,
+        history_before: int | None = None,
+        parts: Sequence[Part] = (),
+    ) -> int:
+        def work(session: Session, transaction: PostgresTransaction) -> int:
+            erased = maintenance.purge(session, transaction, kind, key, prefix, history_before)
+            return erased + sum(maintenance.purge(session, transaction, *part, history_before) for part in parts)
+
+        return self._change(namespace, None, work)[0]
+
+    def backup(self, target: Path, progress: Progress | None = None) -> None:
+        from commonplace.backends.postgres import exchange
+
+        self._runner.check_usable()
+        with translated(self.place.shown), self._connect() as connection:
+            exchange.backup(connection, self.place, target, progress)
+
+    def restore(self, source: Path) -> None:
+        """Fill this store, which must be empty, from a backup."""
+        from commonplace.backends.postgres import exchange
+
+        self._runner.check_usable()
+        with translated(self.place.shown), self._connect() as connection:
+            exchange.restore(connection, self.place, source)
+        self._spots.clear()
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        def look(session: Session) -> list[str]:
+            now = session.rows(f"SELECT {NOW}", (self._now(),))[0][0]
+            late = "SELECT count(*), max(commit_time) FROM namespace WHERE commit_time > %s"
+            return maintenance.verify(session, progress) + late_problem(*session.rows(late, (is_late(now),))[0])
+
+        return self._runner.system(look, mode=SNAPSHOT, is_long=True)
+
+    def rebuild_keywords(self, progress: Progress | None = None) -> None:
+        from commonplace.backends.postgres import index
+
+        total = sum(self.stats().entries.values())
+        done = 0
+
+        def report(more: int) -> None:
+            nonlocal done
+            done += more
+            if progress is not None:
+                progress(done, total, "entries")
+
+        after: Namespace | None = None
+        while page := self.namespaces(after=after):
+            for namespace in page:
+                self._runner.system(partial(index.rebuild_keywords, namespace=namespace, report=report), is_long=True)
+            after = page[-1]
+
+    def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
+        from commonplace.backends.postgres import exchange
+
+        self._runner.check_usable()
+        # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
+        with translated(self.place.shown), self._connect() as connection:
+            session = Session(connection, self._known)
+            session.begin(SNAPSHOT, self.place.system_role, None)
+            yield from exchange.export(session, namespaces)
+
+    def adopt(
+        self,
+        head: NamespaceHead,
+        read: Callable[[], Iterable[State]],
+        check: Callable[[Usage], object] | None = None,
+    ) -> int:
+        from commonplace.backends.postgres import exchange
+
+        adopted = self._runner.system(
+            lambda session: exchange.adopt(session, head, read(), check), is_long=True, copies=True
+        )
+        self._notifier.notice_commit()
+        return adopted
+
+
+class _ListeningWaker(Waker):
+    """Listens on a connection of its own. One that broke counts as a commit: something may have been missed."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], channel: str, place: str) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._closed = threading.Event()
+        self._mutex = threading.Lock()
+        with translated(place):
+            self._connection: psycopg.Connection[Any] | None = self._listen()
+
+    def _listen(self) -> psycopg.Connection[Any]:
+        connection = self._connect()
+        connection.execute(f'LISTEN "{self._channel}"'.encode())
+        return connection
+
+    def wait(self, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            left = deadline - time.monotonic()
+            with self._mutex:
+                if self._closed.is_set():
+                    return False
+                if self._is_told(max(0.0, min(left, WAKER_SECONDS))):
+                    return True
+            if left <= 0:
+                return False
+
+    def _is_told(self, seconds: float) -> bool:
+        try:
+            if self._connection is None:
+                self._connection = self._listen()
+                return True
+            if list(self._connection.notifies(timeout=seconds, stop_after=1)):
+                list(self._connection.notifies(timeout=0))  # what came with it is told by the same answer
+                return True
+        except psycopg.OperationalError:
+            self._connection = None
+            self._closed.wait(seconds)
+        return False
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._mutex:
+            if self._connection is not None:
+                self._connection.close()

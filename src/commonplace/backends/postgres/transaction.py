@@ -12,19 +12,20 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from commonplace.backends.ledger import Ledger
-from commonplace.backends.paging import after_prefix
-from commonplace.backends.postgres import kept, system
+from commonplace.backends.ledger import Ledger, commit_time
+from commonplace.backends.pages import after_prefix
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import EntryIndex, Identifiers, NamespaceRow
-from commonplace.backends.postgres.reading import FORMER_BYTES, NOW, PostgresReader, Spot, tenant_of
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, Former, Live, columns, labels
-from commonplace.backends.times import commit_time
+from commonplace.backends.postgres.reader import FORMER_BYTES, NOW, PostgresReader, Spot, pack_delta, tenant_of
+from commonplace.backends.rows import COLUMNS, FORMER_COLUMNS, Former, Live, columns, dump, labels
 from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import INDEXED_ATTRIBUTES
 from commonplace.errors import Conflict
 from commonplace.filters import Filter
 from commonplace.store import FORMER_STATE_BYTES, Scan, Usage
+
+FORGOTTEN_AT_ONCE = 20
+"""How many expired operations a write removes: more than it adds, so that they do not pile up."""
 
 IDS_A_STEP = 1_000
 
@@ -209,7 +210,7 @@ class PostgresTransaction(Ledger, PostgresReader):
         self._row.byte_count -= row_bytes(row)
 
     def _keep_row(self, row: Former) -> None:
-        text, value = None if row.text is None else kept.pack(row.text), kept.pack(row.value)
+        text, value = None if row.text is None else pack_delta(row.text), pack_delta(row.value)
         self._row.former_states += 1
         self._row.former_bytes += former_bytes(row.attributes, text, value)
         packed = row._replace(text=text, value=value)
@@ -245,11 +246,25 @@ class PostgresTransaction(Ledger, PostgresReader):
         return states, size
 
     def operation(self, key: str) -> JSON | None:
-        return system.operation(self._session, self._spot, key, self.time)
+        rows = self._session.rows(
+            "SELECT value FROM operation WHERE tenant = %s AND namespace = %s AND key = %s AND expires_at > %s",
+            (self._spot.tenant, self._spot.id, key, self.time),
+        )
+        return json.loads(rows[0][0]) if rows else None
 
     def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
         self.mark_changed()
-        system.record_operation(self._session, self._spot, key, value, expires_at=expires_at, now=self.time)
+        self._session.send(
+            "DELETE FROM operation WHERE tenant = %(tenant)s AND namespace = %(namespace)s AND key IN (SELECT key"
+            " FROM operation WHERE tenant = %(tenant)s AND namespace = %(namespace)s AND expires_at <= %(now)s"
+            f" LIMIT {FORGOTTEN_AT_ONCE})",
+            {"tenant": self._spot.tenant, "namespace": self._spot.id, "now": self.time},
+        )
+        self._session.send(
+            "INSERT INTO operation (tenant, namespace, key, value, expires_at) VALUES (%s, %s, %s, %s, %s) ON CONFLICT"
+            " (namespace, key, tenant) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
+            (self._spot.tenant, self._spot.id, key, dump(value), expires_at),
+        )
 
     def forget_operations(self) -> None:
         self._session.send(

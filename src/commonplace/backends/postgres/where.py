@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from commonplace.backends.filter_sql import COMPARISONS, BaseWhere
 from commonplace.backends.postgres.connection import texts_of
-from commonplace.backends.states import dump
+from commonplace.backends.rows import dump
 from commonplace.checks import JSON
 from commonplace.filters import Condition
 
@@ -52,7 +52,7 @@ def _test(condition: Condition) -> tuple[str, list[Any]]:
     if operator == "$in":
         items = "SELECT json_normal(item::json) FROM unnest(%s::text[]) AS item"
         return f"coalesce(json_normal(at) = ANY(ARRAY({items})), false)", [
-            [dump(item) for item in cast(Sequence[JSON], operand)]
+            [dump(item) for item in cast("Sequence[JSON]", operand)]
         ]
     sign = COMPARISONS[operator]
     if isinstance(operand, bool):

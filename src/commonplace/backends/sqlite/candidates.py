@@ -10,9 +10,9 @@ from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.ranking import Counts, Page, Postings, Rank, Ranked, best, posting, score
 from commonplace.backends.sqlite.checksums import damaged_row, damaged_vector, is_whole_vector
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.group import NamespaceRow
 from commonplace.backends.sqlite.index import tokens
 from commonplace.backends.sqlite.where import Where
+from commonplace.backends.sqlite.writer import NamespaceRow
 from commonplace.errors import Corrupt
 from commonplace.language.passages import LEVEL_FREQUENCY
 from commonplace.store import Candidate, TermCounts

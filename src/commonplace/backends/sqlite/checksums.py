@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from commonplace.backends.deltas import Stored
-from commonplace.backends.states import (
+from commonplace.backends.rows import (
     COLUMNS,
     CONTENT,
     FORMER_COLUMNS,

@@ -16,7 +16,7 @@ import apsw
 from commonplace.backends.deltas import DAMAGE
 from commonplace.backends.entry_index import HEADING
 from commonplace.backends.ranking import posting
-from commonplace.backends.sqlite import system
+from commonplace.backends.rows import entry_of, labels
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
@@ -30,11 +30,10 @@ from commonplace.backends.sqlite.checksums import (
     vector_sum,
 )
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.group import MOST_IDS, NAMESPACE_COLUMNS, check_namespace_row
 from commonplace.backends.sqlite.index import damaged_vectors, tokens
 from commonplace.backends.sqlite.migrate import wrong_names
-from commonplace.backends.sqlite.reading import former_entry
-from commonplace.backends.states import entry_of, labels
+from commonplace.backends.sqlite.reader import MEASURED, former_entry
+from commonplace.backends.sqlite.writer import MOST_IDS, NAMESPACE_COLUMNS, check_namespace_row
 from commonplace.checks import Namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, SEPARATOR
 from commonplace.errors import Corrupt
@@ -323,7 +322,7 @@ _MUST_BE_ZERO = {
     "namespaces whose measured use is wrong": (
         "SELECT count(*) FROM (SELECT namespace, entries, bytes, former_states, former_bytes FROM usage"
         " WHERE entries OR bytes OR former_states OR former_bytes"
-        f" EXCEPT {system.MEASURED})"
+        f" EXCEPT {MEASURED})"
     ),
 }
 

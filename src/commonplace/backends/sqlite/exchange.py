@@ -7,11 +7,15 @@ kept as a delta to the one written just before it: one text in memory at a time,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import apsw
 
-from commonplace.backends.replaying import NO_CONTENT, adopt_states, former_state, live_state
-from commonplace.backends.sqlite import damage, system
+from commonplace.backends.rows import NO_CONTENT, Former, Live, adopt_states, former_state, live_state
+from commonplace.backends.sqlite import damage
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
@@ -23,13 +27,13 @@ from commonplace.backends.sqlite.checksums import (
     live_entry,
     live_sum,
 )
-from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.group import MOST_IDS, Group, NamespaceRow, read_namespace
+from commonplace.backends.sqlite.connection import APPLICATION_ID, Connection, translated
 from commonplace.backends.sqlite.index import EntryIndex
-from commonplace.backends.states import Former, Live
+from commonplace.backends.sqlite.reader import usage_of
+from commonplace.backends.sqlite.writer import MOST_IDS, Group, NamespaceRow, read_namespace
 from commonplace.checks import Namespace
 from commonplace.entry import Entry
-from commonplace.errors import Conflict, InvalidInput
+from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.language.passages import passages
 from commonplace.store import NamespaceHead, State, Usage
 
@@ -220,7 +224,7 @@ def adopt(
             f"two states of namespace {'/'.join(head.namespace)} claim the same place ({error}); nothing was imported"
         ) from error
     if check is not None:
-        check(system.usage(connection, row.id))
+        check(usage_of(connection, row.id))
     # Readers of the old feed would miss what came in below their cursor: the floor tells them to read all again.
     floor = last + 1 if last and count else 0
     row.commit_number = max(row.commit_number, floor)
@@ -275,3 +279,83 @@ class _Incoming:
     def add_former(self, row: Former) -> None:
         written = (*row.beginning, self._number, *row.ending)
         self._connection.execute(_INSERT_FORMER, (*written, former_sum(written)))
+
+
+# Another program's SQLite file, read and never written: its tables in one snapshot, a row at a time
+
+BUSY_SECONDS = 10
+
+# Text as bytes, since one row that is no UTF-8 must not end the reading; SQLite's binary JSON as its text.
+_READ = (
+    "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB)"
+    " WHEN 'blob' THEN CASE WHEN json_valid({0}, 8) THEN CAST(json({0}) AS BLOB) ELSE {0} END ELSE {0} END"
+)
+
+
+class ForeignTables:
+    """The tables of the file as they were when it was opened."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def columns(self, table: str) -> list[str]:
+        """The names of a table's columns; none where there is no such table."""
+        rows = self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        return [str(row[0]) for row in rows]
+
+    def count(self, table: str) -> int:
+        rows: list[Any] = self._connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchall()
+        return int(rows[0][0])
+
+    def rows(self, table: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Each row in the order of insertion, under the names given for the columns; texts come as bytes."""
+        chosen = ", ".join(_READ.format(_quoted(column)) for column in columns.values())
+        for row in self._connection.execute(f"SELECT {chosen} FROM {_quoted(table)} ORDER BY rowid"):
+            yield dict(zip(columns, row, strict=True))
+
+
+@contextmanager
+def open_foreign(path: Path) -> Iterator[ForeignTables]:
+    """Open a file that some other program may have open, too."""
+    if not path.is_file():
+        raise NotFound(f"there is no file {path} to import")
+    with translated(str(path)):
+        try:
+            connection = _snapshot(path)
+        except apsw.NotADBError as error:
+            raise InvalidInput(f"{path} is no SQLite database; give the memory.db that Mastra wrote") from error
+        try:
+            [(application,)] = connection.execute("PRAGMA application_id").fetchall()
+            if application == APPLICATION_ID:
+                raise InvalidInput(f"{path} is a commonplace book; open it with --db, or export it and import that")
+            yield ForeignTables(connection)
+        finally:
+            connection.close()
+
+
+def _snapshot(path: Path) -> apsw.Connection:
+    """A connection that reads one state of the file."""
+    try:
+        return _reading(f"file:{quote(str(path))}?mode=ro")
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # A file in WAL mode wants a log beside it, which a folder that is read-only does not let in. Where there is
+        # none yet, nobody writes, and all is in the file itself.
+        if Path(f"{path.resolve()}-wal").exists():
+            raise
+        return _reading(f"file:{quote(str(path))}?mode=ro&immutable=1")
+
+
+def _reading(uri: str) -> apsw.Connection:
+    connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        connection.set_busy_timeout(BUSY_SECONDS * 1_000)
+        connection.execute("BEGIN").fetchall()
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

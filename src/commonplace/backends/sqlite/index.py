@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, passages_of
 from commonplace.backends.ranking import posting
+from commonplace.backends.rows import labels
 from commonplace.backends.sqlite.checksums import LIVE, LiveRow, damaged_row, damaged_vector, live_entry, vector_sum
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.group import Group, NamespaceRow, read_namespace
-from commonplace.backends.sqlite.system import MEASURED
-from commonplace.backends.states import labels
+from commonplace.backends.sqlite.reader import MEASURED
+from commonplace.backends.sqlite.writer import Group, NamespaceRow, read_namespace
 from commonplace.checks import stored_namespace
 from commonplace.entry import INDEXED_ATTRIBUTES
 from commonplace.errors import ConfigurationError

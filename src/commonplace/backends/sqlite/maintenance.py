@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
 import apsw
 
 from commonplace.backends.deltas import is_whole, whole
-from commonplace.backends.paging import after_prefix
-from commonplace.backends.sqlite import damage
+from commonplace.backends.pages import after_prefix
+from commonplace.backends.rows import CONTENT, HEAD
+from commonplace.backends.sqlite import damage, maintenance
 from commonplace.backends.sqlite.checksums import FORMER, former_sum
-from commonplace.backends.sqlite.connection import MEMORY, Connection
-from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, book_mark, write_mark
-from commonplace.backends.sqlite.migrate import migrations, schema_version
-from commonplace.backends.sqlite.reading import decode_former
+from commonplace.backends.sqlite.connection import MEMORY, Connection, translated
+from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, WriterQueue, book_mark, write_mark
+from commonplace.backends.sqlite.migrate import check_schema, migrations, schema_version
+from commonplace.backends.sqlite.reader import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
-from commonplace.backends.states import CONTENT, HEAD
 from commonplace.checks import unfinished_file
-from commonplace.errors import AlreadyExists, Corrupt, InvalidInput
+from commonplace.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, Unavailable
 from commonplace.store import Progress, StoreStats
 
 BACKUP_PAGES_A_STEP = 500
@@ -138,13 +141,13 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
         unfinished.touch(0o600, exist_ok=False)  # what SQLite creates is readable by everybody
         copy = apsw.Connection(str(unfinished))
         try:
-            with copy.backup("main", cast(apsw.Connection, connection), "main") as work:
+            with copy.backup("main", cast("apsw.Connection", connection), "main") as work:
                 while not work.done:
                     work.step(BACKUP_PAGES_A_STEP)
                     if progress is not None:
                         progress(work.page_count - work.remaining, work.page_count, "pages")
             copy.execute("PRAGMA journal_mode = DELETE").fetchall()
-            _check_copy(cast(Connection, copy), progress)
+            _check_copy(cast("Connection", copy), progress)
         finally:
             copy.close()
         with unfinished.open("rb+") as written:
@@ -174,3 +177,94 @@ def _check_copy(copy: Connection, progress: Progress | None) -> None:
         )
     if version >= FIRST_WITH_MARK:
         write_mark(copy, book_mark(copy).next())
+
+
+# Restoring a backup, even while programs have the book open. They keep the former file, which gets another name, and
+# write nothing more to it (see guard.py). If this is killed, it leaves the former book or the restored one; in between,
+# a file with the former log is refused, and running it again completes the work.
+
+LOGS = ("-wal", "-shm")
+
+
+def restore(
+    source: Path, path: str, busy_seconds: float, progress: Progress | None, *, keep_former: bool
+) -> Path | None:
+    """Make the book at `path` the one that a backup holds; the file that the former book has become, if it is kept."""
+    book = Path(os.path.realpath(path))
+    if not source.is_file():
+        raise NotFound(f"there is no backup at {source}; name the file that `commonplace backup` wrote")
+    if book.exists() and source.samefile(book):
+        raise InvalidInput(f"{source} is the book itself; name the file that `commonplace backup` wrote")
+    with source.open("rb") as file:
+        if file.read(4) == b"PK\x03\x04":
+            raise InvalidInput(
+                f"{source} is a backup of a book on PostgreSQL; restore it with --db postgresql://… into an empty "
+                "database, from where `commonplace move` copies it to a file"
+            )
+    copy = unfinished_file(book.with_name(f"{book.name}.restored"))
+    try:
+        _copy(source, copy, progress)
+        queue = WriterQueue(str(book), busy_seconds)
+        try:
+            with queue.held():
+                former = _exchange(book, copy, keep_former=keep_former)
+        finally:
+            queue.close()
+    finally:
+        copy.unlink(missing_ok=True)
+    return former
+
+
+def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
+    """Copy a backup that can be read from its first page to its last."""
+    with translated(str(source)):
+        connection = cast("Connection", apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY))
+        try:
+            check_schema(connection, str(source))
+            if not schema_version(connection):
+                raise InvalidInput(f"{source} is empty; name the file that `commonplace backup` wrote")
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchall()[0]
+            if found != "ok":
+                raise Corrupt(f"the backup {source} is damaged ({found}); nothing was changed, take another one")
+            maintenance.backup(connection, copy, progress)
+        finally:
+            connection.close()
+
+
+def _exchange(book: Path, copy: Path, *, keep_former: bool) -> Path | None:
+    former = _free_name(book) if keep_former and book.exists() and book.stat().st_size else None
+    try:
+        if former is not None:
+            # The log with it, and before the file: together they are the former book.
+            for suffix in (*LOGS, ""):
+                with suppress(FileNotFoundError):
+                    _name_too(f"{book}{suffix}", f"{former}{suffix}")
+        os.replace(copy, book)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot put the backup in the place of {book}: {error.strerror}; the book was not changed"
+        ) from error
+    for suffix in LOGS:
+        Path(f"{book}{suffix}").unlink(missing_ok=True)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(book.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return former
+
+
+def _name_too(file: str, name: str) -> None:
+    try:
+        os.link(file, name)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without links
+        shutil.copy2(file, name)
+
+
+def _free_name(book: Path) -> Path:
+    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    names = (book.with_name(f"{book.stem}.before-{moment}{number}{book.suffix}") for number in ("", *range(2, 1000)))
+    return next(name for name in names if not name.exists())

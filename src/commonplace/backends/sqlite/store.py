@@ -2,10 +2,803 @@
 
 from __future__ import annotations
 
-from commonplace.backends.sqlite.store_care import CareStore
-from commonplace.backends.sqlite.store_entries import EntryStore
-from commonplace.backends.sqlite.store_search import SearchStore
+import json
+import logging
+import math
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from glob import escape, glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from weakref import WeakSet
+
+import apsw
+
+from commonplace.backends.ledger import is_late, late_problem
+from commonplace.backends.pages import after_prefix
+from commonplace.backends.ranking import Counts, Page
+from commonplace.backends.rows import dump
+from commonplace.backends.sqlite import candidates, damage, index, maintenance
+from commonplace.backends.sqlite.checksums import check_row, damaged_row, row_sum
+from commonplace.backends.sqlite.connection import (
+    DRIVER_ERRORS,
+    MEMORY,
+    Connection,
+    Durability,
+    closed,
+    connect,
+    translate,
+    translated,
+    unavailable,
+)
+from commonplace.backends.sqlite.guard import Guard, Stamp, WriterQueue, check_log, lost_commits, stamp
+from commonplace.backends.sqlite.migrate import check_schema, check_unchanged, migrate
+from commonplace.backends.sqlite.reader import SQLiteReader, namespace_id, usage_below
+from commonplace.backends.sqlite.transaction import SQLiteTransaction
+from commonplace.backends.sqlite.writer import Group, Writer, begin_group, flush_group, read_namespace
+from commonplace.checks import JSON, Namespace, stored_namespace
+from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unavailable
+from commonplace.filters import Filter
+from commonplace.store import (
+    Candidate,
+    Indexing,
+    NamespaceHead,
+    Part,
+    Pending,
+    Progress,
+    Reader,
+    State,
+    Store,
+    StoreStats,
+    TermCounts,
+    Transaction,
+    Usage,
+    Waker,
+)
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+
+    from commonplace.backends.vectors import VectorCache
+
+CHECKPOINT_PAGES = 4_000
+DAMAGED_LOG = "-wal.damaged-"
+WAKER_SECONDS = 0.05
+"""How often a waker looks for a commit."""
+CLOSING_SECONDS = 1.0
+"""How long closing waits for writers of other processes. Who comes after them moves the log into the file."""
+FILL_SECONDS = 0.5
+"""How long opening a book adds missing checksums; what is left waits for quiet moments and for the next program."""
+ANY_UNCHECKED = "SELECT 1 FROM unchecked LIMIT 1"
+LOOK_SECONDS = 1.0
+LOOK_AGAIN_SECONDS = 60.0
+"""How long a read that failed looks for what is damaged, and how soon another one looks again."""
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+MERGED_PAGES = 200
+"""Of the keyword index, in one step of upkeep: some milliseconds, so that no writer waits long."""
 
 
-class SQLiteStore(EntryStore, SearchStore, CareStore):
+def system_time() -> int:
+    return time.time_ns() // 1_000
+
+
+def _is_writable(path: str) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _start(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(32)
+
+
+def _counts(connection: Connection, namespace: Namespace) -> Counts | None:
+    row = read_namespace(connection, namespace)
+    return None if row is None else Counts(row.id, row.chunk_count, row.term_total)
+
+
+class SQLiteStore(Store):
     """Entries in one SQLite file. Safe for many threads and many processes."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        durability: Durability = "full",
+        busy_seconds: float = 10.0,
+        cache_bytes: int = 512_000_000,
+        clock: Callable[[], int] = system_time,
+    ) -> None:
+        self.path = str(path)
+        self.reads_at_once = self.path != MEMORY  # a book in memory lets one read or write at a time
+        self._busy_seconds = busy_seconds
+        self._durability: Durability = durability
+        self._clock = clock
+        self._process = os.getpid()
+        self._guard: Guard | None = None  # of a file, once it is open
+        self._still: Stamp | None = None  # of a file that this program can only read
+        self._is_closed = False
+        self._readers = threading.local()
+        self._connections: WeakSet[Connection] = WeakSet()  # a thread that ends takes its connection with it
+        self._connections_mutex = threading.Lock()
+        self._cache_bytes = cache_bytes
+        self._queue: WriterQueue | None = None
+        self._has_met_damage = False
+        self._damage: damage.Problem | None = None
+        self._looked_at = -math.inf
+        self._memory_lock = threading.RLock()
+        if self.path == MEMORY:
+            self._writing = self._connect(in_use=False)
+            migrate(self._writing, self.path)
+        else:
+            self._writing = self._open_still() if self._is_only_readable() else self._open_file()
+        self._writer: Writer[Group] = Writer(
+            self._writing,
+            self.path,
+            self._hold_memory if self.path == MEMORY else self._hold_file,
+            self._begin_group,
+            self._flush_group,
+        )
+        with suppress(CommonplaceError), translated(self.path):  # nobody waits for checksums; another program adds them
+            if self._still is None and self._writing.execute(ANY_UNCHECKED).fetchall():
+                self._add_checksums(FILL_SECONDS)
+
+    @property
+    def is_damaged(self) -> bool:
+        return self._has_met_damage
+
+    def _add_checksums(self, seconds: float) -> bool:
+        """Give checksums to rows that have none, for about so long; whether there may be more."""
+        deadline = time.monotonic() + seconds
+        while self._run(lambda group: damage.fill(self._writing)):
+            if time.monotonic() > deadline:
+                return True
+        return False
+
+    def _is_only_readable(self) -> bool:
+        """Whether the file is there, but neither it nor what must stand with it can be written."""
+        file = os.path.realpath(self.path)
+        if not os.path.isfile(file) or not os.path.getsize(file):
+            return False
+        is_whole = all(map(_is_writable, (f"{file}{suffix}" for suffix in ("-wal", "-shm", "-lock", "-turn"))))
+        return not _is_writable(file) or not (is_whole or _is_writable(os.path.dirname(file)))
+
+    def _open_still(self) -> Connection:
+        """Open a file in a read-only folder, or on a read-only file system."""
+        file = os.path.realpath(self.path)
+        if os.path.exists(f"{file}-wal") and os.path.getsize(f"{file}-wal"):
+            raise ConfigurationError(
+                f"{self.path} is read-only, and {file}-wal holds writes that are not in it yet; copy both to a folder "
+                "that is writable and open the book there"
+            )
+        self._still = stamp(file)
+        connection = self._connect(in_use=False)
+        try:
+            with translated(self.path):
+                if not check_schema(connection, self.path):
+                    raise ConfigurationError(
+                        f"{self.path} is read-only and has an older schema; open it once where it is writable"
+                    )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_file(self) -> Connection:
+        """Open, and create or migrate where that is due, one process at a time."""
+        check_log(self.path)
+        self._create_private()
+        connection = self._connect(in_use=False)
+        with translated(self.path):
+            try:
+                self._queue = WriterQueue(self.path, self._busy_seconds)
+            except BaseException:
+                connection.close()
+                raise
+            try:
+                guard = Guard(self.path, self._queue.handle)
+                if not check_schema(connection, self.path) or self._journal_mode(connection) != "wal":
+                    with self._queue.held():
+                        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+                        migrate(connection, self.path)
+                        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                        guard.begin(connection)
+                elif guard.knows():
+                    guard.begin(connection)
+                else:
+                    with self._queue.held():
+                        guard.begin(connection)
+                connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
+                if lost_commits(os.path.realpath(self.path), connection):  # or others are writing
+                    with self._queue.held():
+                        self._keep_damaged_log(connection, guard)
+            except BaseException:
+                connection.close()
+                self._queue.close()
+                raise
+        self._guard = guard
+        return connection
+
+    def _keep_damaged_log(self, connection: Connection, guard: Guard) -> None:
+        """Set a log aside whose later commits cannot be read: the next checkpoint would erase what is left of them."""
+        file = os.path.realpath(self.path)
+        lost = lost_commits(file, connection)
+        if not lost or any(_start(one) == _start(f"{file}-wal") for one in self._damaged_logs()):
+            return
+        kept = f"{file}{DAMAGED_LOG}{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+        try:
+            with (
+                open(f"{file}-wal", "rb") as log,
+                os.fdopen(os.open(kept, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as copy,
+            ):
+                shutil.copyfileobj(log, copy)
+        except OSError as error:
+            raise unavailable(
+                f"the log of the book is damaged and cannot be kept: {error.strerror}; nothing was changed", self.path
+            ) from error
+        guard.check(connection)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        guard.finish(checkpointed=True)
+        self._has_met_damage = True
+        _log.error("%d commits in the log of %s cannot be read: it is damaged, and kept as %s", lost, self.path, kept)
+
+    def _damaged_logs(self) -> list[str]:
+        return sorted(glob(f"{escape(os.path.realpath(self.path))}{DAMAGED_LOG}*")) if self.path != MEMORY else []
+
+    def _create_private(self) -> None:
+        """Memories are nobody else's business: a new file is readable by its owner only."""
+        try:
+            os.close(os.open(os.path.realpath(self.path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except OSError:
+            return  # it exists, or SQLite will say why it cannot
+
+    @staticmethod
+    def _journal_mode(connection: Connection) -> str:
+        return str(connection.execute("PRAGMA journal_mode").fetchall()[0][0])
+
+    def _connect(self, *, in_use: bool = True) -> Connection:
+        connection = self._connect_apart(in_use=in_use)
+        with self._connections_mutex:
+            self._connections.add(connection)
+        return connection
+
+    def _connect_apart(self, *, in_use: bool = True) -> Connection:
+        """A connection that closing the book does not close."""
+        self._check_place()
+        connection = connect(
+            self.path,
+            busy_seconds=self._busy_seconds,
+            durability=self._durability,
+            in_use=in_use,
+            only_reads=self._still is not None,
+        )
+        try:
+            self._check_place()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_place(self) -> None:
+        if self._guard is not None:
+            self._guard.check_place()
+
+    def _hold_file(self, work: Callable[[], None], since: float) -> None:
+        if self._still is not None:
+            raise ConfigurationError(
+                "the book is read-only; nothing was changed, make its file and its folder writable and open it again"
+            )
+        assert self._queue is not None
+        assert self._guard is not None
+        guard = self._guard
+
+        def work_here() -> None:
+            guard.check(self._writing)
+            work()
+            guard.finish()
+
+        self._queue.hold(work_here, since)
+
+    def _begin_group(self) -> Group:
+        check_unchanged(self._writing, self.path)
+        return begin_group(self._writing)
+
+    def _flush_group(self, group: Group) -> None:
+        flush_group(self._writing, group)
+        if self._guard is not None:
+            self._guard.renew(self._writing)
+
+    def _hold_memory(self, work: Callable[[], None], since: float) -> None:
+        with self._memory_lock:
+            work()
+
+    # Connections
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise closed(self.path)
+        if os.getpid() != self._process:
+            raise unavailable("the book was opened before a fork; open it again in this process", self.path)
+
+    @contextmanager
+    def _reading(self, of: Namespace | None = None, *, snapshot: bool = False) -> Iterator[Connection]:
+        """This thread's reading connection; with `snapshot`, all statements see one state of the file.
+
+        `of` is whose entries are read: an error may name these, and no others.
+        """
+        self._check_usable()
+        if self.path == MEMORY:
+            with self._memory_lock, self._naming_damage(self._writing, of):
+                yield self._writing
+            return
+        if self._guard is not None:
+            self._guard.look()
+        elif stamp(os.path.realpath(self.path)) != self._still:  # by somebody who may write to it
+            raise unavailable("the read-only book was changed by another program; open it again", self.path)
+        connection: Connection | None = getattr(self._readers, "connection", None)
+        if connection is None:
+            connection = self._readers.connection = self._connect()
+        try:
+            if not snapshot:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+        except Exception as error:  # noqa: BLE001  # it is raised again
+            self._raise_named(error, connection, of)
+        finally:
+            if self._is_closed:
+                connection.close()
+
+    @contextmanager
+    def _naming_damage(self, connection: Connection, of: Namespace | None) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # it is raised again
+            self._raise_named(error, connection, of)
+
+    def _raise_named(self, error: Exception, connection: Connection, of: Namespace | None) -> NoReturn:
+        """Raise what damaged rows raise as `Corrupt`, with the entry or the page; other errors as they are."""
+        if isinstance(error, Corrupt):
+            self._has_met_damage = True
+        elif isinstance(error, DRIVER_ERRORS):
+            told = translate(error, self.path, in_use=True)
+            if isinstance(told, Corrupt):
+                told = self._named(told, connection, of)
+            raise told from error
+        elif isinstance(error, damage.RAISED) and not isinstance(error, CommonplaceError):
+            try:
+                is_ours = damage.first_problem(connection, LOOK_SECONDS) is None
+            except TimeoutError:
+                is_ours = False
+            if not is_ours:
+                raise self._named(damaged_row("a row"), connection, of) from error
+        raise error
+
+    def _named(self, error: Corrupt, connection: Connection, of: Namespace | None) -> Corrupt:
+        """The error with what is damaged: for the caller where that is its own or a page, else for the operator."""
+        problem = self._find_damage(connection)
+        if problem is None:
+            return error
+        if problem.namespace in (None, of):
+            named = Corrupt(f"{problem.text}: {error}")
+            named.__notes__ = getattr(error, "__notes__", [])
+            return named
+        error.add_note(problem.text)
+        return error
+
+    def _find_damage(self, connection: Connection) -> damage.Problem | None:
+        """What is damaged, as far as a short look finds it; looked for once in a while only."""
+        self._has_met_damage = True
+        if time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
+            try:
+                self._damage = damage.first_problem(connection, LOOK_SECONDS)
+            except TimeoutError:
+                _log.warning("the look for the damage took too long; `commonplace doctor` takes the time")
+            self._looked_at = time.monotonic()
+        return self._damage
+
+    def _run(self, work: Callable[[Group], Any]) -> Any:
+        self._check_usable()
+        try:
+            return self._writer.run(work)
+        except Corrupt:
+            self._has_met_damage = True
+            raise
+
+    def close(self) -> None:
+        """Wait for the writes under way, then close the file; a read under way closes its connection when it ends."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if os.getpid() != self._process:
+            return
+        if not self._writer.close(self._busy_seconds):
+            _log.warning("%s is still being written to; it stays open until that ends", self.path)
+            return
+        with self._memory_lock, self._connections_mutex, self._last_checkpoint():
+            self._connections.discard(self._writing)
+            for connection in [*self._connections, self._writing]:
+                with suppress(apsw.ThreadingViolationError):
+                    connection.close()
+            self._connections.clear()
+        if self._queue is not None:
+            self._queue.close()
+
+    @contextmanager
+    def _last_checkpoint(self) -> Iterator[None]:
+        """Let the last to close the book move its log into the file, where the file is still the book."""
+        if self._queue is None or self._guard is None:
+            yield
+            return
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._queue.held(CLOSING_SECONDS))
+                self._guard.check(self._writing)
+            except (Unavailable, apsw.Error):  # others write on, or nothing may be written any more
+                yield
+                return
+            self._writing.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            yield
+            self._guard.finish(checkpointed=True)
+
+    # Entries
+
+    def write(
+        self, namespace: Namespace, work: Callable[[Transaction], T], *, actor: str | None = None
+    ) -> tuple[T, int | None]:
+        def job(group: Group) -> tuple[T, int | None]:
+            transaction = SQLiteTransaction(self._writing, group, namespace, self._clock, actor)
+            result = work(transaction)
+            return result, transaction.finish()
+
+        result: tuple[T, int | None] = self._run(job)
+        return result
+
+    def read(self, namespace: Namespace, work: Callable[[Reader], T], *, snapshot: bool = True) -> T:
+        with self._reading(namespace, snapshot=snapshot) as connection:
+            number = namespace_id(connection, namespace)
+            return work(SQLiteReader(connection, namespace, number, self._clock()))
+
+    def namespaces(
+        self, prefix: Namespace = (), *, after: Namespace | None = None, limit: int = 1_000
+    ) -> list[Namespace]:
+        path = "/".join(prefix)
+        sql, parameters = "SELECT path FROM namespace WHERE 1", []
+        if prefix:
+            sql += " AND (path = ? OR (path >= ? AND path < ?))"
+            parameters += [path, path + "/", after_prefix(path + "/")]
+        if after is not None:
+            sql += " AND path > ?"
+            parameters.append("/".join(after))
+        with self._reading() as connection:
+            rows = connection.execute(f"{sql} ORDER BY path LIMIT ?", (*parameters, limit)).fetchall()
+            return [stored_namespace(row[0]) for row in rows]
+
+    def usage(self, prefix: Namespace) -> Usage:
+        with self._reading() as connection:
+            return usage_below(connection, prefix)
+
+    def stats(self) -> StoreStats:
+        with self._reading(snapshot=True) as connection:
+            return maintenance.stats(connection, self.path)
+
+    def waker(self) -> Waker:
+        self._check_usable()
+        if self.path == MEMORY:
+            return _MemoryWaker(self._changes_in_memory)
+        with translated(self.path, in_use=True):
+            return _FileWaker(self._connect())
+
+    def _changes_in_memory(self) -> int:
+        with self._memory_lock:
+            return 0 if self._is_closed else self._writing.total_changes()
+
+    def system_rows(self, part: str, key: str | None = None) -> dict[str, JSON]:
+        where, parameters = ("part = ?", (part,)) if key is None else ("part = ? AND key = ?", (part, key))
+        sql = f"SELECT key, value, checksum FROM system WHERE {where} ORDER BY key"
+        with self._reading() as connection:
+            found = {}
+            for name, value, checksum in connection.execute(sql, parameters).fetchall():
+                check_row(f"a row of {part}", checksum, part, name, value)
+                found[name] = json.loads(value)
+            return found
+
+    def system_put(self, part: str, key: str, value: JSON | None, *, only_new: bool = False) -> bool:
+        def job(group: Group) -> bool:
+            before = self._writing.total_changes()
+            if value is None:
+                self._writing.execute("DELETE FROM system WHERE part = ? AND key = ?", (part, key))
+            else:
+                verb, text = "INSERT OR IGNORE" if only_new else "INSERT OR REPLACE", dump(value)
+                self._writing.execute(
+                    f"{verb} INTO system (part, key, value, checksum) VALUES (?, ?, ?, ?)",
+                    (part, key, text, row_sum(part, key, text)),
+                )
+            return self._writing.total_changes() > before
+
+        is_changed: bool = self._run(job)
+        return is_changed
+
+    # Search
+
+    @property
+    def vector_bytes(self) -> int:
+        """The size of the vectors in this process's memory; `cache_bytes` bounds it."""
+        return self._vectors.held_bytes
+
+    @cached_property
+    def _vectors(self) -> VectorCache:
+        from commonplace.backends.vectors import VectorCache  # NumPy takes a tenth of a second to import
+
+        return VectorCache(self._cache_bytes)
+
+    def search_text(
+        self,
+        namespace: Namespace,
+        terms: Mapping[str, float],
+        filter: Filter,
+        limit: int,
+        also: Sequence[int] = (),
+    ) -> list[Candidate]:
+        with self._reading(namespace, snapshot=True) as connection:
+            counts = _counts(connection, namespace)
+            if counts is None:
+                return []
+            return candidates.search_text(connection, counts, terms, Page(filter, limit, self._clock(), also))
+
+    def search_vectors(
+        self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
+    ) -> list[Candidate]:
+        with self._reading(namespace, snapshot=True) as connection:
+            row = read_namespace(connection, namespace)
+            known = connection.execute("SELECT id, dimensions FROM model WHERE identity = ?", (model,)).fetchall()
+            if row is None or not known:
+                return []
+            if known[0][1] != len(query):
+                raise damaged_row(f"the row of model {model}")
+            rank = self._vectors.nearest(candidates.StoredVectors(connection, row, *known[0]), query)
+            return candidates.candidates(connection, row.id, rank, Page(filter, limit, self._clock()))
+
+    def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
+        with self._reading(namespace, snapshot=True) as connection:
+            counts = _counts(connection, namespace)
+            return TermCounts(0, 0.0, {}) if counts is None else candidates.term_counts(connection, counts, terms)
+
+    def passage_vectors(
+        self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int, int, NDArray[float32]]]:
+        with self._reading(namespace, snapshot=True) as connection:
+            return index.passage_vectors(connection, model, states)
+
+    # Models and vectors
+
+    def models(self) -> tuple[str | None, str | None]:
+        with self._reading() as connection:
+            return index.models(connection)
+
+    def indexing(self, namespace: Namespace | None = None) -> Indexing:
+        with self._reading() as connection:
+            place = None if namespace is None else namespace_id(connection, namespace)
+            return index.indexing(connection, place)
+
+    def aim(self, model: str, dimensions: int) -> None:
+        self._run(lambda group: index.set_target_model(self._writing, model, dimensions))
+        self._drop_retired()
+
+    def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
+        with self._reading() as connection:
+            if not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
+                return []
+        claimed: list[Pending] = self._run(
+            lambda group: index.claim(self._writing, limit, lease_seconds, self._clock(), even_leased=even_leased)
+        )
+        return claimed
+
+    def pending(
+        self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
+    ) -> list[Pending]:
+        with self._reading(namespace, snapshot=True) as connection:
+            return index.pending(connection, namespace_id(connection, namespace), limit, among)
+
+    def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
+        self._run(lambda group: index.store_vectors(self._writing, group, model, embedded))
+        self._drop_retired()
+
+    def tidy(self) -> bool:
+        def merge(group: Group) -> bool:
+            before = self._writing.total_changes()
+            self._writing.execute("INSERT INTO keywords (keywords, rank) VALUES ('merge', ?)", (MERGED_PAGES,))
+            return self._writing.total_changes() - before >= 2  # FTS5's sign that it had something to merge
+
+        found: bool = self._run(merge)
+        with self._reading() as connection:
+            is_unchecked = bool(connection.execute(ANY_UNCHECKED).fetchall())
+        return (is_unchecked and self._add_checksums(FILL_SECONDS)) or found
+
+    def _drop_retired(self) -> None:
+        with self._reading() as connection:
+            if not connection.execute("SELECT 1 FROM model WHERE role = 'retired'").fetchall():
+                return
+        while self._run(lambda group: index.drop_retired(self._writing)):
+            continue
+
+    # Care: erasing, copies, checks, whole namespaces in and out
+
+    def purge(
+        self,
+        namespace: Namespace,
+        *,
+        kind: str | None = None,
+        key: str | None = None,
+        prefix: str | None = None,
+        history_before: int | None = None,
+        parts: Sequence[Part] = (),
+    ) -> int:
+        def job(group: Group) -> int:
+            transaction = SQLiteTransaction(self._writing, group, namespace, self._clock, None)
+            erased = maintenance.purge(self._writing, transaction, kind, key, prefix, history_before)
+            for part in parts:
+                erased += maintenance.purge(self._writing, transaction, *part, history_before)
+            transaction.finish()
+            return erased
+
+        erased: int = self._run(job)
+        if self.path != MEMORY:  # even where nothing was left to erase: an earlier purge may not have come so far
+            self._truncate_log()
+        return erased
+
+    def _truncate_log(self) -> None:
+        """Move everything from the log into the file and cut the log; waits for readers, bounded."""
+        deadline = time.monotonic() + self._busy_seconds
+        # A place in the queue and a connection of its own: those of this store are its writer's, who may be at work.
+        connection = self._connect_apart()
+        queue = WriterQueue(self.path, self._busy_seconds)
+        try:
+            assert self._guard is not None
+            with queue.held(), translated(self.path, in_use=True):
+                self._guard.check(connection)
+                while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
+                    if time.monotonic() > deadline:
+                        raise unavailable(
+                            "the purge is done, but a long read keeps old pages in the book's log; "
+                            "close other programs on this book and purge again",
+                            self.path,
+                        )
+                self._guard.finish(checkpointed=True)
+        finally:
+            connection.close()
+            queue.close()
+
+    def backup(self, target: Path, progress: Progress | None = None) -> None:
+        with self._reading(snapshot=True) as connection:
+            # Only a snapshot that has begun holds still: else every write of others makes the copy start again.
+            connection.execute("SELECT entry FROM next_id").fetchall()
+            maintenance.backup(connection, target, progress)
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        with self._reading(snapshot=True) as connection:
+            problems = [problem.text for problem in damage.problems(connection, progress)]
+            if not problems:
+                late = "SELECT count(*), max(commit_time) FROM namespace WHERE commit_time > ?"
+                problems += late_problem(*connection.execute(late, (is_late(self._clock()),)).fetchall()[0])
+            return problems + [
+                f"file: the log was damaged, and commits in it are lost; it is kept as {kept}: restore a backup or go "
+                "on without them, then move that file away"
+                for kept in self._damaged_logs()
+            ]
+
+    def rebuild_keywords(self, progress: Progress | None = None) -> None:
+        from commonplace.backends.sqlite import index
+
+        self._run(lambda group: index.rebuild_keywords(self._writing, group, progress))
+
+    def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
+        from commonplace.backends.sqlite import exchange
+
+        yield from self._in_one_snapshot(lambda connection: exchange.export(connection, namespaces))
+
+    def salvage(
+        self, unreadable: Callable[[str], object], namespaces: Sequence[Namespace] | None = None
+    ) -> Generator[NamespaceHead | State, None, None]:
+        from commonplace.backends.sqlite import exchange
+
+        yield from self._in_one_snapshot(lambda connection: exchange.salvage(connection, namespaces, unreadable))
+
+    def _in_one_snapshot(
+        self, read: Callable[[Connection], Iterable[NamespaceHead | State]]
+    ) -> Generator[NamespaceHead | State, None, None]:
+        self._check_usable()
+        if self.path == MEMORY:
+            with self._memory_lock, self._naming_damage(self._writing, None):
+                yield from read(self._writing)
+            return
+        # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
+        connection = self._connect_apart()
+        try:
+            with self._naming_damage(connection, None):
+                connection.execute("BEGIN")
+                yield from read(connection)
+        finally:
+            connection.close()
+
+    def adopt(
+        self,
+        head: NamespaceHead,
+        read: Callable[[], Iterable[State]],
+        check: Callable[[Usage], object] | None = None,
+    ) -> int:
+        from commonplace.backends.sqlite import exchange
+
+        adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, read(), check))
+        return adopted
+
+
+# Waiting for commits
+
+
+class _FileWaker(Waker):
+    """Looks at a connection's `data_version` (3 µs), which changes with every commit of any other connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._closed = threading.Event()
+        self._mutex = threading.Lock()
+        self._seen = self._version()
+
+    def _version(self) -> int:
+        return int(self._connection.execute("PRAGMA data_version").fetchall()[0][0])
+
+    def wait(self, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            with self._mutex:
+                if self._closed.is_set():
+                    return False
+                version = self._version()
+            if version != self._seen:
+                self._seen = version
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0 or self._closed.wait(min(left, WAKER_SECONDS)):
+                return False
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._mutex:
+            self._connection.close()
+
+
+class _MemoryWaker(Waker):
+    """Looks at how many rows the one connection of a database in memory has changed."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+        self._closed = threading.Event()
+        self._seen = count()
+
+    def wait(self, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        while not self._closed.is_set():
+            count = self._count()
+            if count != self._seen:
+                self._seen = count
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._closed.wait(min(left, WAKER_SECONDS))
+        return False
+
+    def close(self) -> None:
+        self._closed.set()

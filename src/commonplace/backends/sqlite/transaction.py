@@ -12,9 +12,9 @@ from typing import Any
 
 import apsw
 
-from commonplace.backends.ledger import Ledger
-from commonplace.backends.paging import after_prefix
-from commonplace.backends.sqlite import system
+from commonplace.backends.ledger import Ledger, commit_time
+from commonplace.backends.pages import after_prefix
+from commonplace.backends.rows import HEAD, LIVE_WIDTH, Former, Live, dump, labels, prefixed
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
@@ -22,21 +22,24 @@ from commonplace.backends.sqlite.checksums import (
     LiveRow,
     changed_sum,
     check_live,
+    check_row,
     former_sum,
     live_head,
     live_sum,
+    row_sum,
 )
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.group import NAMESPACE_COLUMNS, Group, NamespaceRow, check_namespace_row
 from commonplace.backends.sqlite.index import EntryIndex
-from commonplace.backends.sqlite.reading import SQLiteReader
-from commonplace.backends.states import HEAD, LIVE_WIDTH, Former, Live, labels, prefixed
-from commonplace.backends.times import commit_time
+from commonplace.backends.sqlite.reader import SQLiteReader
+from commonplace.backends.sqlite.writer import NAMESPACE_COLUMNS, Group, NamespaceRow, check_namespace_row
 from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import INDEXED_ATTRIBUTES
 from commonplace.errors import Conflict
 from commonplace.filters import Filter
 from commonplace.store import Scan
+
+FORGOTTEN_AT_ONCE = 20
+"""How many expired operations a write removes: more than it adds, so that they do not pile up."""
 
 IDS_A_STEP = 1_000
 
@@ -211,11 +214,30 @@ class SQLiteTransaction(Ledger, SQLiteReader):
     # Operations
 
     def operation(self, key: str) -> JSON | None:
-        return system.operation(self._connection, self._number, key, self.time)
+        rows = self._connection.execute(
+            "SELECT value, expires_at, checksum FROM operation WHERE namespace = ? AND key = ? AND expires_at > ?",
+            (self._number, key, self.time),
+        ).fetchall()
+        if not rows:
+            return None
+        value, expires_at, checksum = rows[0]
+        check_row("a remembered operation", checksum, self._number, key, value, expires_at)
+        found: JSON = json.loads(value)
+        return found
 
     def record_operation(self, key: str, value: JSON, *, expires_at: int) -> None:
-        if self._number:
-            system.record_operation(self._connection, self._number, key, value, expires_at=expires_at, now=self.time)
+        if not self._number:
+            return
+        self._connection.execute(
+            "DELETE FROM operation WHERE namespace = ?1 AND key IN"
+            f" (SELECT key FROM operation WHERE namespace = ?1 AND expires_at <= ?2 LIMIT {FORGOTTEN_AT_ONCE})",
+            (self._number, self.time),
+        )
+        text = dump(value)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO operation (namespace, key, value, expires_at, checksum) VALUES (?, ?, ?, ?, ?)",
+            (self._number, key, text, expires_at, row_sum(self._number, key, text, expires_at)),
+        )
 
     # Ranges of keys
 

@@ -8,8 +8,8 @@ from json import loads
 from typing import Any, cast
 
 from commonplace.backends.filter_sql import COMPARISONS, BaseWhere
+from commonplace.backends.rows import dump
 from commonplace.backends.sqlite.checksums import damaged_row
-from commonplace.backends.states import dump
 from commonplace.checks import JSON
 from commonplace.filters import Condition, hold
 
@@ -91,7 +91,7 @@ def _test(condition: Condition) -> tuple[str, list[Any]]:
     if condition.operator in ("$eq", "$ne"):
         return _equals(operand, "@")
     if condition.operator == "$in":
-        items = cast(Sequence[JSON], operand)
+        items = cast("Sequence[JSON]", operand)
         texts = [item for item in items if isinstance(item, str)]
         numbers = [item for item in items if isinstance(item, (int, float)) and not isinstance(item, bool)]
         others = [item for item in items if item is None or isinstance(item, (bool, Mapping, list, tuple))]

@@ -6,15 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from commonplace.backends import paging
+from commonplace.backends import deltas, pages
+from commonplace.backends.deltas import Stored
 from commonplace.backends.filter_sql import add_filter
-from commonplace.backends.paging import after_prefix
+from commonplace.backends.pages import after_prefix
 from commonplace.backends.postgres.connection import Session, array_of
-from commonplace.backends.postgres.kept import former_entries
 from commonplace.backends.postgres.where import Where
-from commonplace.backends.states import COLUMNS, FORMER_COLUMNS, columns, entry_of
+from commonplace.backends.rows import COLUMNS, FORMER_COLUMNS, HEAD, NAMES, Former, columns, damaged, entry_of
 from commonplace.checks import Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
 from commonplace.filters import Filter
@@ -165,16 +165,16 @@ class PostgresReader(Reader):
 
     def scan(self, scan: Scan) -> Page:
         """One page. With `as_of`, the live rows that were valid then and the former states, merged."""
-        paging.check_limit(scan.limit)
+        pages.check_limit(scan.limit)
         spot = self._spot
-        order = paging.ORDER_COLUMNS[scan.order]
-        place = paging.position_of(scan, partial(self._number_of, scan.as_of))
+        order = pages.ORDER_COLUMNS[scan.order]
+        place = pages.position_of(scan, partial(self._number_of, scan.as_of))
         comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
         where = Where()
         where.add("e.tenant = %s AND e.namespace = %s", spot.tenant, spot.id)
         filter = scan.filter
         if place is not None and scan.order == "key" and filter.kinds == (place[0],):
-            filter = paging.from_key(filter, place[1], scan.descending)
+            filter = pages.from_key(filter, place[1], scan.descending)
         elif place is not None:
             where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (%s, %s)", *place)
         add_filter(where, spot.id, filter, driving_labels=self._is_rare(filter))
@@ -190,11 +190,11 @@ class PostgresReader(Reader):
         found = [entry_of(spot.namespace, row) for row in rows]
         if scan.as_of is not None:
             former = [state for state in self.states(States(former_at=scan.as_of)) if scan.filter.matches(state)]
-            found += [state for state in former if paging.is_after(scan, state, place)]
-            found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
+            found += [state for state in former if pages.is_after(scan, state, place)]
+            found.sort(key=lambda entry: pages.position(scan, entry), reverse=scan.descending)
         page = found[: scan.limit]
         more = len(found) > scan.limit
-        return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
+        return Page(tuple(page), pages.cursor_of(scan, page[-1]) if more else None)
 
     def _number_of(self, as_of: int | None, kind: str, key: str) -> int | None:
         """The id of the entry that has a key, or else of the last one that had it; of the one that had it `as_of`."""
@@ -212,7 +212,7 @@ class PostgresReader(Reader):
 
     def _is_rare(self, filter: Filter) -> bool:
         """Whether few entries have one of the filter's labels, so that it is quicker to begin with these."""
-        for name, value in paging.single_labels(filter):
+        for name, value in pages.single_labels(filter):
             counted = self._session.rows(
                 "SELECT count(*) FROM (SELECT 1 FROM label WHERE tenant = %s AND namespace = %s AND name = %s"
                 " AND value = %s LIMIT %s) AS counted",
@@ -311,8 +311,8 @@ class PostgresReader(Reader):
             "SELECT history_floor, commit_number FROM namespace WHERE tenant = %s AND id = %s",
             (self._spot.tenant, self._spot.id),
         )
-        paging.check_feed(after, floor, commit)
-        return paging.whole_commits(limit, partial(self._changes, after))
+        pages.check_feed(after, floor, commit)
+        return pages.whole_commits(limit, partial(self._changes, after))
 
     def _changes(self, after: int, limit: int) -> list[Change]:
         """Every state's beginning and every key's loss of one, in commit order."""
@@ -383,3 +383,83 @@ def usage_below(session: Session, prefix: Namespace) -> Usage:
         last=True,
     )
     return Usage(*rows[0])
+
+
+# Former rows: deltas as bytes are `n` and a number, `t` and a text, or a compressed form as deltas.py makes it.
+
+
+def pack_delta(stored: Stored) -> bytes:
+    if isinstance(stored, int):
+        return b"n%d" % stored
+    return b"t" + stored.encode() if isinstance(stored, str) else stored
+
+
+def unpack_delta(kept: bytes) -> Stored:
+    mark = kept[:1]
+    if mark == b"n":
+        return int(kept[1:])
+    return kept[1:].decode() if mark == b"t" else kept
+
+
+def former_of(columns: Sequence[Any]) -> Former:
+    """A former row with its text and value as deltas."""
+    row = Former._make(columns)
+    text, value = cast("bytes | None", row.text), cast("bytes", row.value)
+    return row._replace(text=None if text is None else unpack_delta(text), value=unpack_delta(value))
+
+
+def former_entries(session: Session, tenant: str, namespace: Namespace, rows: list[tuple[Any, ...]]) -> list[Entry]:
+    """Former rows, in the order of FORMER_COLUMNS, with their texts made from the states after them."""
+    states = [(entry_id, revision) for entry_id, _, _, _, _, _, revision, *_ in rows]
+    try:
+        contents = decode_former(session, tenant, states)
+    except deltas.DAMAGE as error:
+        if len(rows) > 1:  # which of them it is
+            return [entry for row in rows for entry in former_entries(session, tenant, namespace, [row])]
+        [(kind, key)] = [row[NAMES] for row in rows]
+        raise damaged(namespace, kind, key, revision=states[0][1]) from error
+    return [entry_of(namespace, (*row[HEAD], *contents[state])) for row, state in zip(rows, states, strict=True)]
+
+
+def decode_former(
+    session: Session, tenant: str, states: list[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[str | None, str]]:
+    """The stored `text` and `value` of former states, given by entry and revision."""
+    if not states:
+        return {}
+    oldest: dict[int, int] = {}
+    for entry_id, revision in states:
+        oldest[entry_id] = min(revision, oldest.get(entry_id, revision))
+    chains: dict[int, list[tuple[int, bytes | None, bytes]]] = {}
+    for entry_id, revision, text, value in session.rows(
+        "SELECT h.entry, h.revision, h.text, h.value FROM unnest(%s::bigint[], %s::bigint[]) AS s (entry, revision)"
+        " JOIN history AS h ON h.tenant = %s AND h.entry = s.entry AND h.revision >= s.revision"
+        " ORDER BY h.entry, h.revision",
+        (list(oldest), list(oldest.values()), tenant),
+    ):
+        chains.setdefault(entry_id, []).append((revision, text, value))
+    live = {
+        entry_id: (text, value)
+        for entry_id, text, value in session.rows(
+            "SELECT id, text, value FROM entry WHERE tenant = %s AND id = ANY(%s)", (tenant, list(oldest))
+        )
+    }
+    return {state: _decode_one(chains[state[0]], live.get(state[0], (None, None)), state[1]) for state in states}
+
+
+def _decode_one(
+    states: list[tuple[int, bytes | None, bytes]], live: tuple[str | None, str | None], revision: int
+) -> tuple[str | None, str]:
+    chain: list[tuple[Stored | None, Stored]] = []
+    for number, text, value in states:
+        if number < revision:
+            continue
+        chain.append((None if text is None else unpack_delta(text), unpack_delta(value)))
+        if deltas.is_whole(chain[-1][1]) and (chain[-1][0] is None or deltas.is_whole(chain[-1][0])):
+            break
+    chain.reverse()
+    decoded = deltas.decode_last(live[1], [value for _, value in chain])
+    if chain[-1][0] is None:
+        return None, decoded
+    # A text that was replaced by a state without one of its own was kept whole.
+    return deltas.decode_last(live[0], [text for text, _ in chain if text is not None]), decoded

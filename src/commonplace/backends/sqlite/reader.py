@@ -10,29 +10,29 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal
 
-from commonplace.backends import deltas, paging
+from commonplace.backends import deltas, pages
 from commonplace.backends.filter_sql import add_filter
-from commonplace.backends.paging import after_prefix
-from commonplace.backends.sqlite import system
+from commonplace.backends.pages import after_prefix
+from commonplace.backends.rows import HEAD, NAMES, damaged, entry_of, prefixed, value_of
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     FORMER_HEAD,
     LIVE,
     LIVE_HEAD,
     check_former,
+    damaged_row,
     former_head,
     is_whole_content,
     live_entry,
     live_head,
 )
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.group import read_namespace
 from commonplace.backends.sqlite.where import Where
-from commonplace.backends.states import HEAD, NAMES, damaged, entry_of, prefixed, value_of
+from commonplace.backends.sqlite.writer import read_namespace
 from commonplace.checks import JSON, Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
 from commonplace.filters import Filter
-from commonplace.store import Child, NamespaceStats, Page, Reader, Scan, States, Usage
+from commonplace.store import FORMER_STATE_BYTES, NOTHING, Child, NamespaceStats, Page, Reader, Scan, States, Usage
 
 RARE_ENTRIES = 500
 _LIVE_AT = "valid_from <= ? AND (expires_at IS NULL OR expires_at > ?)"
@@ -122,11 +122,11 @@ class SQLiteReader(Reader):
         found = [live_entry(self._namespace, row) for row in rows]
         if scan.as_of is not None:
             former = [state for state in self.states(States(former_at=scan.as_of)) if scan.filter.matches(state)]
-            found += [state for state in former if paging.is_after(scan, state, position)]
-            found.sort(key=lambda entry: paging.position(scan, entry), reverse=scan.descending)
+            found += [state for state in former if pages.is_after(scan, state, position)]
+            found.sort(key=lambda entry: pages.position(scan, entry), reverse=scan.descending)
         page = found[: scan.limit]
         more = len(found) > scan.limit
-        return Page(tuple(page), paging.cursor_of(scan, page[-1]) if more else None)
+        return Page(tuple(page), pages.cursor_of(scan, page[-1]) if more else None)
 
     def values(self, scan: Scan) -> list[JSON]:
         if scan.as_of is not None:
@@ -141,7 +141,7 @@ class SQLiteReader(Reader):
             found.append(value_of(is_json, value))
         return found
 
-    def _position(self, scan: Scan) -> paging.Position | None:
+    def _position(self, scan: Scan) -> pages.Position | None:
         def number_of(kind: str, key: str) -> int | None:
             place: tuple[int | str, ...] = (self._number, kind, key)
             live = "SELECT id FROM entry WHERE namespace = ? AND kind = ? AND key = ?"
@@ -154,19 +154,17 @@ class SQLiteReader(Reader):
             rows = self._connection.execute(sql, parameters).fetchall()
             return rows[0][0] if rows else None
 
-        return paging.position_of(scan, number_of)
+        return pages.position_of(scan, number_of)
 
-    def _live_rows(
-        self, scan: Scan, position: paging.Position | None, selected: str, limit: int
-    ) -> list[Sequence[Any]]:
-        paging.check_limit(scan.limit)
-        order = paging.ORDER_COLUMNS[scan.order]
+    def _live_rows(self, scan: Scan, position: pages.Position | None, selected: str, limit: int) -> list[Sequence[Any]]:
+        pages.check_limit(scan.limit)
+        order = pages.ORDER_COLUMNS[scan.order]
         comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
         where = Where()
         where.add("e.namespace = ?", self._number)
         filter = scan.filter
         if position is not None and scan.order == "key" and filter.kinds == (position[0],):
-            filter = paging.from_key(filter, position[1], scan.descending)
+            filter = pages.from_key(filter, position[1], scan.descending)
         elif position is not None:
             where.add(f"(e.{order[0]}, e.{order[1]}) {comparison} (?, ?)", *position)
         add_filter(where, self._number, filter, driving_labels=self._is_rare(filter))
@@ -182,7 +180,7 @@ class SQLiteReader(Reader):
 
     def _is_rare(self, filter: Filter) -> bool:
         """Whether few entries have one of the filter's labels, so that it is quicker to begin with these."""
-        for name, value in paging.single_labels(filter):
+        for name, value in pages.single_labels(filter):
             counted = self._connection.execute(
                 "SELECT count(*) FROM (SELECT 1 FROM label WHERE namespace = ? AND name = ? AND value = ? LIMIT ?)",
                 (self._number, name, value, RARE_ENTRIES),
@@ -305,8 +303,8 @@ class SQLiteReader(Reader):
 
     def changes(self, after: int, limit: int) -> list[Change]:
         row = read_namespace(self._connection, self._namespace)
-        paging.check_feed(after, *((0, 0) if row is None else (row.history_floor, row.commit_number)))
-        return paging.whole_commits(limit, lambda most: self._changes(after, most))
+        pages.check_feed(after, *((0, 0) if row is None else (row.history_floor, row.commit_number)))
+        return pages.whole_commits(limit, lambda most: self._changes(after, most))
 
     def _changes(self, after: int, limit: int) -> list[Change]:
         """Every state's beginning and every key's loss of one, in commit order."""
@@ -336,7 +334,7 @@ class SQLiteReader(Reader):
         )
 
     def usage(self) -> Usage:
-        return system.usage(self._connection, self._number)
+        return usage_of(self._connection, self._number)
 
     def stats(self) -> NamespaceStats:
         counters = self._connection.execute(
@@ -351,9 +349,42 @@ class SQLiteReader(Reader):
             " GROUP BY kind ORDER BY kind",
             (self._number, self._now),
         ).fetchall()
-        usage = system.usage(self._connection, self._number)
+        usage = usage_of(self._connection, self._number)
         former = (usage.former_states, usage.bytes, usage.former_bytes)
         return NamespaceStats(self._namespace, dict(kinds), commit, time, chunks, pending, *former)
+
+
+# Usage
+
+
+_BYTES = "octet_length(value) + coalesce(octet_length(text), 0) + octet_length(attributes)"
+MEASURED = (
+    "SELECT namespace, sum(entries), sum(bytes), sum(former_states), sum(former_bytes) FROM ("
+    f"SELECT namespace, 1 AS entries, {_BYTES} AS bytes, 0 AS former_states, 0 AS former_bytes FROM entry"
+    f" UNION ALL SELECT namespace, 0, 0, 1, {FORMER_STATE_BYTES} + {_BYTES} FROM history) GROUP BY namespace"
+)
+"""What the triggers of `usage` keep, worked out again."""
+
+
+def usage_of(connection: Connection, namespace_id: int) -> Usage:
+    rows = connection.execute(
+        "SELECT entries, bytes, former_states, former_bytes FROM usage WHERE namespace = ?", (namespace_id,)
+    ).fetchall()
+    if rows and not all(type(number) is int for number in rows[0]):
+        raise damaged_row("a row of measured use")
+    return Usage(*rows[0]) if rows else NOTHING
+
+
+def usage_below(connection: Connection, prefix: Namespace) -> Usage:
+    """What the namespaces at and below a prefix hold together."""
+    path = "/".join(prefix)
+    where = "path = ? OR (path >= ? AND path < ?)" if prefix else "?1 = '' AND ?2 <> ?3"
+    sums = ", ".join(f"coalesce(sum({name}), 0)" for name in ("entries", "bytes", "former_states", "former_bytes"))
+    rows = connection.execute(
+        f"SELECT {sums} FROM namespace AS n JOIN usage AS u ON u.namespace = n.id WHERE {where}",
+        (path, path + "/", after_prefix(path + "/")),
+    ).fetchall()
+    return Usage(*rows[0])
 
 
 # Former rows
