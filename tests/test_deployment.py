@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from commonplace.server.http.health import WAIT_SECONDS
+from commonplace.server.http.observability import WAIT_SECONDS
 from commonplace.settings import Settings
 
 ROOT = Path(__file__).parent.parent

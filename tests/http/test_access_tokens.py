@@ -23,10 +23,17 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from real_server import start_server
 
 from commonplace.errors import ConfigurationError, Unauthorized, Unavailable
-from commonplace.server.http import jwt_auth
+from commonplace.server.http import auth
 from commonplace.server.http.api_keys import Key
-from commonplace.server.http.auth import make_gate
-from commonplace.server.http.jwt_auth import FAILED_SECONDS, FLOOR_SECONDS, KEPT_SECONDS, KeySet, Tokens, TokenSettings
+from commonplace.server.http.auth import (
+    FAILED_SECONDS,
+    FLOOR_SECONDS,
+    KEPT_SECONDS,
+    KeySet,
+    Tokens,
+    TokenSettings,
+    make_gate,
+)
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 
@@ -318,7 +325,7 @@ def hanging() -> Iterator[tuple[str, socket.socket]]:
 def test_an_issuer_that_hangs_holds_up_nobody_with_a_key(book, hanging, monkeypatch):
     """60 calls with tokens of nobody waited for it one after another, and callers with keys behind them, for 40 s."""
     for limit in ("TIMEOUT_SECONDS", "WAIT_SECONDS"):
-        monkeypatch.setattr(jwt_auth, limit, 60.0)
+        monkeypatch.setattr(auth, limit, 60.0)
     url, listening = hanging
     settings = Settings(jwt_jwks=url, jwt_audience=AUDIENCE, jwt_issuer=ISSUER)
     gate = make_gate(book, settings)

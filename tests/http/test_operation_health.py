@@ -13,7 +13,7 @@ from operated import operated
 
 import commonplace
 from commonplace.errors import Unavailable
-from commonplace.server.http import health
+from commonplace.server.http import observability
 from commonplace.server.http.api_keys import Key, Keys
 from commonplace.server.http.auth import Gate
 from commonplace.server.http.service import Service
@@ -83,7 +83,7 @@ def test_a_model_that_fails_makes_a_service_unready_and_its_message_is_not_shown
 def test_a_model_that_is_being_loaded_holds_up_nobody_and_is_loaded_once(
     open_book: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(observability, "WAIT_SECONDS", 0.05)
     held = HeldEmbedder()
     book = open_book(embedder=held)
     with operated(Service(book, service.access, service.settings)) as (server, _), server.client() as client:
@@ -97,7 +97,7 @@ def test_a_model_that_is_being_loaded_holds_up_nobody_and_is_loaded_once(
             answer = client.get("/readyz")
             assert (answer.status_code, answer.json()) == (503, waiting)
         held.let_go.set()
-        monkeypatch.setattr(health, "WAIT_SECONDS", 20.0)
+        monkeypatch.setattr(observability, "WAIT_SECONDS", 20.0)
         assert client.get("/readyz").json() == READY
         assert held.calls == 1
 

@@ -199,14 +199,13 @@ def test_a_line_of_5_mb_is_answered_with_what_to_correct(opened):
     [(b'{"jsonrpc":"2.0","id":4,', b"}"), (b"{", b',"jsonrpc":"2.0","id":4}')],
 )
 def test_a_line_above_the_bound_is_refused_with_its_id(monkeypatch, before, after, length):
-    from commonplace.server.mcp import jsonrpc as framing
-    from commonplace.server.mcp import stdio
+    from commonplace.server.mcp import jsonrpc, stdio
 
     monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 100)
     long = before + b'"method":"ping","params":{"a":"' + b"x" * length + b'"}' + after + b"\n"
     lines = stdio._Input(BytesIO(long + b'{"jsonrpc":"2.0","id":5,"method":"ping"}\n'), None)
     refused = lines.next()
-    assert isinstance(refused, framing.Refusal)
+    assert isinstance(refused, jsonrpc.Refusal)
     assert (refused.id, refused.code) == (4, -32600)
     assert lines.next() == {"jsonrpc": "2.0", "id": 5, "method": "ping"}
     assert lines.next() is None

@@ -11,7 +11,7 @@ from mcp.client import Client
 
 import commonplace
 from commonplace.server.http.mcp_http import session_manager
-from commonplace.server.mcp import subscriptions
+from commonplace.server.mcp import resources
 from commonplace.server.mcp.lazy_memory import Memory
 from commonplace.server.mcp.server import build_server
 
@@ -98,7 +98,7 @@ def test_a_purge_is_told_to_every_subscriber_and_later_changes_as_before(opened,
 
 @pytest.mark.promise("mcp-subscriptions")
 def test_a_subscriber_that_does_not_read_leaves_the_others_what_they_hear(space, monkeypatch):
-    monkeypatch.setattr(subscriptions, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(resources, "SEND_SECONDS", 0.2)
 
     async def session() -> None:
         manager = session_manager(Memory(lambda: space), "records")

@@ -15,18 +15,18 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.server.http import error_answers as problems
-from commonplace.server.http import mastra_routes, page, reference, rest
+from commonplace.server.http import error_answers, mastra_routes, page, reference, rest
 from commonplace.server.http.answers import documented
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
 from commonplace.server.http.error_answers import is_mcp
-from commonplace.server.http.health import Readiness, health_router
 from commonplace.server.http.mcp_http import McpEndpoint
 from commonplace.server.http.observability import (
     ErrorMiddleware,
     Metrics,
+    Readiness,
     RequestLogMiddleware,
     TracingMiddleware,
+    health_router,
     make_provider,
     metrics_router,
     trace_store,
@@ -81,7 +81,7 @@ def build_app(service: Service, *, is_only_mcp: bool = False, is_stateless: bool
     )
     app.state.service = service
     app.state.work = work
-    problems.install(app)
+    error_answers.install(app)
     if not is_only_mcp:
         _add_routes(app, service, work, metrics)
     app.router.routes += mcp.routes()

@@ -29,7 +29,7 @@ from commonplace.errors import CommonplaceError, InvalidInput, Unauthorized
 from commonplace.server.http.api_keys import Keys
 from commonplace.server.http.auth import CREDENTIAL_HEADERS, Gate, Principal
 from commonplace.server.http.error_answers import is_mcp, problem_response
-from commonplace.server.http.health import HEALTH_PATHS
+from commonplace.server.http.observability import HEALTH_PATHS
 from commonplace.server.http.origins import check_own_page
 from commonplace.server.http.request_limits import Refusal, claim, is_event_stream
 from commonplace.server.http.worker_threads import CALLER, CallerThreads, StoreThreads

@@ -24,8 +24,7 @@ from commonplace.server.mcp.jsonrpc import HANDSHAKE, has_links
 from commonplace.server.mcp.lazy_memory import CLIENT, THREAD, Memory, client_word
 from commonplace.server.mcp.profiles import Profile, ToolAnswer, Toolbox
 from commonplace.server.mcp.prompts import instructions, prompts_for, render
-from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, TEXT_TYPE, complete, read
-from commonplace.server.mcp.subscriptions import Watcher
+from commonplace.server.mcp.resources import RESOURCES, TEMPLATES, TEXT_TYPE, Watcher, complete, read
 from commonplace.tools.tool import wire_text
 
 FAILED = -32000
