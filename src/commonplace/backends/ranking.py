@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from heapq import nlargest
 from itertools import repeat
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from commonplace.filters import Filter
 from commonplace.language import fusion
@@ -70,6 +70,15 @@ class Page:
     now: int | None
     """None: the database's own time."""
     also: Sequence[int] = ()
+
+
+class Located(NamedTuple):
+    """A passage, the entry that it belongs to, and where it is in the text."""
+
+    chunk: int
+    entry_id: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,3 +279,11 @@ def _pick(ranked: Ranked, select: Select, limit: int, step: int | None) -> list[
         if len(found) >= limit:
             break
     return list(found.values())[:limit]
+
+
+def with_known(found: Sequence[Candidate], known: Iterable[Located], shares: Mapping[int, float]) -> list[Candidate]:
+    """The candidates, then the passages of other entries that are known and have a share, best first."""
+    already = {candidate.entry_id for candidate in found}
+    others = [passage for passage in known if passage.entry_id not in already and passage.chunk in shares]
+    others.sort(key=lambda passage: (-shares[passage.chunk], -passage.chunk))
+    return [*found, *(Candidate(entry_id, shares[chunk], start, end) for chunk, entry_id, start, end in others)]

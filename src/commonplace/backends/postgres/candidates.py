@@ -9,7 +9,7 @@ guess was wrong, if too few of the best pass the filter, or if the namespace is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,17 @@ from commonplace.backends.postgres.connection import (
 from commonplace.backends.postgres.index import Model
 from commonplace.backends.postgres.reader import NOW, Spot, load
 from commonplace.backends.postgres.where import Where
-from commonplace.backends.ranking import Counts, Page, Ranked, Ranking, best, chunk_of, score_arrays
+from commonplace.backends.ranking import (
+    Counts,
+    Located,
+    Page,
+    Ranked,
+    Ranking,
+    best,
+    chunk_of,
+    score_arrays,
+    with_known,
+)
 from commonplace.backends.rows import columns, entry_of
 from commonplace.entry import Entry
 from commonplace.store import Answer, Asked, Candidate, Choose, TermCounts
@@ -43,9 +53,6 @@ EF_SEARCH = 200
 SCANNED = 200_000
 RESCORED_SHARE = 4
 """Vectors are ordered by a query rounded to half precision; 1 in so many more are read and scored exactly."""
-
-Known = Sequence[tuple[int, int, int, int]]
-"""Passages to score in any case: posting, entry, start and stop."""
 
 Meaning = tuple[Model, "NDArray[float32]"]
 """A model and the query's vector by it."""
@@ -179,7 +186,7 @@ class _Search:
         """So many passages of each side are looked at first: half as many again as entries are wanted."""
         self._asked: set[int] = set()
         self._places: dict[int, tuple[int, int, int]] = {}
-        self._passages: dict[int, list[tuple[int, int, int, int]]] = {}
+        self._passages: dict[int, list[Located]] = {}
         self._entries: dict[int, Entry] = {}
 
     def look_ahead(self, words: Ranking, meaning: Ranking | None, choose: Choose) -> None:
@@ -223,12 +230,8 @@ class _Search:
 
     def by_words(self, words: Ranking, also: Iterable[int]) -> list[Candidate]:
         """The best by their words, then the passages of `also` that are not among them and hold any."""
-        found = self._best(words)
-        already = {candidate.entry_id for candidate in found}
-        others = [(chunk_of(row), *place) for row, *place in self._known(also) if place[0] not in already]
-        shares = words.shares([chunk for chunk, *_ in others])
-        others = sorted((row for row in others if row[0] in shares), key=lambda row: (-shares[row[0]], -row[0]))
-        return found + [Candidate(entry_id, shares[chunk], start, stop) for chunk, entry_id, start, stop in others]
+        known = self._known(also)
+        return with_known(self._best(words), known, words.shares([passage.chunk for passage in known]))
 
     def nearest(self, meaning: Ranking | None) -> list[Candidate]:
         """The best by their vectors; without a ranking of all of them, by their index."""
@@ -254,11 +257,11 @@ class _Search:
             self._learn(missing, self._ask_passages(missing))
         return self._places
 
-    def _known(self, entries: Iterable[int]) -> Known:
+    def _known(self, entries: Iterable[int]) -> list[Located]:
         """All passages of these entries, which pass."""
         if missing := [entry_id for entry_id in entries if entry_id not in self._passages]:
-            for passage in self._ask_known(missing).fetchall():
-                self._passages.setdefault(passage[1], []).append((passage[0], passage[1], passage[2], passage[3]))
+            for passage in _located(self._ask_known(missing)):
+                self._passages.setdefault(passage.entry_id, []).append(passage)
         return [passage for entry_id in entries for passage in self._passages.get(entry_id, ())]
 
     def _ask_known(self, entries: Sequence[int]) -> Result:
@@ -296,20 +299,18 @@ class _Search:
 
     def _learn(self, chunks: Sequence[int], passages: Result) -> None:
         self._asked.update(chunks)
-        learned: dict[int, list[tuple[int, int, int, int]]] = {}
-        for row, entry_id, start, stop in passages.fetchall():
-            self._places[chunk_of(row)] = entry_id, start, stop
-            learned.setdefault(entry_id, []).append((row, entry_id, start, stop))
+        learned: dict[int, list[Located]] = {}
+        for passage in _located(passages):
+            self._places[passage.chunk] = passage.entry_id, passage.start, passage.end
+            learned.setdefault(passage.entry_id, []).append(passage)
         self._passages |= learned
 
-    def _nearness(self, known: Known, meaning: Ranking | None) -> list[Candidate]:
+    def _nearness(self, known: Sequence[Located], meaning: Ranking | None) -> list[Candidate]:
         """How near these passages are, those that have a vector."""
-        chunks = [chunk_of(row) for row, *_ in known]
+        chunks = [passage.chunk for passage in known]
         shares = self._ask_nearness(chunks) if meaning is None else meaning.shares(chunks)
         return [
-            Candidate(entry_id, shares[chunk], start, stop)
-            for chunk, (_, entry_id, start, stop) in zip(chunks, known, strict=True)
-            if chunk in shares
+            Candidate(entry_id, shares[chunk], start, end) for chunk, entry_id, start, end in known if chunk in shares
         ]
 
     def _ask_nearness(self, chunks: Sequence[int]) -> dict[int, float]:
@@ -323,6 +324,10 @@ class _Search:
                 binary=True,
             ).fetchall()
         )
+
+
+def _located(passages: Result) -> Iterator[Located]:
+    return (Located(chunk_of(row), entry_id, start, end) for row, entry_id, start, end in passages.fetchall())
 
 
 class Nearest:

@@ -1,4 +1,4 @@
-"""Candidates from the two indexes: ranked passages, turned into live entries that pass the filter."""
+"""Candidates of a search: passages ranked by their words or by their vectors, turned into live entries that pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.filter_sql import add_filter
-from commonplace.backends.ranking import Counts, Page, Postings, Rank, Ranked, best, posting, score
+from commonplace.backends.ranking import Counts, Located, Page, Postings, Rank, Ranked, best, posting, score, with_known
 from commonplace.backends.sqlite.checksums import damaged_row, damaged_vector, is_whole_vector
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.index import tokens
@@ -27,24 +27,19 @@ def search_text(
     terms: Mapping[str, float],
     page: Page,
 ) -> list[Candidate]:
-    known = _passages_of(connection, page.also)
-    scores: dict[int, float] = {}
+    also = _passages_of(connection, page.also)
+    shares: dict[int, float] = {}
 
     def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        rows = [posting(chunk, length) for chunk, length, *_ in known]
         postings = _postings(connection, counts, terms)
-        ranked, of_known = score(counts, postings, keep if allowed is None else None, rows)
-        scores.update(of_known)
+        ranked, of_also = score(counts, postings, keep if allowed is None else None, list(also))
+        shares.update(of_also)
         if allowed is None:
             return ranked
         chosen = set(allowed)
         return [(chunk, score) for chunk, score in ranked if chunk in chosen]
 
-    found = candidates(connection, counts.namespace_id, rank, page)
-    listed = {candidate.entry_id for candidate in found}
-    others = [row for row in known if row[2] not in listed and row[0] in scores]
-    others.sort(key=lambda row: (-scores[row[0]], -row[0]))
-    return found + [Candidate(entry_id, scores[chunk], start, stop) for chunk, _, entry_id, start, stop in others]
+    return with_known(candidates(connection, counts.namespace_id, rank, page), also.values(), shares)
 
 
 def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) -> TermCounts:
@@ -78,21 +73,22 @@ def _postings(connection: Connection, counts: Counts, terms: Mapping[str, float]
         yield Postings(weight, levels)
 
 
-def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
-    """Chunk, length, entry, start and stop of the live passages of some entries."""
+def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> dict[int, Located]:
+    """The live passages of some entries by their postings."""
     if not entry_ids:
-        return []
-    return _whole_numbers(
+        return {}
+    rows = _whole_numbers(
         connection.execute(
-            "SELECT c.id, c.length, c.entry, c.start, c.stop FROM json_each(?) AS j"
+            "SELECT c.length, c.id, c.entry, c.start, c.stop FROM json_each(?) AS j"
             " CROSS JOIN chunk AS c ON c.entry = j.value WHERE c.ended_commit IS NULL",
             (json.dumps(entry_ids),),
         )
     )
+    return {posting(chunk, length): Located(chunk, *place) for length, chunk, *place in rows}
 
 
 def _whole_numbers(rows: Iterable[Any]) -> list[Any]:
-    """Rows of passages, which have no checksum: what their readers rely on."""
+    """Rows of passages, which have no checksum: that they are numbers is all that is checked."""
     found = list(rows)
     for row in found:
         if not all(type(number) is int for number in row):
@@ -125,7 +121,7 @@ def _select(
         f" CROSS JOIN entry AS e ON e.id = c.entry WHERE c.ended_commit IS NULL AND {where.sql}",
         (json.dumps(chunks), *where.parameters),
     )
-    return {row[0]: row[1:] for row in _whole_numbers(rows)}
+    return {chunk: (entry_id, start, stop) for chunk, entry_id, start, stop in _whole_numbers(rows)}
 
 
 def _allowed(connection: Connection, namespace_id: int, page: Page) -> list[int]:
