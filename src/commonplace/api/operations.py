@@ -90,17 +90,17 @@ def working_memory(space: Space, arguments: Mapping[str, Any]) -> tuple[str, str
 
 UNDO = {"undo": Link("undo")}
 PATH_ARGUMENT = path("path", PATH)
-AS_OF = query("as_of", time("as_of"), None, "As it was at this time, ISO 8601.")
-CURSOR = query("cursor", STRICT_TEXT, None, "Where the page begins, as the page before says.")
+AS_OF = query("as_of", time("as_of"), None, "The state at this time, ISO 8601.")
+CURSOR = query("cursor", STRICT_TEXT, None, "The `cursor` of the page before.")
 RECORD_ID = path("id", id_of("id"))
 THREAD_ID = path("id", id_of("thread id"))
 MESSAGE_ID = path("id", id_of("message id"))
 OF_THREAD = query("thread_id", id_of("thread id"), wire="thread", about="The thread's id.", examples=["t-1"])
 RESOURCE = query(
-    "resource", id_of("resource"), None, "Whose it has to be: a thread of another resource is refused (403)."
+    "resource", id_of("resource"), None, "The resource that must own it; a thread of another resource is refused (403)."
 )
 WORKING_THREAD = query("thread", id_of("thread"), None, "Of this thread; left out, of the resource.")
-ENTRIES = query("entries", FLAG, False, "Also tell how each message is stored.", sent=True)
+ENTRIES = query("entries", FLAG, False, "Include how each message is stored.", sent=True)
 FULL = query("full", FLAG, False, "Give each hit with its whole entry.", sent=True)
 PAGE_NUMBER = query("page", count("page", 0, 10_000_000), 0)
 MATCH = choice("match", "all", "any")
@@ -125,8 +125,8 @@ SERVICE = in_group(
     Operation(
         "get_caller",
         "GET ",
-        "Tell of the service and the caller",
-        "Who calls, as the credentials say: the namespace, what it reaches, the actions, and the limits on sizes.",
+        "Show the service and the caller",
+        "The caller that the credentials identify: its namespace, reach and actions, and the limits on sizes.",
         result=forms.CALLER,
         in_namespace=False,
     ),
@@ -188,7 +188,7 @@ FILES = in_group(
         "read_file",
         "GET /files/{path}",
         "Read a file",
-        "The text of a file, now or as it was, byte for byte. `ETag` is its revision and the time of that.",
+        "The text of a file, now or at an earlier time, byte for byte. `ETag` is its revision and time.",
         "files.read",
         (PATH_ARGUMENT, AS_OF),
         statuses=(404, 409),
@@ -223,7 +223,7 @@ FILES = in_group(
         "append_to_file",
         "POST /files/{path}",
         "Append to a file",
-        "Add the body to the end of a file, on a new line; makes the file where there is none.",
+        "Add the body to the end of a file, on a new line. Creates the file if it does not exist.",
         "files.append",
         (PATH_ARGUMENT, _FILE_BODY),
         forms.FILE_FORM,
@@ -261,8 +261,8 @@ FILES = in_group(
         "delete_path",
         "DELETE /files/{path}",
         "Delete a file or a directory",
-        "Delete a file, or a directory with everything in it, in one commit; the empty path clears all.\n\n"
-        "What does not exist is no error: nothing was removed.",
+        "Delete a file, or a directory with everything in it, in one commit. The empty path deletes everything.\n\n"
+        "A path that does not exist is not an error; nothing is removed.",
         "files.delete",
         (PATH_ARGUMENT,),
         forms.REMOVED,
@@ -273,7 +273,7 @@ FILES = in_group(
     Operation(
         "stat_path",
         "GET /info/{path}",
-        "Tell of a file or a directory",
+        "Show a file or a directory",
         "Size, lines, revision and times, without the text.",
         "files.stat",
         (PATH_ARGUMENT,),
@@ -286,7 +286,7 @@ FILES = in_group(
         "list_directory",
         "GET /directories/{path}",
         "List a directory",
-        "What lies directly in it: directories first, then files, each by name. The empty path is the root.",
+        "The entries directly in it: directories first, then files, each by name. The empty path is the root.",
         arguments=(PATH_ARGUMENT, wide_limit(1_000), CURSOR),
         result=forms.FILES_PAGE,
         statuses=(404, 409),
@@ -295,7 +295,7 @@ FILES = in_group(
         "make_directory",
         "PUT /directories/{path}",
         "Make a directory",
-        "Make a directory and those above it; one that exists is fine.",
+        "Make a directory and its parents. It may exist already.",
         "files.make_directory",
         (PATH_ARGUMENT,),
         forms.FILE_FORM,
@@ -318,7 +318,7 @@ FILES = in_group(
         "move_path",
         "POST /move",
         "Move a file or a directory",
-        "Give a file, or a directory with everything in it, another path; one commit, to be undone whole.",
+        "Move a file, or a directory with everything in it, in one commit.",
         "files.move",
         (
             body("old", PATH_TEXT, wire="source", examples=["/notes/today"]),
@@ -385,7 +385,7 @@ RECORDS = in_group(
         "get_record",
         "GET /records/{id}",
         "Read a record",
-        "A record, now or as it was. `ETag` is its revision and the time of that.",
+        "A record, now or at an earlier time. `ETag` is its revision and time.",
         "records.get",
         (RECORD_ID, AS_OF),
         forms.RECORD_FORM,
@@ -442,8 +442,8 @@ THREADS = in_group(
     Operation(
         "create_thread",
         "POST /threads",
-        "Begin a thread",
-        "Begin a conversation; its resource is the namespace's last label, or the one that is sent.",
+        "Create a thread",
+        "Create a conversation. Its resource is the one that is sent, or the last label of the namespace.",
         "threads.create",
         (
             _TITLE,
@@ -554,8 +554,8 @@ THREADS = in_group(
     Operation(
         "transfer_thread",
         "POST /transfers",
-        "Give a thread to another resource",
-        "Give a thread with its messages and its own working memory to another resource; ids and times stay.",
+        "Transfer a thread to another resource",
+        "Move a thread with its messages and its working memory to another resource. Ids and times stay.",
         "threads.transfer",
         (_ID_IN_BODY, body("to", TEXT, examples=["u-456"]), RESOURCE),
         forms.THREAD_FORM,
@@ -569,7 +569,7 @@ THREADS = in_group(
         "suggest_title",
         "POST /title-suggestions",
         "Suggest a title",
-        "Give a thread a title while it has none of its own; one that somebody chose stays.",
+        "Set the title of a thread that has none yet; a title that somebody chose stays.",
         "threads.suggest_title",
         (_ID_IN_BODY, body("title", TEXT), RESOURCE),
         forms.THREAD_FORM,
@@ -586,7 +586,7 @@ WORKING_MEMORY = in_group(
         "read_working",
         "GET /working-memory",
         "Read a working memory",
-        "What an agent keeps in mind of a resource, or of one thread; null where there is nothing yet.",
+        "What an agent keeps in mind about a resource or a thread; null if there is nothing yet.",
         "threads.working.read",
         (RESOURCE, WORKING_THREAD),
         forms.OPTIONAL_WORKING,
@@ -619,7 +619,7 @@ WORKING_MEMORY = in_group(
         "clear_working",
         "DELETE /working-memory",
         "Clear a working memory",
-        "Forget on purpose; history keeps it.",
+        "Delete a working memory. Its history stays.",
         "threads.working.clear",
         (RESOURCE, WORKING_THREAD),
         forms.COMMIT,
@@ -656,9 +656,9 @@ MESSAGES = in_group(
     Operation(
         "begin_thread",
         "POST /conversations",
-        "Begin a thread with messages",
-        "Begin a conversation with its first messages, all in one change or nothing; each of them names its thread.\n\n"
-        "Where all of them are in one thread of the resource already, they stay there.",
+        "Create a thread with messages",
+        "Create a conversation with its first messages, all or none. Each message has the id of its thread.\n\n"
+        "If one thread of the resource has all of them already, nothing is created.",
         "threads.begin",
         (_MESSAGES, _TITLE, body("resource", OPTIONAL_TEXT, None), ENTRIES),
         forms.MESSAGES,
@@ -672,7 +672,7 @@ MESSAGES = in_group(
         "add_messages",
         "POST /messages",
         "Add messages to a thread",
-        "Save messages, all or none, in their order; those that are there already stay as they are.\n\n"
+        "Save messages, all or none, in their order. Messages that exist already stay as they are.\n\n"
         'A message is `{"role": …, "content": …}` in any of the usual forms, and keeps all its fields. Without an id '
         "it\ngets one, without `createdAt` the time of now. System messages are left out.",
         "threads.add",
@@ -693,7 +693,9 @@ MESSAGES = in_group(
         (
             OF_THREAD,
             RESOURCE,
-            query("last", count("last", 0, 1_000), None, "Only the last so many; has no cursor."),
+            query(
+                "last", count("last", 0, 1_000), None, "Only this many of the last messages; there is no cursor then."
+            ),
             limit(100),
             CURSOR,
             moment("after"),
@@ -739,7 +741,7 @@ MESSAGES = in_group(
         "get_message",
         "GET /messages/{id}",
         "Read a message",
-        "A message by its own id. `ETag` is its revision and the time of that.",
+        "A message by its id. `ETag` is its revision and time.",
         "threads.get_message",
         (MESSAGE_ID, RESOURCE, ENTRIES),
         forms.MESSAGE_FORM,
@@ -764,7 +766,7 @@ MESSAGES = in_group(
         "delete_messages",
         "POST /message-deletions",
         "Delete messages",
-        "Delete those of these messages that there are, in one commit; null where there was none of them.",
+        "Delete those of these messages that exist, in one commit. The commit is null if none does.",
         "threads.delete_messages",
         (body("ids", TEXT_LIST), RESOURCE),
         forms.COMMIT,
@@ -776,7 +778,7 @@ MESSAGES = in_group(
         "list_around",
         "GET /around/{id}",
         "Read a message with its neighbours",
-        "A message with so many of its thread before and after it, oldest first.",
+        "A message with the messages of its thread before and after it, oldest first.",
         "threads.around",
         (
             path("message_id", id_of("message id"), wire="id"),
@@ -792,12 +794,12 @@ MESSAGES = in_group(
         "recall_by_query",
         "GET /recall",
         "Recall from a thread",
-        "The last messages, and the `top` that the query finds, each with its neighbours; each once, in time order.",
+        "The last messages and the `top` ones that the query finds, with their neighbours, each once, in time order.",
         "threads.recall",
         (
             OF_THREAD,
             RESOURCE,
-            query("query", STRICT_TEXT, None, "What to be reminded of."),
+            query("query", STRICT_TEXT, None, "What to search for."),
             query("last", count("last", 0, 1_000), 10),
             query("top", count("top", 0, 100), 4),
             query("neighbours", count("neighbours", 0, 100), 1),
@@ -825,9 +827,9 @@ MESSAGES = in_group(
     Operation(
         "build_context",
         "POST /context",
-        "Put together what a model is given",
+        "Build the context for a model",
         "What `recall` finds as messages for a model, with the working memory, within so many tokens (an estimate).\n\n"
-        "A tool's call and its result come together or not at all.",
+        "A tool call and its result are included together or not at all.",
         "threads.context",
         (*_RECALL_BODY, body("max_tokens", POSITIVE, None), body("working", FLAG, True)),
         forms.CONTEXT,
@@ -836,7 +838,7 @@ MESSAGES = in_group(
     ),
 )
 
-_NOW = query("now", time("now"), None, "When `yesterday` in the query is counted from.")
+_NOW = query("now", time("now"), None, "The time that `yesterday` in the query refers to.")
 _QUERY = body("query", TEXT, examples=["when do we deploy?"])
 _ENTRY = (path("kind", Kind(KindName)), path("key", STRICT_TEXT))
 SEARCH = in_group(
@@ -864,8 +866,8 @@ SEARCH = in_group(
             moment("before"),
             moment("as_of"),
             _NOW,
-            query("below", FLAG, False, "Look into the namespaces under this one as well."),
-            query("wrapped", FLAG, False, "Also one text for a prompt, marked as data."),
+            query("below", FLAG, False, "Also search the namespaces under this one."),
+            query("wrapped", FLAG, False, "Include the hits as one text for a prompt, marked as data."),
             FULL,
         ),
         result=forms.FULL_SEARCH,
@@ -906,7 +908,9 @@ SEARCH = in_group(
         "The conversations that are about something, best first, each with what was found in it.",
         "threads.search",
         (
-            query("query", STRICT_TEXT, REQUIRED, "What they are about.", wire="q", examples=["when do we deploy?"]),
+            query(
+                "query", STRICT_TEXT, REQUIRED, "What the threads are about.", wire="q", examples=["when do we deploy?"]
+            ),
             query("limit", count("limit", 1, 100), 10),
             RESOURCE,
             _NOW,
@@ -961,7 +965,7 @@ SEARCH = in_group(
         "undo",
         "POST /undo",
         "Undo a commit",
-        "Take back a whole commit as a new one, or change nothing (409).",
+        "Undo a whole commit with a new one, or change nothing (409).",
         "undo",
         (body("commit", REVISION, examples=[17]),),
         forms.COMMIT,
@@ -973,7 +977,7 @@ SEARCH = in_group(
         "purge",
         "POST /purge",
         "Erase for good",
-        "Not to be undone, and only with the action `admin`: one entry with its history, all of a kind, or everything.",
+        "Erase one entry with its history, all of a kind, or everything. It cannot be undone and needs `admin`.",
         arguments=(
             body("kind", STRICT_TEXT, None, examples=["file"]),
             body("key", STRICT_TEXT, None, examples=["/notes/today"]),
@@ -994,7 +998,7 @@ FEED = in_group(
         "list_changes",
         "GET /changes",
         "List changes",
-        "What was changed after a commit, in order, whole commits only.\n\n"
+        "The changes after a commit, in order, whole commits only.\n\n"
         "410: history no longer reaches back that far, or ends before.",
         arguments=(query("after", REVISION, 0, "The last commit seen; 0 is the beginning."), wide_limit(1_000)),
         result=forms.CHANGES,
@@ -1006,7 +1010,7 @@ FEED = in_group(
         "Follow changes",
         "Server-sent events from a commit on, without end. A reader that sends `Last-Event-ID` goes on from there.",
         arguments=(
-            query("after", REVISION, None, "Left out: only what comes from now on."),
+            query("after", REVISION, None, "Without it, only changes from now on."),
             header("last_event_id", "Last-Event-ID", "Sent by a reader that comes back.", examples=["17"]),
         ),
         statuses=(410,),
@@ -1031,7 +1035,7 @@ TRANSFER = in_group(
                 "These namespaces; left out, the caller's own. May be repeated.",
                 wire="namespace",
             ),
-            query("everything", FLAG, False, "Every namespace that there is; needs a key for all."),
+            query("everything", FLAG, False, "Every namespace; needs a key that reaches all."),
         ),
         statuses=(404,),
         text="application/jsonl",
@@ -1045,8 +1049,8 @@ TRANSFER = in_group(
         "Take in an export, each namespace whole or not at all; needs the action `admin`, since history comes as "
         "written.\n\nAfter a break send it again: what is there already is left alone.",
         arguments=(
-            query("namespace", STRICT_TEXT, None, "Take in only this one of the file's namespaces."),
-            query("merge", FLAG, False, "Give namespaces that differ what they lack."),
+            query("namespace", STRICT_TEXT, None, "Import only this namespace of the file."),
+            query("merge", FLAG, False, "Add what is missing to namespaces that differ."),
         ),
         result=forms.IMPORTED_NAMESPACES,
         needs=("admin",),

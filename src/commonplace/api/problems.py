@@ -1,6 +1,6 @@
 """Errors between a service and its clients (RFC 9457): one table of class, status and code, used by both sides.
 
-A client raises the same class, with the same message and attributes, as the library did on the service.
+A client raises the same class, with the same message and attributes, as the library on the service.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def problem(kind: Kind, detail: str, extra: Mapping[str, Any] | None = None) -> 
 
 
 def error_of(form: Mapping[str, Any], status: int) -> CommonplaceError:
-    """The error that a form tells of; a code that this program does not know is judged by its status."""
+    """The error of a problem document; for a code that this program does not know, the status decides."""
     detail = str(form.get("detail") or form.get("title") or f"the service answered with status {status}")
     kind = BY_CODE.get(str(form.get("code")))
     if kind is None:

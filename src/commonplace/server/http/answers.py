@@ -1,7 +1,4 @@
-"""What the routes share: how an answer is worded and documented, conditions on revisions, and keys for one creation.
-
-Answers are made as ready JSON; the models that document them are never run.
-"""
+"""What the routes share: writing and documenting an answer, conditions on revisions, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from commonplace.space.handle import Seen
 from commonplace.space.space import Space
 
 COMMON_STATUSES = (400, 401, 403, 413, 422, 429, 500, 503, 504)
-"""What any request may be answered with."""
+"""Statuses that any request may be answered with."""
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {
@@ -58,11 +55,11 @@ class Answer:
     extra: Mapping[str, JSON]
 
 
-# Wording
+# Answers
 
 
 def answer(form: object, status: int = 200, **headers: str) -> Response:
-    """JSON that is ready to send; `etag="…"` and `location="…"` become headers."""
+    """A JSON response; `etag="…"` and `location="…"` become headers."""
     return Response(dumps(form), status, headers, media_type="application/json")
 
 

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.server.http import error_answers, mastra_routes, page, reference, rest
+from commonplace.server.http import error_answers, mastra_routes, pages, rest
 from commonplace.server.http.answers import documented
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
 from commonplace.server.http.error_answers import is_mcp
@@ -66,8 +66,8 @@ def build_app(service: Service, *, is_only_mcp: bool = False, is_stateless: bool
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with recorded_key_uses(service.access.keys), streams.run(), mcp.sessions.run():
             yield
-        if (bells := getattr(app.state, "bells", None)) is not None:
-            await run_sync(bells.close)
+        if (signals := getattr(app.state, "signals", None)) is not None:
+            await run_sync(signals.close)
 
     app = FastAPI(
         title="commonplace",
@@ -95,8 +95,7 @@ def _add_routes(app: FastAPI, service: Service, work: Work, metrics: Metrics) ->
     app.router.routes[:0] = [route for router in probes for route in router.routes]
     app.router.routes += rest.router.routes
     app.include_router(mastra_routes.router)
-    app.include_router(page.router)
-    app.include_router(reference.router)
+    app.include_router(pages.router)
     app.include_router(metadata_router(service.settings))
     _describe_access(app)
 

@@ -1,7 +1,7 @@
-"""Every answer that is no success, as `application/problem+json` with a stable code. Nothing internal is shown.
+"""Every failure as `application/problem+json` with a stable code. Nothing internal is shown.
 
-At `/mcp` a refusal that may be tried again is a JSON-RPC error instead, with the same status and headers: a client of
-MCP shows its message, where of another body it would say only that there was an error.
+At `/mcp` a failure that may be retried is a JSON-RPC error instead, with the same status and headers: MCP clients show
+its message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = logging.getLogger("commonplace.server")
 
 
 def install(app: FastAPI) -> None:
-    """Word every error of an app's routes."""
+    """Turn every error of an app's routes into a problem."""
     app.add_exception_handler(CommonplaceError, answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_http)

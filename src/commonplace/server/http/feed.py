@@ -1,7 +1,7 @@
-"""The feed of changes: in pages, and as server-sent events that go on where they were cut.
+"""The feed of changes, in pages and as server-sent events that resume where they were interrupted.
 
-An event is a whole commit and its id the commit's number, so that nothing is lost or told twice after a break. One
-thread waits for commits, for all streams of the process together. A store that goes away ends no stream.
+An event is a whole commit, and its id is the number of the commit, so that a reader that reconnects misses and repeats
+nothing. One thread waits for commits for all streams of the process. Streams survive a store that is unavailable.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ async def follow_changes(call: Call) -> Response:
         await in_thread(space.changes, start, 1)
     except Conflict as error:
         return problem_response(error, BY_CODE["resync"])
-    bell = Bells.of(call.request.app, service_of(call.request).book.store)
+    signal = CommitSignals.of(call.request.app, service_of(call.request).book.store)
     return StreamingResponse(
-        _events(space, bell, start), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        _events(space, signal, start), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
     )
 
 
@@ -75,17 +75,17 @@ def _start(space: Space, after: int | None, last_event_id: str | None) -> int:
     return space.stats().commit if after is None else after
 
 
-async def _events(space: Space, bells: Bells, after: int) -> AsyncIterator[bytes]:
+async def _events(space: Space, signals: CommitSignals, after: int) -> AsyncIterator[bytes]:
     ends = time.monotonic() + STREAM_SECONDS
     yield b"retry: 1000\n\n"
     loop = asyncio.get_running_loop()
-    bell: asyncio.Event | None = None
+    signal: asyncio.Event | None = None
     try:
         while time.monotonic() < ends:
             try:
-                if bell is None:
-                    bell = await in_thread(bells.hang, loop)
-                bell.clear()  # before reading: what is committed meanwhile rings it again
+                if signal is None:
+                    signal = await in_thread(signals.subscribe, loop)
+                signal.clear()  # before reading: what is committed meanwhile sets it again
                 found = await in_thread(space.changes, after, PAGE)
             except Conflict as error:
                 yield _event("resync", after, problem_of(error, BY_CODE["resync"]))
@@ -97,17 +97,17 @@ async def _events(space: Space, bells: Bells, after: int) -> AsyncIterator[bytes
             for commit, changes in groupby(found, attrgetter("commit")):
                 yield _commit_event(commit, list(changes))
                 after = commit
-            if not found and not await _rings(bell):
+            if not found and not await _is_set_in_time(signal):
                 yield b": still here\n\n"
     finally:
-        if bell is not None:
-            bells.take_down(bell)
+        if signal is not None:
+            signals.unsubscribe(signal)
 
 
-async def _rings(bell: asyncio.Event) -> bool:
+async def _is_set_in_time(signal: asyncio.Event) -> bool:
     try:
         async with asyncio.timeout(HEARTBEAT_SECONDS):
-            await bell.wait()
+            await signal.wait()
     except TimeoutError:
         return False
     return True
@@ -121,8 +121,8 @@ def _event(name: str, id: int, data: Any) -> bytes:
     return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), id, on_one_line(dumps(data)))
 
 
-class Bells:
-    """Rings all waiting streams of an app when something was committed; its thread lives while there are any."""
+class CommitSignals:
+    """Signals all waiting streams of an app when something was committed. Its thread lives while there are any."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -131,26 +131,26 @@ class Bells:
         self._waker: Waker | None = None
 
     @classmethod
-    def of(cls, app: Any, store: Store) -> Bells:
-        known = getattr(app.state, "bells", None)
+    def of(cls, app: Any, store: Store) -> CommitSignals:
+        known = getattr(app.state, "signals", None)
         if known is None or known._store is not store:
-            known = app.state.bells = cls(store)
-        assert isinstance(known, Bells)
+            known = app.state.signals = cls(store)
+        assert isinstance(known, CommitSignals)
         return known
 
-    def hang(self, loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-        """A bell that is rung on this loop until it is taken down."""
-        bell = asyncio.Event()
+    def subscribe(self, loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+        """An event that is set on this loop after each commit, until `unsubscribe`."""
+        signal = asyncio.Event()
         with self._mutex:
             if self._waker is None:
                 self._waker = self._store.waker()
-                threading.Thread(target=self._ring, args=(self._waker,), name="commonplace-feed", daemon=True).start()
-            self._waiting[bell] = loop
-        return bell
+                threading.Thread(target=self._watch, args=(self._waker,), name="commonplace-feed", daemon=True).start()
+            self._waiting[signal] = loop
+        return signal
 
-    def take_down(self, bell: asyncio.Event) -> None:
+    def unsubscribe(self, signal: asyncio.Event) -> None:
         with self._mutex:
-            self._waiting.pop(bell, None)
+            self._waiting.pop(signal, None)
             if self._waiting or self._waker is None:
                 return
             waker, self._waker = self._waker, None
@@ -164,16 +164,16 @@ class Bells:
         if waker is not None:
             waker.close()
 
-    def _ring(self, waker: Waker) -> None:
+    def _watch(self, waker: Waker) -> None:
         while self._waker is waker:
             if waker.wait(_WAIT_SECONDS):
-                self._ring_all()
+                self._notify_all()
 
-    def _ring_all(self) -> None:
+    def _notify_all(self) -> None:
         with self._mutex:
             waiting = list(self._waiting.items())
-        for bell, loop in waiting:
+        for signal, loop in waiting:
             try:
-                loop.call_soon_threadsafe(bell.set)
+                loop.call_soon_threadsafe(signal.set)
             except RuntimeError:  # the loop has ended with its streams
                 continue

@@ -1,4 +1,7 @@
-"""The page at `/docs`: every operation of the description in one document, without a script and without the network."""
+"""The pages for a browser: `/`, which says where everything is, and `/docs`, the OpenAPI description as one page.
+
+Neither has a script, and neither loads anything from another address.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,71 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 
-from commonplace.server.http.page import HEADERS
+from commonplace import __version__
+from commonplace.server.http.auth_middleware import base_url
+from commonplace.server.http.service import service_of
+from commonplace.server.mcp.profiles import PROFILES
 
-_PAGE = """\
+router = APIRouter()
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+_START_PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>commonplace</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 3rem auto; padding: 0 1rem }}
+pre {{ padding: .8rem; overflow-x: auto; border: 1px solid; border-radius: 4px }}
+dt {{ font-weight: 600 }}
+:root {{ color-scheme: light dark }}
+</style>
+<h1>commonplace {version}</h1>
+<p>One memory for AI agents. {access}</p>
+<dl>
+<dt>REST</dt><dd><code>{base}/v1</code> · <a href="/docs">documentation</a> ·
+<a href="/openapi.json">openapi.json</a></dd>
+<dt>MCP</dt><dd><code>{base}/mcp</code>, and one profile a path: {profiles}</dd>
+<dt>Mastra</dt><dd><code>{base}/api/memory</code></dd>
+<dt>Operation</dt><dd><a href="/healthz">healthz</a> · <a href="/readyz">readyz</a> ·
+<a href="/metrics">metrics</a></dd>
+</dl>
+<p>From a shell:</p>
+<pre>{curl}</pre>
+<p>From Claude Code:</p>
+<pre>{claude}</pre>
+</html>
+"""
+
+
+@router.get("/", include_in_schema=False)
+def start_page(request: Request) -> Response:
+    """Where everything is, for a person who opened the address in a browser."""
+    service = service_of(request)
+    base = base_url(request, service.settings.public_url)
+    is_open = service.access.is_open()
+    header = "" if is_open else " -H 'Authorization: Bearer YOUR_KEY'"
+    claude = f"claude mcp add --transport http memory {base}/mcp"
+    if not is_open:
+        claude += " --header 'Authorization: Bearer YOUR_KEY'"
+    filled = {
+        "version": __version__,
+        "base": base,
+        "access": "From this computer no key is needed." if is_open else "Calls need a key or a token.",
+        "curl": f"curl{header} '{base}/v1/search?q=deploys'",
+        "claude": claude,
+    }
+    profiles = ", ".join(f"<code>/mcp/{profile}</code>" for profile in PROFILES)
+    shown = {name: escape(text) for name, text in filled.items()}
+    return HTMLResponse(_START_PAGE.format(**shown, profiles=profiles), headers=HEADERS)
+
+
+# The reference
+
+_REFERENCE_PAGE = """\
 <!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -47,11 +112,10 @@ code, td, a {{ overflow-wrap: anywhere }}
 </html>
 """
 
-router = APIRouter()
-
 
 @router.get("/docs", include_in_schema=False)
-def reference(request: Request) -> Response:
+def reference_page(request: Request) -> Response:
+    """Every operation and form of the description."""
     return HTMLResponse(_render(request.app.openapi()), headers=HEADERS)
 
 
@@ -63,7 +127,7 @@ def _render(description: Mapping[str, Any]) -> str:
             by_subject.setdefault(operation["tags"][-1], []).append(_operation(method.upper(), path, operation))
     anchors = {subject: subject.replace(" ", "-") for subject in by_subject}
     forms = {_short(name): form for name, form in description["components"]["schemas"].items()}
-    return _PAGE.format(
+    return _REFERENCE_PAGE.format(
         version=escape(description["info"]["version"]),
         contents=" · ".join(f'<a href="#{anchor}">{escape(subject)}</a>' for subject, anchor in anchors.items()),
         operations="\n".join(
