@@ -89,13 +89,13 @@ def _fill(store: Store, namespace: Namespace, drafts: Iterator[Draft]) -> None:
 
 def _embed_all(store: Store) -> None:
     embedder = InstantEmbedder()
-    store.aim(embedder.identity, embedder.dimensions)
+    store.set_target_model(embedder.identity, embedder.dimensions)
     while claimed := store.claim(ENTRIES_A_WRITE, 600.0):
         vectors = embedder.embed([passage.text for passage in claimed], purpose="passage")
         store.index(
             embedder.identity, [(passage.chunk_id, vector) for passage, vector in zip(claimed, vectors, strict=True)]
         )
-    while store.tidy():  # as the indexer does when it has nothing to embed
+    while store.maintain():  # as the indexer does when it has nothing to embed
         continue
 
 

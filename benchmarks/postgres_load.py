@@ -48,7 +48,7 @@ def _load_ours(url: str, each: int) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         list(processes.map(_adopt, [url] * 2, [each] * 2, [range(half), range(half, NAMESPACES)]))
     with commonplace.open(url, embedder=Embedder(), background=False) as book:
-        book.store.aim(Embedder.identity, DIMENSIONS)
+        book.store.set_target_model(Embedder.identity, DIMENSIONS)
     # As the owner of the database, whom row-level security lets copy.
     with psycopg.connect(url) as reading, psycopg.connect(url, autocommit=True) as writing:
         row = writing.execute("SELECT id FROM commonplace.model WHERE role = 'serving'").fetchone()

@@ -69,12 +69,12 @@ def fill(book: commonplace.Book, count: int) -> None:
 
         book.store.write(LABELS, work)
     embedder = InstantEmbedder()
-    book.store.aim(embedder.identity, embedder.dimensions)
+    book.store.set_target_model(embedder.identity, embedder.dimensions)
     while claimed := book.store.claim(ENTRIES_A_WRITE, 600.0):
         vectors = embedder.embed([passage.text for passage in claimed], purpose="passage")
         pairs = zip(claimed, vectors, strict=True)
         book.store.index(embedder.identity, [(passage.chunk_id, vector) for passage, vector in pairs])
-    while book.store.tidy():
+    while book.store.maintain():
         continue
 
 

@@ -79,7 +79,7 @@ class Ours(Peer):
     def settle(self) -> None:
         """Give what waits its vector now; otherwise searches would spend their time on what was written just before."""
         store = self._book.store
-        store.aim(self._given.identity, DIMENSIONS)
+        store.set_target_model(self._given.identity, DIMENSIONS)
         while claimed := store.claim(self.batch, 600.0, even_leased=True):
             vectors = self._given.embed([passage.text for passage in claimed], purpose="passage")
             pairs = zip(claimed, vectors, strict=True)

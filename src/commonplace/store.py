@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SearchQuery:
     """What a search asks of a namespace: terms with their weights, a meaning, which entries, how many of each side."""
 
     terms: Mapping[str, float]
@@ -81,7 +81,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Candidates:
     """The candidates of both sides, each scored by the other side too, and the entries that were chosen of them."""
 
     by_words: list[Candidate]
@@ -298,11 +298,11 @@ class Reader(ABC):
         """One state of a key, live or former; None if that revision is a deletion or does not exist."""
         return next(iter(self.states(States(kind, key, revision))), None)
 
-    def begun(self, commit: int) -> list[Entry]:
+    def states_begun(self, commit: int) -> list[Entry]:
         """The states, live or former, that began with a commit of this namespace."""
         return self.states(States(begun=commit))
 
-    def ended(self, commit: int) -> list[Entry]:
+    def states_ended(self, commit: int) -> list[Entry]:
         """The former states that ended with a commit of this namespace."""
         return self.states(States(ended=commit))
 
@@ -524,8 +524,8 @@ class Store(ABC):
         """The best live entries by cosine, among vectors of exactly this model."""
 
     def search(
-        self, namespace: Namespace, asked: Asked, choose: Choose, *, unless_pending: bool = False
-    ) -> Answer | None:
+        self, namespace: Namespace, query: SearchQuery, choose: Choose, *, unless_pending: bool = False
+    ) -> Candidates | None:
         """Both sides' candidates and the entries chosen of them. With `unless_pending`, None where passages wait.
 
         Made of the methods around it; a backend for which every question is a journey asks them together.
@@ -533,13 +533,13 @@ class Store(ABC):
         if unless_pending and self.indexing(namespace).pending:
             return None
         by_words, by_meaning, near = [], [], []
-        if asked.meaning is not None:
-            model, vector = asked.meaning
-            by_meaning = self.search_vectors(namespace, model, vector, asked.filter, asked.limit)
+        if query.meaning is not None:
+            model, vector = query.meaning
+            by_meaning = self.search_vectors(namespace, model, vector, query.filter, query.limit)
             near = [candidate.entry_id for candidate in by_meaning]
-        if asked.terms:
-            by_words = self.search_text(namespace, asked.terms, asked.filter, asked.limit, near)
-        if asked.meaning is not None:
+        if query.terms:
+            by_words = self.search_text(namespace, query.terms, query.filter, query.limit, near)
+        if query.meaning is not None:
             # Each side's finds are scored by the other side too: half a score would rank them too low.
             missing = {candidate.entry_id for candidate in by_words}.difference(near)
             states = [(entry_id, LIVE) for entry_id in missing]
@@ -547,7 +547,7 @@ class Store(ABC):
                 Candidate(entry_id, float(value @ vector), start, end)
                 for entry_id, start, end, value in (self.passage_vectors(namespace, model, states) if states else ())
             ]
-        return Answer(by_words, by_meaning, self.load(namespace, choose(by_words, by_meaning)))
+        return Candidates(by_words, by_meaning, self.load(namespace, choose(by_words, by_meaning)))
 
     @abstractmethod
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
@@ -568,7 +568,7 @@ class Store(ABC):
         """How far the vectors of a namespace are, or those of the whole store."""
 
     @abstractmethod
-    def aim(self, model: str, dimensions: int) -> None:
+    def set_target_model(self, model: str, dimensions: int) -> None:
         """Make a model the target; every passage without its vector becomes pending."""
 
     @abstractmethod
@@ -588,7 +588,7 @@ class Store(ABC):
     def index(self, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:
         """Store vectors by passage; one whose passage has ended meanwhile is dropped."""
 
-    def tidy(self) -> bool:
+    def maintain(self) -> bool:
         """Do a little maintenance that makes searches quicker and can wait; whether there was something to do."""
         return False
 

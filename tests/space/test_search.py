@@ -391,8 +391,8 @@ def test_doctor_tells_of_a_model_that_new_texts_wait_for(
 ) -> None:
     monkeypatch.setenv("COMMONPLACE_MODELS", str(tmp_path / "no-models"))
     with commonplace.open(tmp_path / "book.db", background=False) as book:
-        book.store.aim("words@1", 64)
-        book.store.aim(create_embedder("all-MiniLM-L6-v2").identity, 384)
+        book.store.set_target_model("words@1", 64)
+        book.store.set_target_model(create_embedder("all-MiniLM-L6-v2").identity, 384)
     assert main(["--db", str(tmp_path / "book.db"), "doctor", "--json"]) == 1
     told = {one["check"]: one["text"] for one in json.loads(capsys.readouterr().out)["checks"] if not one["ok"]}
     assert sorted(told) == ["model", "vectors"]
@@ -487,7 +487,7 @@ def test_upkeep_ends_and_changes_no_answer(book: commonplace.Book) -> None:
     before = [(hit.key, hit.score) for hit in space.search("note number", limit=50)]
     assert len(before) == 40
     steps = 0
-    while book.store.tidy():
+    while book.store.maintain():
         steps += 1
         assert steps < 1_000
     assert steps > 0

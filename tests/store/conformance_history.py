@@ -115,9 +115,9 @@ class HistoryConformance:
 
         def look(transaction: Transaction) -> list[list[Entry]]:
             assert commit is not None
-            return [transaction.begun(1), transaction.begun(commit), transaction.ended(commit),
-                    transaction.begun(moved.commit), transaction.ended(moved.commit),
-                    transaction.begun(99)]  # fmt: skip
+            return [transaction.states_begun(1), transaction.states_begun(commit), transaction.states_ended(commit),
+                    transaction.states_begun(moved.commit), transaction.states_ended(moved.commit),
+                    transaction.states_begun(99)]  # fmt: skip
 
         begun_1, begun, ended, begun_by_move, ended_by_move, nothing = store.write(HERE, look)[0]
         assert begun_1 == ended == [one]

@@ -78,7 +78,7 @@ class SearchConformance:
         for key in "cab":
             put(store, key, "another")
             put(store, key, "apple")
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         self._embed_all(store, {"apple": unit(1)})
         for limit in (1, 3, 5, 8):
             near = store.search_vectors(HERE, "m", unit(1), Filter(), limit)
@@ -101,7 +101,7 @@ class SearchConformance:
         for text in vectors:
             put(store, text, text)
         put(store, "foreign", "east", namespace=THERE)
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         assert store.indexing(HERE).pending == 3
         self._embed_all(store, vectors)
         assert store.indexing().pending == 0
@@ -115,7 +115,7 @@ class SearchConformance:
         assert store.verify() == []
 
     def test_an_ended_passage_is_never_found_and_its_late_vector_is_dropped(self, store: Store) -> None:
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         put(store, "a", "old")
         claimed = store.claim(10, 60)
         put(store, "a", "new")
@@ -148,7 +148,7 @@ class SearchConformance:
     def test_pending_passages_can_be_asked_for_by_entry_and_start(self, store: Store) -> None:
         first, second, third = (put(store, key, f"text {key}") for key in "abc")
         foreign = put(store, "a", "theirs", namespace=("user", "other"))
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         store.index("m", [(pending.chunk_id, unit(1)) for pending in store.pending(HERE, 1)])
         among = [(third.id, 0), (second.id, 0), (first.id, 7), (first.id, 0), (foreign.id + 100, 0)]
         assert [pending.text for pending in store.pending(HERE, 5, among=among)] == ["text b", "text a"]
@@ -158,10 +158,10 @@ class SearchConformance:
     def test_a_new_model_serves_when_all_is_embedded_and_the_old_one_until_then(self, store: Store) -> None:
         put(store, "a", "east")
         put(store, "b", "north")
-        store.aim("old", 8)
+        store.set_target_model("old", 8)
         assert (store.indexing().serving, store.indexing().target) == ("old", "old")
         self._embed_all(store, {"east": unit(1), "north": unit(0, 1)}, "old")
-        store.aim("new", 8)
+        store.set_target_model("new", 8)
         assert (store.indexing().serving, store.indexing().target, store.indexing().pending) == ("old", "new", 2)
         first = store.claim(1, 60)
         store.index("new", [(pending.chunk_id, unit(1)) for pending in first])
@@ -176,26 +176,26 @@ class SearchConformance:
         assert store.verify() == []
 
     def test_a_model_that_changes_its_dimensions_is_refused(self, store: Store) -> None:
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         with pytest.raises(ConfigurationError, match="identity"):
-            store.aim("m", 9)
+            store.set_target_model("m", 9)
 
     def test_a_vector_of_a_wrong_length_is_made_anew_by_an_aim(self, store: Store) -> None:
         for key in "abc":
             put(store, key, key)
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         lengths = {"a": 8, "b": 5, "c": 5}
         found = store.claim(3, 60)
         store.index("m", [(pending.chunk_id, np.ones(lengths[pending.text], np.float32)) for pending in found])
         delete(store, "c")
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         assert [pending.text for pending in store.pending(HERE, 5)] == ["b"]
         self._embed_all(store, {"b": unit(1)})
         assert len(store.search_vectors(HERE, "m", unit(1), Filter(), 5)) == 2
         assert store.verify() == []
 
     def test_former_states_keep_their_vectors(self, store: Store, clock: Any) -> None:
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         put(store, "a", "east")
         self._embed_all(store, {"east": unit(1)})
         then = clock.now

@@ -252,7 +252,7 @@ class Run:
 
     def _of_commit(self, namespace: tuple[str, ...], commit: int) -> tuple[Any, Any]:
         def work(transaction: Transaction) -> tuple[Any, Any]:
-            begun, ended = transaction.begun(commit), transaction.ended(commit)
+            begun, ended = transaction.states_begun(commit), transaction.states_ended(commit)
             return [[state.kind, state.key, state.revision] for state in begun], [
                 [state.kind, state.key, state.revision] for state in ended
             ]

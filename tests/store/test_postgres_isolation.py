@@ -35,7 +35,7 @@ def store() -> Iterator[PostgresStore]:
     empty(shared_book())
     for namespace in (ALICE, BELOW_ALICE, BOB):
         store.write(namespace, fill)
-    store.aim("m", 8)
+    store.set_target_model("m", 8)
     while waiting := store.claim(100, 60):
         store.index("m", [(passage.chunk_id, unit(1)) for passage in waiting])
     store.write(BOB, lambda transaction: transaction.put(Draft("file", "waiting", "for a vector")))
@@ -195,8 +195,8 @@ def use_everything(store: PostgresStore) -> None:
         transaction.touch("file", "d\x0105")
         transaction.operation("once")
         transaction.record_operation("twice", 1, expires_at=2**60)
-        transaction.begun(1)
-        transaction.ended(1)
+        transaction.states_begun(1)
+        transaction.states_ended(1)
         transaction.move_range("file", "d\x011", "e\x011", lambda key: None)
         transaction.delete_range("file", "e\x01")
 
@@ -303,7 +303,7 @@ def test_a_login_that_may_not_create_roles_is_told_what_an_administrator_must_ru
     try:
         store.write(ALICE, fill)
         assert len(store.scan(ALICE, Scan()).entries) == 31
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         (passage, *_) = store.claim(1, 60)
         store.index("m", [(passage.chunk_id, np.ones(8, np.float32))])
         assert store.verify() == []

@@ -16,7 +16,7 @@ from commonplace.backends.ranking import Ranking
 from commonplace.entry import Draft, Entry
 from commonplace.filters import Filter, parse_conditions
 from commonplace.language.tokenizer import query_terms
-from commonplace.store import Asked, Candidate, Store, Transaction
+from commonplace.store import Candidate, SearchQuery, Store, Transaction
 from doubles import Clock, WordEmbedder
 from postgres_server import empty, shared_book, shared_server
 
@@ -106,7 +106,7 @@ def test_both_indexes_propose_the_same_candidates(books: list[commonplace.Book])
 Side = list[tuple[int, Any, int, int]]
 
 
-def both_ways(store: PostgresStore, asked: Asked) -> list[tuple[Side, Side, dict[int, Entry]]]:
+def both_ways(store: PostgresStore, asked: SearchQuery) -> list[tuple[Side, Side, dict[int, Entry]]]:
     """A search whose questions travel together, and one made of a call for each."""
 
     def choose(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> list[int]:
@@ -150,7 +150,7 @@ def test_questions_that_travel_together_get_the_answers_that_each_alone_gets(
                 (query_terms(query), ("unknown", vector)),
             ):
                 for limit in (5, 24, 200):
-                    together, each = both_ways(store, Asked(terms, meaning, filter, limit))
+                    together, each = both_ways(store, SearchQuery(terms, meaning, filter, limit))
                     assert together == each, (query, filter, len(terms), meaning, limit)
 
 
@@ -197,10 +197,10 @@ def test_a_large_namespace_is_searched_by_its_index_and_misses_next_to_nothing(
 
     for namespace in (HERE, ("user", "u2")):
         store.write(namespace, work)
-    store.aim("m", dimensions)
+    store.set_target_model("m", dimensions)
     while claimed := store.claim(2_000, 60):
         store.index("m", [(passage.chunk_id, matrix[int(passage.text[1:])]) for passage in claimed])
-    while store.tidy():
+    while store.maintain():
         continue
     assert store.vector_indexes()
     assert all(store.vector_indexes().values())

@@ -19,7 +19,7 @@ def test_a_search_sees_the_last_write_whether_the_replica_has_it_or_not() -> Non
     try:
         name = url.rpartition("/")[2]
         store = PostgresStore(f"{url}?partitions=2", replica_url=standby.url(name))
-        store.aim("m", 8)
+        store.set_target_model("m", 8)
         for number in range(20):
             put(store, f"k{number}", f"word{number} shared")
             assert found_keys(store, f"word{number}")[0] == f"k{number}"

@@ -137,7 +137,7 @@ def test_a_copy_in_the_place_of_an_open_book_stays_exactly_the_copy(
                 "Unavailable the book's file was replaced or cut while it was open"
             )
             assert running.ask("space.files.read('/old')").startswith("Unavailable the book's file was replaced")
-            assert running.ask("book.store.tidy()").startswith("Unavailable the book's file was replaced")
+            assert running.ask("book.store.maintain()").startswith("Unavailable the book's file was replaced")
         if not checkpointed:  # SQLite would read the former file's log over the copy
             with pytest.raises(ConfigurationError, match=r"move .*book.db-wal and .*book.db-shm away"):
                 opened(path)

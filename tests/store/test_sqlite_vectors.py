@@ -49,7 +49,7 @@ def fill(store: Store, vectors: Vectors, namespace: Namespace = HERE, first: int
             transaction.put(Draft("file", str(first + number), f"n{first + number}"), is_fresh=True)
 
     store.write(namespace, work)
-    store.aim("m", DIMENSIONS)
+    store.set_target_model("m", DIMENSIONS)
     while claimed := store.claim(5_000, 60):
         store.index("m", [(passage.chunk_id, vectors[int(passage.text[1:]) - first]) for passage in claimed])
 

@@ -370,7 +370,7 @@ class StoreMachine(RuleBasedStateMachine):
     def adopt(self, namespace: Any, commit: int, after: dict[Place, Entry]) -> None:
         """Take over what an undo did, from what it began and ended."""
         model = self.models[namespace]
-        begun, ended = self.store.write(namespace, lambda t: (t.begun(commit), t.ended(commit)))[0]
+        begun, ended = self.store.write(namespace, lambda t: (t.states_begun(commit), t.states_ended(commit)))[0]
         changes = {(c.kind, c.key, c.revision): c for c in self.store.changes(namespace, after=commit - 1)}
         known = {(row.entry.kind, row.entry.key, row.entry.revision): row for row in model.rows}
         for entry in sorted(begun, key=lambda entry: entry.revision):

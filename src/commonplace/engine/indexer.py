@@ -212,7 +212,7 @@ class Indexer:
         """Embed with this model from now on, unless it fails; searches use the old vectors until all are made."""
         target = with_sentences(embedder)
         embed(target, ["ready"], "query")
-        self._store.aim(target.identity, target.dimensions)
+        self._store.set_target_model(target.identity, target.dimensions)
 
     def _embed_newest(self, namespace: Namespace, first: list[tuple[int, int]]) -> Future[None] | None:
         """Embed one batch, of the `first` if those are pending; None if there was nothing to store.
@@ -293,7 +293,7 @@ class Indexer:
                 with _delaying_exit():
                     self._embed_all()
                     if is_idle and self._needs_maintenance and not self._stops:
-                        self._needs_maintenance = self._store.tidy()
+                        self._needs_maintenance = self._store.maintain()
             except CommonplaceError:
                 # Searches meet the same error and report it; here it only means to wait.
                 self._closed_within(RETRY_SECONDS)

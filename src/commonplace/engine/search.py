@@ -35,7 +35,7 @@ from commonplace.language.passages import (
 )
 from commonplace.language.question import periods, question_terms
 from commonplace.language.snippets import snippet
-from commonplace.store import Answer, Asked, Candidate, Store, TermCounts
+from commonplace.store import Candidate, Candidates, SearchQuery, Store, TermCounts
 
 if TYPE_CHECKING:
     from typing import Self
@@ -264,16 +264,16 @@ class Searcher:
             fused[:] = _fuse(by_words, by_meaning, question, some_wait=some_wait)
             return [candidate.id for candidate in fused[: question.first]]
 
-        asked = Asked(
+        query = SearchQuery(
             question.terms,
             None if meaning is None else (meaning.model, meaning.vector),
             filter,
             max(FEWEST_CANDIDATES, 2 * question.wanted),
         )
-        answer = self._store.search(namespace, asked, choose, unless_pending=embed_pending is not None)
+        answer = self._store.search(namespace, query, choose, unless_pending=embed_pending is not None)
         if answer is None and embed_pending is not None:
             some_wait = embed_pending()
-            answer = self._store.search(namespace, asked, choose)
+            answer = self._store.search(namespace, query, choose)
         assert answer is not None, "without unless_pending a search always has a result"
         found = self._read(namespace, fused, answer, question)
         if request.as_of is not None:
@@ -287,7 +287,9 @@ class Searcher:
             if not self._store.end_expired(namespace):
                 return
 
-    def _read(self, namespace: Namespace, fused: Sequence[Fused], answer: Answer, question: _Question) -> list[_Found]:
+    def _read(
+        self, namespace: Namespace, fused: Sequence[Fused], answer: Candidates, question: _Question
+    ) -> list[_Found]:
         """The live entries of the best candidates, from one snapshot; the next candidate replaces a deleted entry.
 
         Entries that their time or their conversation may move up are read as well.

@@ -137,7 +137,9 @@ class Once:
             raise Conflict(f"the idempotency key {self.key} was used for another request; send a new one")
         commits = {commit for commit, _, _ in value["states"]}
         states = {
-            (commit, state.id, state.revision): state for commit in commits for state in transaction.begun(commit)
+            (commit, state.id, state.revision): state
+            for commit in commits
+            for state in transaction.states_begun(commit)
         }
         try:
             found = tuple(states[commit, id, revision] for commit, id, revision in value["states"])

@@ -67,7 +67,7 @@ def _delete_unneeded(
 
 def _difference(transaction: Transaction, commit: int) -> tuple[dict[int, Entry], dict[int, Entry]]:
     """The states that the commit began, and those that it ended, by entry; without those that it began and ended."""
-    begun, ended = transaction.begun(commit), transaction.ended(commit)
+    begun, ended = transaction.states_begun(commit), transaction.states_ended(commit)
     passing = {(state.id, state.revision) for state in begun} & {(state.id, state.revision) for state in ended}
     return (
         {state.id: state for state in begun if (state.id, state.revision) not in passing},

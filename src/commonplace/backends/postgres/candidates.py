@@ -41,7 +41,7 @@ from commonplace.backends.ranking import (
 )
 from commonplace.backends.rows import columns, entry_of
 from commonplace.entry import Entry
-from commonplace.store import Answer, Asked, Candidate, Choose, TermCounts
+from commonplace.store import Candidate, Candidates, Choose, SearchQuery, TermCounts
 
 if TYPE_CHECKING:
     from numpy import float32, int64
@@ -138,25 +138,25 @@ def term_counts(session: Session, spot: Spot, terms: Iterable[str]) -> TermCount
 def search(
     session: Session,
     spot: Spot,
-    asked: Asked,
+    query: SearchQuery,
     choose: Choose,
     model: Model | None,
     now: int | None,
     *,
     unless_pending: bool,
-) -> Answer | None:
+) -> Candidates | None:
     """Both sides' candidates and the chosen entries; with `unless_pending`, None if passages wait for their vectors."""
-    meaning = None if asked.meaning is None or model is None else (model, asked.meaning[1])
-    listed = ask_lists(session, spot, asked.terms, meaning)()
+    meaning = None if query.meaning is None or model is None else (model, query.meaning[1])
+    listed = ask_lists(session, spot, query.terms, meaning)()
     if listed is None:
-        return Answer([], [], {})
+        return Candidates([], [], {})
     if unless_pending and listed.is_pending:
         return None
-    found = _Search(session, spot, Page(asked.filter, asked.limit, now), meaning)
-    words = listed.words(asked.terms)
+    found = _Search(session, spot, Page(query.filter, query.limit, now), meaning)
+    words = listed.words(query.terms)
     found.look_ahead(words, listed.meaning, choose)
-    by_words, by_meaning = found.candidates(words, listed.meaning, has_words=bool(asked.terms))
-    return Answer(by_words, by_meaning, found.load(choose(by_words, by_meaning)))
+    by_words, by_meaning = found.candidates(words, listed.meaning, has_words=bool(query.terms))
+    return Candidates(by_words, by_meaning, found.load(choose(by_words, by_meaning)))
 
 
 def search_text(session: Session, spot: Spot, terms: Mapping[str, float], page: Page) -> list[Candidate]:

@@ -36,9 +36,8 @@ from commonplace.backends.rows import dump
 from commonplace.checks import JSON, Namespace, stored_namespace
 from commonplace.filters import Filter
 from commonplace.store import (
-    Answer,
-    Asked,
     Candidate,
+    Candidates,
     Choose,
     Indexing,
     NamespaceHead,
@@ -46,6 +45,7 @@ from commonplace.store import (
     Pending,
     Progress,
     Reader,
+    SearchQuery,
     State,
     Store,
     StoreStats,
@@ -310,16 +310,16 @@ class PostgresStore(Store):
         )
 
     def search(
-        self, namespace: Namespace, asked: Asked, choose: Choose, *, unless_pending: bool = False
-    ) -> Answer | None:
+        self, namespace: Namespace, query: SearchQuery, choose: Choose, *, unless_pending: bool = False
+    ) -> Candidates | None:
         if self._replica is not None:  # it may propose, but the primary knows what is live
-            return super().search(namespace, asked, choose, unless_pending=unless_pending)
-        model = None if asked.meaning is None else self._model(asked.meaning[0])
+            return super().search(namespace, query, choose, unless_pending=unless_pending)
+        model = None if query.meaning is None else self._model(query.meaning[0])
 
-        def work(session: Session, spot: Spot) -> Answer | None:
-            return candidates.search(session, spot, asked, choose, model, self._now(), unless_pending=unless_pending)
+        def work(session: Session, spot: Spot) -> Candidates | None:
+            return candidates.search(session, spot, query, choose, model, self._now(), unless_pending=unless_pending)
 
-        nothing: Answer | None = Answer([], [], {})
+        nothing: Candidates | None = Candidates([], [], {})
         return self._read(namespace, nothing, work)
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
@@ -372,7 +372,7 @@ class PostgresStore(Store):
             pending = self._read(namespace, 0, index.pending_count)
         return Indexing(*self.models(), pending)
 
-    def aim(self, model: str, dimensions: int) -> None:
+    def set_target_model(self, model: str, dimensions: int) -> None:
         self._runner.system(lambda session: index.set_target_model(session, model, dimensions), is_long=True)
         self._drop_retired()
 
@@ -401,7 +401,7 @@ class PostgresStore(Store):
             continue
         self._known_models = None
 
-    def tidy(self) -> bool:
+    def maintain(self) -> bool:
         with translated(self.place.shown):
             return maintenance.maintain(self._runner, self._connect, self.place.system_role)
 

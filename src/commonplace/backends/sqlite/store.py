@@ -592,7 +592,7 @@ class SQLiteStore(Store):
             place = None if namespace is None else namespace_id(connection, namespace)
             return index.indexing(connection, place)
 
-    def aim(self, model: str, dimensions: int) -> None:
+    def set_target_model(self, model: str, dimensions: int) -> None:
         self._run(lambda group: index.set_target_model(self._writing, model, dimensions))
         self._drop_retired()
 
@@ -615,7 +615,7 @@ class SQLiteStore(Store):
         self._run(lambda group: index.store_vectors(self._writing, group, model, embedded))
         self._drop_retired()
 
-    def tidy(self) -> bool:
+    def maintain(self) -> bool:
         def merge(group: Group) -> bool:
             before = self._writing.total_changes()
             self._writing.execute("INSERT INTO keywords (keywords, rank) VALUES ('merge', ?)", (MERGED_PAGES,))
