@@ -57,7 +57,7 @@ class Context:
         with open_from_settings(self.settings, background=False) as book:
             yield book
 
-    def rehearse(self, work: Callable[[Book], object]) -> None:
+    def try_in_memory(self, work: Callable[[Book], object]) -> None:
         """If there is no book yet, do this in memory first, so that refused input does not create an empty book."""
         if self._is_missing:
             with open_from_settings(replace(self.settings, database_url=":memory:"), background=False) as book:
@@ -80,7 +80,7 @@ class Context:
             return own
         return self.settings.namespace_labels
 
-    def refuse_a_service(self, command: str) -> None:
+    def require_book(self, command: str) -> None:
         if self.settings.remote is not None:
             raise ConfigurationError(
                 f"{command} needs the book itself and not a service ({self.settings.remote}); "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.cli.arguments import Commands, namespace
 from commonplace.cli.exit_codes import NEGATIVE, OK, message
 from commonplace.cli.invocation import Context
-from commonplace.cli.output import counted, shown_bytes, shown_time
+from commonplace.cli.output import format_bytes, format_time, pluralize
 from commonplace.errors import CommonplaceError, Forbidden, InvalidInput, NotFound
 from commonplace.settings import open_from_settings
 
@@ -62,7 +62,7 @@ def _declare_migrate(commands: Commands) -> None:
 
 
 def migrate(context: Context) -> int:
-    context.refuse_a_service("migrate")
+    context.require_book("migrate")
     with context.book():  # opening the book migrates it
         place = context.settings.place
     if context.out.is_json:
@@ -84,7 +84,7 @@ def index_vectors(context: Context) -> int:
     if context.out.is_json:
         context.out.document({"indexes": made})
     else:
-        context.out.line(f"made {counted(len(made), 'index', 'indexes')}" if made else "it has its index already")
+        context.out.line(f"made {pluralize(len(made), 'index', 'indexes')}" if made else "it has its index already")
     return 0
 
 
@@ -150,17 +150,17 @@ def print_stats(context: Context) -> int:
         ("namespace", "/".join(own.namespace)),
         ("entries", _kinds(own.entries)),
         ("former states", f"{own.former_states:,}"),
-        ("holds", f"{shown_bytes(own.bytes)} in entries, {shown_bytes(own.former_bytes)} in history"),
-        ("last change", f"commit {own.commit}, {shown_time(moment(own.updated_at))}" if own.commit else "none yet"),
+        ("holds", f"{format_bytes(own.bytes)} in entries, {format_bytes(own.former_bytes)} in history"),
+        ("last change", f"commit {own.commit}, {format_time(moment(own.updated_at))}" if own.commit else "none yet"),
     ]
     for name, value in rows:
-        context.out.line(f"{context.out.paint(f'{name:<15}', 'dim')}{value}".rstrip())
+        context.out.line(f"{context.out.style(f'{name:<15}', 'dim')}{value}".rstrip())
     return 0
 
 
 def _whole_rows(place: str, whole: StoreStats) -> list[tuple[str, str]]:
     return [
-        ("book", f"{place} ({shown_bytes(whole.bytes)}, schema {whole.schema})"),
+        ("book", f"{place} ({format_bytes(whole.bytes)}, schema {whole.schema})"),
         ("namespaces", f"{whole.namespaces:,}"),
         ("entries", _kinds(whole.entries)),
         ("former states", f"{whole.former_states:,}"),
@@ -172,7 +172,7 @@ def _whole_rows(place: str, whole: StoreStats) -> list[tuple[str, str]]:
 
 def _kinds(entries: Mapping[str, int]) -> str:
     plural = {"directory": "directories", "working": "working"}
-    return ", ".join(counted(count, kind, plural.get(kind)) for kind, count in entries.items()) or "none"
+    return ", ".join(pluralize(count, kind, plural.get(kind)) for kind, count in entries.items()) or "none"
 
 
 def _stats_fields(stats: NamespaceStats) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def print_namespaces(context: Context) -> int:
                 f"{sum(one.entries.values()):,}",
                 f"{one.former_states:,}",
                 str(one.commit),
-                shown_time(moment(one.updated_at)),
+                format_time(moment(one.updated_at)),
             ]
             for one in stats
         ]
@@ -219,7 +219,7 @@ def _all_namespaces(book: Book, prefix: Namespace) -> list[Namespace]:
 
 
 def make_index(context: Context) -> int:
-    context.refuse_a_service("reindex")
+    context.require_book("reindex")
     arguments = context.arguments
     with context.book() as book, context.progress() as progress:
         if arguments.keywords:
@@ -266,13 +266,13 @@ def _declare_doctor(commands: Commands) -> None:
 
 
 def examine(context: Context) -> int:
-    context.refuse_a_service("doctor")
+    context.require_book("doctor")
     findings = []
     for finding in _findings(context):
         findings.append(finding)
         if not context.out.is_json:
             mark, *styles = ("ok     ", "green") if finding.is_ok else ("problem", "red", "bold")
-            context.out.line(f"{context.out.paint(mark, *styles)}  {finding.check:<10}  {finding.text}")
+            context.out.line(f"{context.out.style(mark, *styles)}  {finding.check:<10}  {finding.text}")
             context.out.stdout.flush()
     is_well = all(finding.is_ok for finding in findings)
     if context.out.is_json:
@@ -305,8 +305,8 @@ def _book_findings(context: Context) -> Iterator[Finding]:
             yield Finding("book", False, message(error))
             return
         place = context.settings.place
-        entries = counted(sum(stats.entries.values()), "entry", "entries")
-        yield Finding("book", True, f"{place} opens: {shown_bytes(stats.bytes)}, {entries}")
+        entries = pluralize(sum(stats.entries.values()), "entry", "entries")
+        yield Finding("book", True, f"{place} opens: {format_bytes(stats.bytes)}, {entries}")
         yield Finding("schema", True, f"version {stats.schema}")
         yield _writable(context, book)
         yield from _integrity(context, book, stats)
@@ -364,7 +364,7 @@ def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:
 
         text = f"{waiting(stats.pending)}; run `{context.command('reindex')}` to embed now"
     else:
-        text = f"{counted(stats.vectors, 'vector')} of {stats.model or 'no model yet'}"
+        text = f"{pluralize(stats.vectors, 'vector')} of {stats.model or 'no model yet'}"
     return Finding("vectors", True, text)
 
 
@@ -375,8 +375,8 @@ def _disk(file: Path) -> Finding:
     if not os.access(folder, os.W_OK):
         return Finding("disk", False, f"{folder} is not writable; change its permissions, or move the book with --db")
     if free < max(LEAST_FREE_BYTES, size):
-        return Finding("disk", False, f"only {shown_bytes(free)} are free in {folder}; make room, for backups too")
-    return Finding("disk", True, f"{shown_bytes(free)} are free in {folder}")
+        return Finding("disk", False, f"only {format_bytes(free)} are free in {folder}; make room, for backups too")
+    return Finding("disk", True, f"{format_bytes(free)} are free in {folder}")
 
 
 def _model(context: Context) -> Finding:
@@ -419,7 +419,7 @@ def pull_model(context: Context) -> int:
     from commonplace.embedding.catalog import (
         DEFAULT_MODEL,
         default_models_folder,
-        file_is_right,
+        has_accepted_hash,
         model_named,
         model_path,
     )
@@ -432,7 +432,7 @@ def pull_model(context: Context) -> int:
     source = None if given is None else local_path("the folder to take the model from", given)
     if source is not None and not source.is_dir():
         raise NotFound(f"there is no folder {source} to take the model from")
-    was_there = all(file_is_right(file, model_path(model, folder) / file.name) for file in model.files)
+    was_there = all(has_accepted_hash(file, model_path(model, folder) / file.name) for file in model.files)
     with context.progress(in_bytes=True) as progress:
         path = pull(model, folder=folder, source_folder=source, progress=progress)
     if context.out.is_json:
@@ -471,7 +471,7 @@ def list_models(context: Context) -> int:
         return 0
     rows = []
     for model in MODELS:
-        size = shown_bytes(sum(file.digests[0].size for file in model.files))
+        size = format_bytes(sum(file.digests[0].size for file in model.files))
         notes = [word for word, holds in (("default", model is DEFAULT_MODEL), ("chosen", model is chosen)) if holds]
         state = "installed" if installed(model, folder) else "-"
         rows.append([model.id, state, size, model.license, ", ".join(notes)])

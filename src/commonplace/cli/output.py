@@ -38,7 +38,7 @@ class Output:
         self._escapes_json = codecs.lookup(self.stdout.encoding or "utf-8").name != "utf-8"
         self._colors = wants_color and self.is_terminal and not is_json
 
-    def paint(self, text: str, *styles: str) -> str:
+    def style(self, text: str, *styles: str) -> str:
         if not self._colors or not text:
             return text
         return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{text}\x1b[0m"
@@ -81,7 +81,7 @@ class Output:
             ]
             return "  ".join(parts).rstrip()
 
-        self.line(self.paint(aligned(header), "dim"))
+        self.line(self.style(aligned(header), "dim"))
         for row in cells:
             self.line(aligned(row))
 
@@ -99,12 +99,12 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def shown_time(time: datetime) -> str:
+def format_time(time: datetime) -> str:
     """Return a time in the local time zone, to the second."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def shown_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000 or unit == "GB":
@@ -113,7 +113,7 @@ def shown_bytes(count: int) -> str:
     raise AssertionError("unreachable")
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def pluralize(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
@@ -141,7 +141,7 @@ class ProgressBar:
         self._stream.flush()
 
     def _line(self, done: int, total: int | None, label: str) -> str:
-        count = shown_bytes if self._in_bytes else "{:,}".format
+        count = format_bytes if self._in_bytes else "{:,}".format
         if not total:
             return f"{count(done)} {label}"
         share = min(1.0, done / total)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.cli.arguments import KIND_AND_KEY, Commands, find_entry, kind_and_key, time
 from commonplace.cli.exit_codes import NEGATIVE, OK
 from commonplace.cli.invocation import Context
-from commonplace.cli.output import record_fields, shown_bytes, shown_time
+from commonplace.cli.output import format_bytes, format_time, record_fields
 from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def _hit_fields(hit: Hit) -> dict[str, Any]:
 def _show_hit(context: Context, hit: Hit) -> None:
     out = context.out
     place = f"{'/'.join(hit.entry.namespace)}  " if context.arguments.below else ""
-    score = out.paint(f"{hit.score:.2f}", "green")
-    out.line(f"{score}  {hit.kind:<7} {out.paint(place, 'dim')}{out.paint(out.clean(hit.key), 'bold')}")
+    score = out.style(f"{hit.score:.2f}", "green")
+    out.line(f"{score}  {hit.kind:<7} {out.style(place, 'dim')}{out.style(out.clean(hit.key), 'bold')}")
     if not hit.snippet:
         return
     if not out.is_terminal:
@@ -149,7 +149,7 @@ def _show_hit(context: Context, hit: Hit) -> None:
         return
     width = max(40, shutil.get_terminal_size().columns - 6)
     for line in textwrap.wrap(out.clean(hit.snippet), width):
-        out.line("      " + out.paint(line, "dim"))
+        out.line("      " + out.style(line, "dim"))
 
 
 # ls
@@ -199,7 +199,7 @@ def list_entries(context: Context) -> int:
     names = [_file_name(context, info) for info in found]
     if arguments.long:
         rows = [
-            [str(info.revision), shown_bytes(info.size) if info.kind == "file" else "-", shown_time(info.updated_at)]
+            [str(info.revision), format_bytes(info.size) if info.kind == "file" else "-", format_time(info.updated_at)]
             for info in found
         ]
         context.out.table(
@@ -257,7 +257,7 @@ def _list_records(context: Context, limit: int) -> None:
 
 
 def _update_time(context: Context, at: datetime) -> list[str]:
-    return [shown_time(at)] if context.arguments.long else []
+    return [format_time(at)] if context.arguments.long else []
 
 
 def _record_line(record: Record) -> str:
@@ -288,7 +288,7 @@ def _list_threads(context: Context, limit: int) -> None:
             ]
         )
         return
-    rows = [[thread.id, shown_time(thread.updated_at), thread.title or ""] for thread in threads]
+    rows = [[thread.id, format_time(thread.updated_at), thread.title or ""] for thread in threads]
     if rows:
         context.out.table(("id", "updated", "title"), rows)
     if cursor is not None:
@@ -403,9 +403,9 @@ def _print_thread(context: Context, book: Book, space: Space) -> None:
         )
         return
     if thread.title:
-        context.out.line(context.out.paint(context.out.clean(thread.title), "bold"))
+        context.out.line(context.out.style(context.out.clean(thread.title), "bold"))
     for message in messages:
-        when = context.out.paint(shown_time(moment(message.created_at)), "dim")
+        when = context.out.style(format_time(moment(message.created_at)), "dim")
         context.out.line(f"{when}  {message.attributes.get('role')}: {context.out.clean(message.text)}")
 
 
@@ -483,7 +483,7 @@ def print_history(context: Context) -> int:
         )
         return 0
     rows = [
-        [str(line.revision), line.action, str(line.commit), shown_time(moment(line.at)), line.actor or ""]
+        [str(line.revision), line.action, str(line.commit), format_time(moment(line.at)), line.actor or ""]
         for line in revisions
     ]
     context.out.table(("revision", "action", "commit", "when", "by"), rows, right=(0, 2))
@@ -495,7 +495,7 @@ def print_changes(context: Context) -> int:
 
     header = f"{'commit':>7}  {'when':<19}  {'action':<10}  {'kind':<9}  key"
     if not context.out.is_json:
-        context.out.line(context.out.paint(header, "dim"))
+        context.out.line(context.out.style(header, "dim"))
     for change in _changes(context):
         at = moment(change.at)
         if context.out.is_json:
@@ -505,7 +505,7 @@ def print_changes(context: Context) -> int:
             )
         else:
             place = context.out.clean(change.key)
-            context.out.line(f"{change.commit:>7}  {shown_time(at)}  {change.action:<10}  {change.kind:<9}  {place}")
+            context.out.line(f"{change.commit:>7}  {format_time(at)}  {change.action:<10}  {change.kind:<9}  {place}")
     return 0
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.arguments import Commands, count, duration, message_bytes, origin, port, web_address
 from commonplace.cli.invocation import Context
-from commonplace.cli.output import shown_time
+from commonplace.cli.output import format_time
 from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, install_command
 from commonplace.settings import hide_password
 
@@ -17,10 +21,6 @@ if TYPE_CHECKING:
     from commonplace.server.http.api_keys import Key
     from commonplace.server.http.service import Service
     from commonplace.space.rules import Action
-import shutil
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 _PACKAGES = ("fastapi", "uvicorn", "mcp", "prometheus_client", "jwt")
 
@@ -140,7 +140,7 @@ def run_serve(context: Context) -> int:
     given = {name: value for name, value in given.items() if value is not None}
     settings = replace(context.settings, **given)
     key_command = context.command("keys", "create", "NAME", "--namespace", "user/NAME")
-    context.rehearse(lambda book: make_gate(book, settings, key_command))
+    context.try_in_memory(lambda book: make_gate(book, settings, key_command))
     serve(settings, key_command=key_command, ready=lambda service, address: _show_addresses(context, service, address))
     return 0
 
@@ -164,10 +164,10 @@ def _show_addresses(context: Context, service: Service, address: str) -> None:
     if out.is_json:
         out.json_line({"address": address, **places, "needs_key": not is_open})
     else:
-        out.line(f"commonplace serves {settings.book_file or 'the book'} at {out.paint(address, 'bold')}")
+        out.line(f"commonplace serves {settings.book_file or 'the book'} at {out.style(address, 'bold')}")
         out.line()
         for name, place in places.items():
-            out.line(f"  {out.paint(f'{name:<9}', 'dim')}{place}")
+            out.line(f"  {out.style(f'{name:<9}', 'dim')}{place}")
         out.line()
         header = "" if is_open else ' --header "Authorization: Bearer YOUR_KEY"'
         out.line(f"  claude mcp add --transport http memory {places['mcp']}{header}")
@@ -254,7 +254,7 @@ def _create_key(context: Context) -> int:
         max_entries=given.max_entries,
         max_bytes=given.max_bytes,
     )
-    context.rehearse(lambda book: Keys(book.store).create(key))
+    context.try_in_memory(lambda book: Keys(book.store).create(key))
     with context.book(create=True) as book:
         try:
             made, text = Keys(book.store).create(key)
@@ -309,7 +309,7 @@ def _list_keys(context: Context) -> int:
             _opens(key),
             _state(key),
             "" if key.rate is None else str(key.rate),
-            "never" if used is None else shown_time(moment(used)),
+            "never" if used is None else format_time(moment(used)),
         ]
         for key, used in found
     ]
@@ -340,11 +340,11 @@ def _state(key: Key) -> str:
     from commonplace.server.http.api_keys import system_time
 
     if key.revoked_at is not None:
-        return f"revoked {shown_time(moment(key.revoked_at))}"
+        return f"revoked {format_time(moment(key.revoked_at))}"
     if key.expires_at is None:
         return "good"
     word = "expired" if key.expires_at <= system_time() else "good until"
-    return f"{word} {shown_time(moment(key.expires_at))}"
+    return f"{word} {format_time(moment(key.expires_at))}"
 
 
 def _key_fields(key: Key, used: int | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from commonplace.checks import local_path, unfinished_file
 from commonplace.cli.arguments import Commands
 from commonplace.cli.exit_codes import DAMAGED, NEGATIVE, OK
 from commonplace.cli.invocation import ACTOR, Context
-from commonplace.cli.output import counted, shown_bytes
+from commonplace.cli.output import format_bytes, pluralize
 from commonplace.errors import AlreadyExists, InvalidInput, IsADirectory, NotFound
 from commonplace.settings import Settings, open_from_settings
 
@@ -118,7 +118,7 @@ def export_lines(context: Context) -> int:
     arguments = context.arguments
     chosen = None if arguments.namespace is None else [context.settings.namespace_labels]
     if arguments.salvage:
-        context.refuse_a_service("export --salvage")
+        context.require_book("export --salvage")
     with context.book() as book, context.progress() as progress, _target(context) as write:
         exported = book.export(write, namespaces=chosen, progress=progress, salvage=arguments.salvage)
     for name in exported.unreadable:
@@ -130,8 +130,8 @@ def export_lines(context: Context) -> int:
         fields = {"file": arguments.file, "namespaces": exported.namespaces, "states": exported.states}
         context.out.document({**fields, "unreadable": exported.unreadable} if arguments.salvage else fields)
     else:
-        where = counted(exported.namespaces, "namespace")
-        context.out.line(f"exported {counted(exported.states, 'state')} of {where} to {arguments.file}")
+        where = pluralize(exported.namespaces, "namespace")
+        context.out.line(f"exported {pluralize(exported.states, 'state')} of {where} to {arguments.file}")
     return code
 
 
@@ -181,7 +181,7 @@ def import_lines(context: Context) -> int:
     only = None if arguments.namespace is None else context.settings.namespace_labels
     outcomes = []
     with _source(arguments.file) as stream:
-        context.rehearse(lambda book: _check_beginning(stream))
+        context.try_in_memory(lambda book: _check_beginning(stream))
         with context.book(create=True) as book, context.progress(in_bytes=True) as progress:
             for outcome in book.import_lines(stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress):
                 outcomes.append(outcome)
@@ -240,10 +240,10 @@ def _outcome_sentence(outcome: Imported) -> str:
     if outcome.outcome == "identical":
         return "the same is there already; nothing was changed"
     if outcome.outcome == "imported":
-        return f"imported {counted(outcome.states, 'state')}, with history"
+        return f"imported {pluralize(outcome.states, 'state')}, with history"
     kept = f"{outcome.kept:,} were there already"
     differing = f", {outcome.differing:,} of them differ and stayed as they were" if outcome.differing else ""
-    return f"added {counted(outcome.states, 'entry', 'entries')}; {kept}{differing}"
+    return f"added {pluralize(outcome.states, 'entry', 'entries')}; {kept}{differing}"
 
 
 def import_mastra_file(context: Context) -> int:
@@ -275,15 +275,15 @@ def import_mastra_file(context: Context) -> int:
 
 
 def _mastra_sentence(found: MastraImport) -> str:
-    came = [counted(found.threads, "thread"), counted(found.messages, "message")]
-    came.append(counted(found.working_memories, "working memory", "working memories"))
+    came = [pluralize(found.threads, "thread"), pluralize(found.messages, "message")]
+    came.append(pluralize(found.working_memories, "working memory", "working memories"))
     sentence = f"imported {', '.join(came)}"
     if found.kept:
         sentence += f"; {found.kept:,} were there already"
     if found.differing:
         sentence += f", {found.differing:,} of them differ and stayed as they were"
     if found.left_out:
-        sentence += f"; {counted(found.left_out, 'system message')} left out"
+        sentence += f"; {pluralize(found.left_out, 'system message')} left out"
     return sentence
 
 
@@ -296,18 +296,18 @@ def backup_book(context: Context) -> int:
         context.out.document({"target": str(target), "bytes": size})
     elif context.settings.book_file is None:
         context.out.line(
-            f"wrote a backup of the database to {target} ({shown_bytes(size)}); "
+            f"wrote a backup of the database to {target} ({format_bytes(size)}); "
             "`commonplace restore-backup` fills an empty database from it"
         )
     else:
-        context.out.line(f"copied the book to {target} ({shown_bytes(size)})")
+        context.out.line(f"copied the book to {target} ({format_bytes(size)})")
     return 0
 
 
 def restore_book(context: Context) -> int:
     from commonplace.book import restore_backup
 
-    context.refuse_a_service("restore-backup")
+    context.require_book("restore-backup")
     settings = context.settings
     url = settings.database_url if settings.book_file is None else settings.book_file
     with context.progress() as progress:
@@ -368,9 +368,9 @@ def move_book(context: Context) -> int:
     if context.out.is_json:
         context.out.document(asdict(moved))
         return 0
-    there = f"; {counted(moved.already_there, 'namespace')} had been brought before" if moved.already_there else ""
+    there = f"; {pluralize(moved.already_there, 'namespace')} had been brought before" if moved.already_there else ""
     context.out.line(
-        f"moved {counted(moved.namespaces, 'namespace')} with {counted(moved.states, 'state')}, all compared{there}"
+        f"moved {pluralize(moved.namespaces, 'namespace')} with {pluralize(moved.states, 'state')}, all compared{there}"
     )
     return 0
 

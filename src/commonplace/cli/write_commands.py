@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.arguments import KIND_AND_KEY, Commands, duration, find_entry, kind_and_key, time
 from commonplace.cli.invocation import ACTOR, Context
-from commonplace.cli.output import counted, record_fields
+from commonplace.cli.output import pluralize, record_fields
 from commonplace.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ def add(context: Context) -> int:
             ttl_seconds=arguments.ttl,
         )
 
-    context.rehearse(create)
+    context.try_in_memory(create)
     with context.book(create=True) as book:
         record = create(book)
     if context.out.is_json:
         context.out.document(record_fields(record))
     else:
         done = "added" if record.created_at == record.updated_at else "merged into"
-        context.out.line(f"{done} record {context.out.paint(record.id, 'bold')}")
+        context.out.line(f"{done} record {context.out.style(record.id, 'bold')}")
     return 0
 
 
@@ -88,7 +88,7 @@ def _add_to_file(context: Context, text: str) -> int:
         # An append keeps the expiry of the file, so only a new file can get one.
         return files.write(path, text, overwrite=False, ttl_seconds=ttl)
 
-    context.rehearse(write)
+    context.try_in_memory(write)
     with context.book(create=True) as book:
         info = write(book)
     if context.out.is_json:
@@ -97,8 +97,8 @@ def _add_to_file(context: Context, text: str) -> int:
             | {"created_at": info.created_at, "updated_at": info.updated_at}
         )
     else:
-        path = context.out.paint(info.path, "bold")
-        context.out.line(f"appended to {path} (revision {info.revision}, {counted(info.lines, 'line')})")
+        path = context.out.style(info.path, "bold")
+        context.out.line(f"appended to {path} (revision {info.revision}, {pluralize(info.lines, 'line')})")
     return 0
 
 
@@ -213,9 +213,9 @@ def remove(context: Context) -> int:
             if info.kind == "directory" and not context.arguments.recursive:
                 raise InvalidInput(f"{info.path} is a directory; -r deletes it with everything in it")
             removed = space.files.delete(key)
-            what = counted(removed.files, "file")
+            what = pluralize(removed.files, "file")
             if removed.directories:
-                what += f" and {counted(removed.directories, 'directory', 'directories')}"
+                what += f" and {pluralize(removed.directories, 'directory', 'directories')}"
             commit = removed.commit
         else:
             kind, _ = find_entry(space, key)
@@ -260,7 +260,7 @@ def _report(context: Context, fields: dict[str, Any], sentence: str, commit: int
     if context.out.is_json:
         context.out.document({**fields, "commit": commit})
         return
-    undo = "" if commit is None else f"; to undo: {context.out.paint(context.command('undo', str(commit)), 'cyan')}"
+    undo = "" if commit is None else f"; to undo: {context.out.style(context.command('undo', str(commit)), 'cyan')}"
     context.out.line(context.out.clean(sentence) + undo)
 
 
@@ -279,12 +279,12 @@ def purge_entries(context: Context) -> int:
         if arguments.names:
             kind, key = kind_and_key(arguments.names)
             kind, revisions = find_entry(space, key, kind)
-            what = f"the {kind} {key} with its {counted(len(revisions), 'line')} of history"
+            what = f"the {kind} {key} with its {pluralize(len(revisions), 'line')} of history"
         elif arguments.all:
             stats = space.stats()
             what = (
-                f"ALL of {place}: {counted(sum(stats.entries.values()), 'entry', 'entries')} "
-                f"and {counted(stats.former_states, 'former state')}"
+                f"ALL of {place}: {pluralize(sum(stats.entries.values()), 'entry', 'entries')} "
+                f"and {pluralize(stats.former_states, 'former state')}"
             )
         else:
             what = f"all history of {place} that ended before {arguments.history_before.isoformat()}"
@@ -295,7 +295,7 @@ def purge_entries(context: Context) -> int:
     if context.out.is_json:
         context.out.document({"erased_states": erased})
     else:
-        context.out.line(f"erased {counted(erased, 'state')} for good")
+        context.out.line(f"erased {pluralize(erased, 'state')} for good")
     return 0
 
 

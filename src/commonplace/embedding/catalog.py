@@ -208,7 +208,7 @@ def installed(model: Model | str, folder: Path) -> bool:
     return all(_size(path / file.name) in {digest.size for digest in file.digests} for file in model.files)
 
 
-def file_is_right(file: ModelFile, path: Path) -> bool:
+def has_accepted_hash(file: ModelFile, path: Path) -> bool:
     """Whether the hash of the file is accepted; 23 ms for the default model."""
     try:
         # Open first, then stat: another pull may be replacing the folder.

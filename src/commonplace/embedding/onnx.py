@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commonplace.embedding.catalog import DEFAULT_MODEL, Model, Pooling, file_is_right, installed, model_path
+from commonplace.embedding.catalog import DEFAULT_MODEL, Model, Pooling, has_accepted_hash, installed, model_path
 from commonplace.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class OnnxEmbedder:
             raise Unavailable(f"embedding model {self._model.id} is not installed; run: {self._command()}")
         path = model_path(self._model, self._folder)
         for file in self._model.files:
-            if not file_is_right(file, path / file.name):
+            if not has_accepted_hash(file, path / file.name):
                 raise Unavailable(
                     f"embedding model {self._model.id} is damaged: the hash of {path / file.name} is wrong; "
                     f"run: {self._command()}"

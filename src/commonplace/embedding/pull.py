@@ -27,7 +27,7 @@ from commonplace.embedding.catalog import (
     Model,
     ModelFile,
     Wheel,
-    file_is_right,
+    has_accepted_hash,
     known,
     model_path,
 )
@@ -76,7 +76,7 @@ def pull(
 
 
 def _undamaged(model: Model, path: Path) -> bool:
-    return all(file_is_right(file, path / file.name) for file in model.files)
+    return all(has_accepted_hash(file, path / file.name) for file in model.files)
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def _gather(model: Model, made: Path, work: Path, source_folder: Path | None, pr
     def accept(name: str, found: Path) -> bool:
         # Hash our copy, because a source may change while it is read.
         _copy(found, made / name)
-        if not file_is_right(missing[name], made / name):
+        if not has_accepted_hash(missing[name], made / name):
             return False
         size = (made / name).stat().st_size
         progress(size, size, name)

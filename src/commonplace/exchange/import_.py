@@ -176,7 +176,7 @@ class _File:
             )
         if self._progress is not None and self._number % LINES_A_STEP == 0:
             self._progress(self._stream.tell(), self._size, "bytes")
-        return Line(self._number, raw)
+        return read_line(self._number, raw)
 
     def mark(self) -> tuple[int, int, int]:
         return self._stream.tell(), self._number, self.states_read
@@ -298,22 +298,15 @@ def _has_no_place(transaction: Transaction, entry: Entry) -> bool:
 # Lines
 
 
+@dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the file. Each field is checked when it is read, and errors name the line number."""
+    """A line of the file, or an object in it. Fields are checked when they are read; errors name the line number."""
 
-    def __init__(self, number: int, raw: bytes) -> None:
-        self.number = number
-        try:
-            self.fields: Any = json.loads(raw)
-        except ValueError as error:
-            raise self.wrong("is not JSON; the file is damaged or not an export") from error
-        except RecursionError as error:
-            raise self.wrong("is nested too deeply; the file is damaged or not an export") from error
-        if not isinstance(self.fields, dict) or not isinstance(self.fields.get("line"), str):
-            raise self.wrong('is not an object with a field "line"; the file is not an export of commonplace')
+    number: int
+    fields: Mapping[str, Any]
 
     def wrong(self, what: str) -> InvalidInput:
-        return InvalidInput(f"line {self.number} {what}")
+        return _wrong(self.number, what)
 
     @property
     def name(self) -> str:
@@ -351,6 +344,22 @@ class Line:
             return check_namespace(tuple(path.split("/")))
         except InvalidInput as error:
             raise self.wrong(f"is refused: {error}") from error
+
+
+def _wrong(number: int, what: str) -> InvalidInput:
+    return InvalidInput(f"line {number} {what}")
+
+
+def read_line(number: int, raw: bytes) -> Line:
+    try:
+        fields = json.loads(raw)
+    except ValueError as error:
+        raise _wrong(number, "is not JSON; the file is damaged or not an export") from error
+    except RecursionError as error:
+        raise _wrong(number, "is nested too deeply; the file is damaged or not an export") from error
+    if not isinstance(fields, dict) or not isinstance(fields.get("line"), str):
+        raise _wrong(number, 'is not an object with a field "line"; the file is not an export of commonplace')
+    return Line(number, fields)
 
 
 def check_header(line: Line) -> None:
@@ -459,12 +468,12 @@ def _read_action(line: Line) -> Action:
 
 
 def _read_ending(line: Line) -> Ending | None:
-    if line.fields.get("ended") is None:
+    fields = line.fields.get("ended")
+    if fields is None:
         return None
-    ended = Line.__new__(Line)
-    ended.number, ended.fields = line.number, line.fields["ended"]
-    if not isinstance(ended.fields, dict):
+    if not isinstance(fields, dict):
         raise line.wrong('has an "ended" that is not an object')
+    ended = Line(line.number, fields)
     actor = ended.optional_text("actor")
     if actor is not None:
         try:
