@@ -64,13 +64,13 @@ from commonplace.space.threads import Threads, ensure_thread, replace_metadata
 PREFIX = "/api/memory"
 NOT_OBSERVED = "Observational Memory is not enabled for this agent"
 MAX_FOUND = 100
+MAX_INCLUDED = 100
+MAX_SHOWN_CHARACTERS = 200
 
 Page = Annotated[int, Query(ge=0, le=10_000_000, description="Counts from 0.")]
 PerPage = Annotated[int, Query(alias="perPage", ge=0, le=MAX_PAGE)]
 Written = Annotated[str | None, Query(description="JSON.")]
-MAX_INCLUDED = 100
 
-MAX_SHOWN_CHARACTERS = 200
 INVALID = 422
 """The status of an invalid argument in other routes; Mastra's server answers 400."""
 

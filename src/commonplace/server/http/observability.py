@@ -11,30 +11,40 @@ moment, so that probes cannot pile up on a slow disk.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from pydantic import BaseModel, Field
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
 from commonplace.book import Book
-from commonplace.errors import CommonplaceError, ConfigurationError, Forbidden, Unauthorized, install_command
+from commonplace.errors import (
+    CommonplaceError,
+    ConfigurationError,
+    Forbidden,
+    Unauthorized,
+    Unavailable,
+    install_command,
+)
+from commonplace.server.http.error_answers import RETRY_AFTER_SECONDS
 from commonplace.server.http.origins import SECURITY_HEADERS
 from commonplace.server.http.request_limits import Refusal, Work
 from commonplace.server.http.service import Service
@@ -43,15 +53,6 @@ from commonplace.server.mcp.server import ToolCalls
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Tracer
-import asyncio
-from functools import partial
-from typing import Generic, Literal, TypeVar
-
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
-
-from commonplace.errors import Unavailable
-from commonplace.server.http.error_answers import RETRY_AFTER_SECONDS
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 REFUSED = {401: "unauthorized", 403: "forbidden", 413: "too_large", 421: "wrong_host", 429: "rate_limited"}
@@ -66,9 +67,6 @@ UNMATCHED = "unmatched"
 QUIET_ROUTES = frozenset(("/healthz", "/readyz", "/metrics"))
 """Probed every few seconds: logged at debug only, unless they fail."""
 
-_SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-_SECURITY_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 HEALTH_PATHS = frozenset(("/healthz", "/readyz"))
 """They need no key, because probes have none, and they reveal nothing about the memory."""
 
@@ -82,6 +80,9 @@ _MODEL_REASONS = {
     "failing": "the embedding model cannot be used; `commonplace doctor` says why",
     "loading": "the embedding model is still being loaded",
 }
+_SANE_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_SECURITY_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 _log = logging.getLogger("commonplace.http")
 
 T = TypeVar("T")

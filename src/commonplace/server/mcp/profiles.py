@@ -95,11 +95,11 @@ def _tools_of(profile: Profile) -> list[tuple[ToolSpec, Call]]:
     if profile == "conversations":
         return _conversation_tools()
     files = [_unified("memory"), _claude("claude_memory")]
-    facts = [(_beside_records(spec), call) for spec, call in _fact_tools()]
+    facts = [(_with_hint(spec), call) for spec, call in _fact_tools()]
     return [*_record_tools(), *files, *facts, *_conversation_tools()]
 
 
-def _beside_records(spec: ToolSpec) -> ToolSpec:
+def _with_hint(spec: ToolSpec) -> ToolSpec:
     if spec.name != "search_memory":
         return spec
     which = "Only facts and other records, in full; memory_search looks everywhere and gives summaries: prefer it."
