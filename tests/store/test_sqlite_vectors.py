@@ -151,3 +151,16 @@ def test_many_ended_passages_are_dropped_from_memory(
     assert found(store, query) == nearest(vectors, query, among)
     assert store.vector_bytes <= before * 3 // 5
     store.close()
+
+
+def test_a_purge_takes_the_vectors_of_its_namespace_out_of_memory(tmp_path: Path) -> None:
+    vectors = texts_vectors(10, 50)
+    store = SQLiteStore(tmp_path / "book.db", durability="normal")
+    for namespace in (HERE, ("user", "other")):
+        fill(store, vectors, namespace)
+        store.search_vectors(namespace, "m", vectors[0], Filter(), 10)
+    before = store.vector_bytes
+    assert store.purge(HERE, kind="file", key="3") == 1
+    assert store.vector_bytes == before // 2
+    assert found(store, vectors[3]) == nearest(vectors, vectors[3], [number for number in range(50) if number != 3])
+    store.close()

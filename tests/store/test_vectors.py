@@ -20,13 +20,14 @@ TOPICS = np.linalg.qr(np.random.default_rng(1).normal(size=(DIMENSIONS, 24)))[0]
 class FakeRows:
     """The stored vectors of a namespace in a list, as a backend would pass them."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, namespace: int) -> None:
+        self.namespace = namespace
+        self.place = (namespace, "m")
         self.dimensions = DIMENSIONS
         self.commit = 0
         self.chunks_ended = 0
         self.reads = 0
-        self._chance = np.random.default_rng(place)
+        self._chance = np.random.default_rng(namespace)
         self._live: dict[int, tuple[int, bytes]] = {}
         self._ended: dict[int, int] = {}
         self._last = 0
@@ -125,7 +126,7 @@ def test_any_adds_ends_and_evictions_give_what_a_look_at_every_vector_gives(seed
         elif action == "erase" and chance.random() < 0.3:
             rows.erase()
         elif action == "evict":
-            cache.evict(rows.place)
+            cache.evict(rows.namespace)
         else:
             check_search(cache, rows, near(chance.randrange(len(TOPICS))), chance.choice([1, 3, 5]))
     for rows in places:
@@ -153,8 +154,8 @@ def test_one_matrix_alone_may_pass_the_budget_and_an_evicted_one_takes_no_room()
     cache = VectorCache(10)
     check_search(cache, rows, near(3), 5)
     assert cache.held_bytes > 10
-    cache.evict(rows.place)
-    cache.evict(rows.place)
+    cache.evict(rows.namespace)
+    cache.evict(rows.namespace)
     assert cache.held_bytes == 0
 
 
@@ -216,7 +217,7 @@ def test_threads_may_search_while_matrices_come_and_go() -> None:
     assert wrong == []
     assert 0 < cache.held_bytes <= 300_000
     for rows in places:
-        cache.evict(rows.place)
+        cache.evict(rows.namespace)
     assert cache.held_bytes == 0
 
 
@@ -232,7 +233,7 @@ def test_a_matrix_that_was_evicted_while_it_caught_up_is_not_counted() -> None:
 
     class Evicting(FakeRows):
         def added(self, after: int, limit: int) -> Batch:
-            cache.evict(self.place)
+            cache.evict(self.namespace)
             return super().added(after, limit)
 
     rows = Evicting(1)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from commonplace.backends.pages import key_bounds
+from commonplace.backends.pages import after_prefix, key_bounds
 from commonplace.filters import Condition, Filter
 
 COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
@@ -74,6 +74,16 @@ def add_filter(where: BaseWhere, namespace_id: int, filter: Filter, *, driving_l
         where.add(f"e.key {operator} {where.placeholder}", key)
     if filter.conditions:
         where.add_conditions(filter.conditions)
+
+
+def add_names(where: BaseWhere, kind: str | None, key: str | None, prefix: str | None) -> None:
+    """Only rows of a kind, with a key, or with keys that begin with a prefix."""
+    if kind is not None:
+        where.add(f"kind = {where.placeholder}", kind)
+    if key is not None:
+        where.add(f"key = {where.placeholder}", key)
+    if prefix is not None:
+        where.add(f"key >= {where.placeholder} AND key < {where.placeholder}", prefix, after_prefix(prefix))
 
 
 def _labels(filter: Filter) -> list[tuple[str, Sequence[str]]]:

@@ -72,7 +72,7 @@ class VectorRows(Protocol):
     """
 
     @property
-    def place(self) -> Hashable:
+    def place(self) -> tuple[Hashable, Hashable]:
         """The namespace and the model."""
 
     @property
@@ -101,8 +101,8 @@ class VectorCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._matrices: OrderedDict[Hashable, Matrix] = OrderedDict()
-        self._sizes: dict[Hashable, int] = {}
+        self._matrices: OrderedDict[tuple[Hashable, Hashable], Matrix] = OrderedDict()
+        self._sizes: dict[tuple[Hashable, Hashable], int] = {}
         self._held_bytes = 0
         self._mutex = threading.Lock()
 
@@ -124,10 +124,11 @@ class VectorCache:
 
         return rank
 
-    def evict(self, place: Hashable) -> None:
-        """Forget a matrix, for example after its vectors were erased for good."""
+    def evict(self, namespace: Hashable) -> None:
+        """Forget the vectors of a namespace, for example after a purge."""
         with self._mutex:
-            if self._matrices.pop(place, None) is not None:
+            for place in [known for known in self._matrices if known[0] == namespace]:
+                del self._matrices[place]
                 self._held_bytes -= self._sizes.pop(place, 0)
 
     def _matrix(self, rows: VectorRows) -> Matrix:
@@ -138,7 +139,7 @@ class VectorCache:
             self._matrices.move_to_end(rows.place)
             return found
 
-    def _account(self, place: Hashable, matrix: Matrix) -> None:
+    def _account(self, place: tuple[Hashable, Hashable], matrix: Matrix) -> None:
         with self._mutex:
             if self._matrices.get(place) is not matrix:  # evicted meanwhile
                 return

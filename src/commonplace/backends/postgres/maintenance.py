@@ -15,13 +15,14 @@ import psycopg
 from psycopg import sql
 
 from commonplace.backends.deltas import is_whole, whole
-from commonplace.backends.pages import after_prefix
+from commonplace.backends.filter_sql import add_names
 from commonplace.backends.postgres import candidates
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import tokens as tokens_of
 from commonplace.backends.postgres.reader import FORMER_BYTES, Spot, decode_former, pack_delta, unpack_delta
 from commonplace.backends.postgres.runner import READ, Runner
 from commonplace.backends.postgres.transaction import PostgresTransaction, steps
+from commonplace.backends.postgres.where import Where
 from commonplace.backends.ranking import posting
 from commonplace.language.passages import passage
 from commonplace.store import Progress, StoreStats
@@ -45,14 +46,10 @@ def purge(
 ) -> int:
     """Erase the named states, live and former; how many there were."""
     spot = transaction.spot
-    where = "tenant = %s AND namespace = %s"
-    parameters: list[object] = [spot.tenant, spot.id]
-    if kind is not None:
-        where, parameters = f"{where} AND kind = %s", [*parameters, kind]
-    if key is not None:
-        where, parameters = f"{where} AND key = %s", [*parameters, key]
-    if prefix is not None:
-        where, parameters = f"{where} AND key >= %s AND key < %s", [*parameters, prefix, after_prefix(prefix)]
+    named = Where()
+    named.add("tenant = %s AND namespace = %s", spot.tenant, spot.id)
+    add_names(named, kind, key, prefix)
+    where, parameters = named.sql, named.parameters
     if history_before is None:
         for live_kind, live_key in session.rows(f"SELECT kind, key FROM entry WHERE {where}", parameters):
             transaction.delete(live_kind, live_key)

@@ -13,7 +13,7 @@ from typing import cast
 import apsw
 
 from commonplace.backends.deltas import is_whole, whole
-from commonplace.backends.pages import after_prefix
+from commonplace.backends.filter_sql import add_names
 from commonplace.backends.rows import CONTENT, HEAD
 from commonplace.backends.sqlite import damage, maintenance
 from commonplace.backends.sqlite.checksums import FORMER, former_sum
@@ -22,6 +22,7 @@ from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, WriterQueue, book
 from commonplace.backends.sqlite.migrate import check_schema, migrations, schema_version
 from commonplace.backends.sqlite.reader import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
+from commonplace.backends.sqlite.where import Where
 from commonplace.checks import unfinished_file
 from commonplace.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, Unavailable
 from commonplace.store import Progress, StoreStats
@@ -38,14 +39,10 @@ def purge(
     history_before: int | None,
 ) -> int:
     """Erase the named states, live and former, with every trace in the file; how many there were."""
-    where = "namespace = ?"
-    parameters: list[object] = [transaction.namespace_id]
-    if kind is not None:
-        where, parameters = f"{where} AND kind = ?", [*parameters, kind]
-    if key is not None:
-        where, parameters = f"{where} AND key = ?", [*parameters, key]
-    if prefix is not None:
-        where, parameters = f"{where} AND key >= ? AND key < ?", [*parameters, prefix, after_prefix(prefix)]
+    named = Where()
+    named.add("namespace = ?", transaction.namespace_id)
+    add_names(named, kind, key, prefix)
+    where, parameters = named.sql, named.parameters
     if history_before is None:
         for live_kind, live_key in connection.execute(
             f"SELECT kind, key FROM entry WHERE {where}", parameters
@@ -58,15 +55,12 @@ def purge(
             connection.execute("DELETE FROM operation WHERE namespace = ?", (transaction.namespace_id,))
     else:
         where, parameters = f"{where} AND valid_to < ?", [*parameters, history_before]
-    rows = connection.execute(
-        f"SELECT id, entry, commit_number, ended_commit FROM history WHERE {where}", parameters
-    ).fetchall()
+    rows = connection.execute(f"SELECT id, entry, ended_commit FROM history WHERE {where}", parameters).fetchall()
     if not rows:
         return 0
-    _erase_states(connection, [row[0] for row in rows])
-    _erase_ended_chunks(connection, [(entry, ended) for _, entry, _, ended in rows])
-    floor = max((ended for _, _, _, ended in rows), default=0)
-    transaction.raise_floor(floor)
+    _erase_states(connection, [history_id for history_id, _, _ in rows])
+    _erase_ended_chunks(connection, [(entry_id, ended) for _, entry_id, ended in rows])
+    transaction.raise_floor(max(ended for _, _, ended in rows))
     # Deleted terms stay in the index's segments until these are merged.
     connection.execute("INSERT INTO keywords (keywords) VALUES ('optimize')").fetchall()
     return len(rows)

@@ -645,15 +645,17 @@ class SQLiteStore(Store):
         history_before: int | None = None,
         parts: Sequence[Part] = (),
     ) -> int:
-        def job(group: Group) -> int:
+        def job(group: Group) -> tuple[int, int]:
             transaction = SQLiteTransaction(self._writing, group, namespace, self._clock, None)
             erased = maintenance.purge(self._writing, transaction, kind, key, prefix, history_before)
             for part in parts:
                 erased += maintenance.purge(self._writing, transaction, *part, history_before)
             transaction.finish()
-            return erased
+            return erased, transaction.namespace_id
 
-        erased: int = self._run(job)
+        erased: int
+        erased, number = self._run(job)
+        self._vectors.evict(number)
         if self.path != MEMORY:  # even where nothing was left to erase: an earlier purge may not have come so far
             self._truncate_log()
         return erased
