@@ -219,6 +219,11 @@ class Usage:
         )
 
 
+ReadStates = Callable[[], Iterable[State]]
+"""Gives a namespace's states from the first one on. It is called again if a write has to be repeated."""
+
+CheckUsage = Callable[[Usage], object]
+
 NOTHING = Usage(0, 0)
 FORMER_STATE_BYTES = 200
 """What a former state counts for besides what it holds."""
@@ -671,18 +676,11 @@ class Store(ABC):
         yield from self.export(namespaces)
 
     @abstractmethod
-    def adopt(
-        self,
-        head: NamespaceHead,
-        read: Callable[[], Iterable[State]],
-        check: Callable[[Usage], object] | None = None,
-    ) -> int:
+    def adopt(self, head: NamespaceHead, read: ReadStates, check: CheckUsage | None = None) -> int:
         """Take in a namespace with all its history, as another store exported it, whole or not at all; how many states.
 
-        `check` is given what came in before it is kept, and may raise.
-
-        `read` gives the states from the first one on, and is called again where a write has to be repeated. Entries
-        get ids of this store in the order of theirs. Raises Conflict where the namespace holds anything.
+        `check` is called with what came in before it is committed, and may raise. Entries get ids of this store in the
+        order of theirs. Raises Conflict if the namespace holds anything.
         """
 
     @abstractmethod

@@ -26,7 +26,7 @@ from commonplace.backends.postgres.connection import (
     texts_of,
 )
 from commonplace.backends.postgres.index import Model
-from commonplace.backends.postgres.reader import NOW, Spot, load
+from commonplace.backends.postgres.reader import NOW, Location, load
 from commonplace.backends.postgres.where import Where
 from commonplace.backends.ranking import (
     Counts,
@@ -77,7 +77,7 @@ class Listed:
 
 
 def ask_lists(
-    session: Session, spot: Spot, terms: Mapping[str, float], meaning: Meaning | None = None
+    session: Session, spot: Location, terms: Mapping[str, float], meaning: Meaning | None = None
 ) -> Callable[[], Listed | None]:
     """Ask by one statement for lists in the order of the terms. Call the result to wait; None if no such namespace."""
     near, query = "NULL::bytea, NULL::bytea", list[Any]()
@@ -120,7 +120,7 @@ _NEAR = (
 """Every vector of the namespace, unless it is large: its passages and how near they are, as two arrays."""
 
 
-def term_counts(session: Session, spot: Spot, terms: Iterable[str]) -> TermCounts:
+def term_counts(session: Session, spot: Location, terms: Iterable[str]) -> TermCounts:
     weights = dict.fromkeys(terms, 1.0)
     listed = ask_lists(session, spot, weights)()
     if listed is None:
@@ -137,7 +137,7 @@ def term_counts(session: Session, spot: Spot, terms: Iterable[str]) -> TermCount
 
 def search(
     session: Session,
-    spot: Spot,
+    spot: Location,
     query: SearchQuery,
     choose: Choose,
     model: Model | None,
@@ -159,7 +159,7 @@ def search(
     return Candidates(by_words, by_meaning, found.load(choose(by_words, by_meaning)))
 
 
-def search_text(session: Session, spot: Spot, terms: Mapping[str, float], page: Page) -> list[Candidate]:
+def search_text(session: Session, spot: Location, terms: Mapping[str, float], page: Page) -> list[Candidate]:
     """The candidates by their words alone, then the entries of `page.also` that hold any of them."""
     listed = ask_lists(session, spot, terms)()
     if listed is None:
@@ -168,7 +168,7 @@ def search_text(session: Session, spot: Spot, terms: Mapping[str, float], page: 
     return found.by_words(listed.words(terms), page.also)
 
 
-def search_vectors(session: Session, spot: Spot, meaning: Meaning, page: Page) -> list[Candidate]:
+def search_vectors(session: Session, spot: Location, meaning: Meaning, page: Page) -> list[Candidate]:
     """The candidates by their vectors alone."""
     listed = ask_lists(session, spot, {}, meaning)()
     return [] if listed is None else _Search(session, spot, page, meaning).nearest(listed.meaning)
@@ -177,7 +177,7 @@ def search_vectors(session: Session, spot: Spot, meaning: Meaning, page: Page) -
 class _Search:
     """The candidates of one search; both sides share what is known of the passages' entries."""
 
-    def __init__(self, session: Session, spot: Spot, page: Page, meaning: Meaning | None) -> None:
+    def __init__(self, session: Session, spot: Location, page: Page, meaning: Meaning | None) -> None:
         self._session = session
         self._spot = spot
         self._page = page
@@ -333,7 +333,7 @@ def _located(passages: Result) -> Iterator[Located]:
 class Nearest:
     """Ranks the passages of a large namespace by the index of its vectors, and keeps which entries of them pass."""
 
-    def __init__(self, session: Session, spot: Spot, model: Model, query: NDArray[float32], page: Page) -> None:
+    def __init__(self, session: Session, spot: Location, model: Model, query: NDArray[float32], page: Page) -> None:
         self._session = session
         self._spot = spot
         self._model = model
@@ -412,7 +412,7 @@ def _rows_for(keep: int | None) -> int | None:
     return None if keep is None else keep + keep // RESCORED_SHARE
 
 
-def conditions(spot: Spot, page: Page, *, driving_labels: bool = False) -> Where:
+def conditions(spot: Location, page: Page, *, driving_labels: bool = False) -> Where:
     where = Where()
     where.add(
         f"e.tenant = %s AND e.namespace = %s AND (e.expires_at IS NULL OR e.expires_at > {NOW})",
@@ -424,7 +424,7 @@ def conditions(spot: Spot, page: Page, *, driving_labels: bool = False) -> Where
     return where
 
 
-def allowed_chunks(session: Session, spot: Spot, page: Page) -> list[int]:
+def allowed_chunks(session: Session, spot: Location, page: Page) -> list[int]:
     where = conditions(spot, page, driving_labels=True)
     rows = session.rows(
         f"SELECT c.id FROM {spot.of('entry')} AS e"

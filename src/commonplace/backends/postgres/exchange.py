@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
@@ -22,7 +22,7 @@ from commonplace.backends.entry_index import HEADING, heading_passage
 from commonplace.backends.postgres.connection import Place, Session
 from commonplace.backends.postgres.index import Identifiers, NamespaceRow, tokens
 from commonplace.backends.postgres.migrate import newest, schema_version, tables
-from commonplace.backends.postgres.reader import Spot, former_of, pack_delta, tenant_of
+from commonplace.backends.postgres.reader import Location, former_of, pack_delta, tenant_of
 from commonplace.backends.postgres.transaction import former_bytes, row_bytes
 from commonplace.backends.ranking import posting
 from commonplace.backends.rows import (
@@ -40,7 +40,7 @@ from commonplace.checks import Namespace, stored_namespace, unfinished_file
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.errors import AlreadyExists, ConfigurationError, Conflict, Corrupt, InvalidInput
 from commonplace.language.passages import Passage, passages
-from commonplace.store import NamespaceHead, Progress, State, Usage
+from commonplace.store import CheckUsage, NamespaceHead, Progress, State, Usage
 
 ENTRIES_A_READ = 200
 _HEADS = "SELECT tenant, id, path, commit_number, commit_time, history_floor FROM namespace"
@@ -58,7 +58,7 @@ def export(session: Session, namespaces: Sequence[Namespace] | None) -> Iterator
             f"{_HEADS} WHERE path = ANY(%s) ORDER BY path", (["/".join(namespace) for namespace in namespaces],)
         )
     for tenant, namespace_id, path, *counters in heads:
-        spot = Spot(stored_namespace(path), tenant, namespace_id)
+        spot = Location(stored_namespace(path), tenant, namespace_id)
         yield NamespaceHead(spot.namespace, *counters)
         last = 0
         while ids := _next_ids(session, spot, last):
@@ -66,7 +66,7 @@ def export(session: Session, namespaces: Sequence[Namespace] | None) -> Iterator
             last = ids[-1]
 
 
-def _next_ids(session: Session, spot: Spot, last: int) -> list[int]:
+def _next_ids(session: Session, spot: Location, last: int) -> list[int]:
     place = (spot.tenant, spot.id, last, ENTRIES_A_READ)
     rows = session.rows(
         "(SELECT id FROM entry WHERE tenant = %s AND namespace = %s AND id > %s ORDER BY id LIMIT %s) UNION"
@@ -77,7 +77,7 @@ def _next_ids(session: Session, spot: Spot, last: int) -> list[int]:
     return [entry_id for (entry_id,) in rows]
 
 
-def _states(session: Session, spot: Spot, ids: Sequence[int]) -> Iterator[State]:
+def _states(session: Session, spot: Location, ids: Sequence[int]) -> Iterator[State]:
     place = (spot.tenant, list(ids))
     found = session.rows(f"SELECT {COLUMNS}, begun_by, deltas FROM entry WHERE tenant = %s AND id = ANY(%s)", place)
     live = {row.id: row for row in map(Live._make, found)}
@@ -102,12 +102,10 @@ def _states(session: Session, spot: Spot, ids: Sequence[int]) -> Iterator[State]
 # In
 
 
-def adopt(
-    session: Session, head: NamespaceHead, states: Iterable[State], check: Callable[[Usage], object] | None
-) -> int:
+def adopt(session: Session, head: NamespaceHead, states: Iterable[State], check: CheckUsage | None) -> int:
     tenant = tenant_of(head.namespace)
     row, last = _empty_namespace(session, tenant, head)
-    incoming = Incoming(session, Spot(head.namespace, tenant, row.id), row)
+    incoming = Incoming(session, Location(head.namespace, tenant, row.id), row)
     try:
         count = adopt_states(head, states, incoming)
         incoming.finish()
@@ -179,7 +177,7 @@ _COLUMNS = {
 class Incoming:
     """Rows of one namespace on their way into the tables."""
 
-    def __init__(self, session: Session, spot: Spot, row: NamespaceRow) -> None:
+    def __init__(self, session: Session, spot: Location, row: NamespaceRow) -> None:
         self._session = session
         self._spot = spot
         self._row = row

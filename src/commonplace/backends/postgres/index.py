@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, passages_of
 from commonplace.backends.postgres.connection import Halfvec, Session, floats
 from commonplace.backends.postgres.migrate import IDS_AT_ONCE
-from commonplace.backends.postgres.reader import NOW, Spot, tenant_of
+from commonplace.backends.postgres.reader import NOW, Location, tenant_of
 from commonplace.backends.ranking import posting
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import ConfigurationError
@@ -262,7 +262,7 @@ def models(session: Session) -> list[Model]:
     return [Model(*row) for row in session.rows("SELECT id, identity, dimensions, role FROM model", last=True)]
 
 
-def pending_count(session: Session, spot: Spot | None) -> int:
+def pending_count(session: Session, spot: Location | None) -> int:
     if spot is None:
         return int(session.rows("SELECT count(*) FROM pending", last=True)[0][0])
     place = (spot.tenant, spot.id)
@@ -345,7 +345,7 @@ def claim(
             return [], True
 
 
-def pending(session: Session, spot: Spot, limit: int, among: Sequence[tuple[int, int]] | None) -> list[Pending]:
+def pending(session: Session, spot: Location, limit: int, among: Sequence[tuple[int, int]] | None) -> list[Pending]:
     """The newest waiting passages of a namespace, leased or not, or the first of those named by entry and start."""
     if among is None:
         chosen = session.rows(
@@ -412,7 +412,7 @@ def store_vectors(session: Session, model: str, vectors: Sequence[tuple[int, NDA
 
 
 def passage_vectors(
-    session: Session, spot: Spot, model: int, states: Sequence[tuple[int, int]]
+    session: Session, spot: Location, model: int, states: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, int, NDArray[float32]]]:
     """A state's passages are those that had begun with its commit or before and ended after it."""
     rows = session.rows(

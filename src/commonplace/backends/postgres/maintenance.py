@@ -19,7 +19,7 @@ from commonplace.backends.filter_sql import add_names
 from commonplace.backends.postgres import candidates
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import tokens as tokens_of
-from commonplace.backends.postgres.reader import FORMER_BYTES, Spot, decode_former, pack_delta, unpack_delta
+from commonplace.backends.postgres.reader import FORMER_BYTES, Location, decode_former, pack_delta, unpack_delta
 from commonplace.backends.postgres.runner import READ, Runner
 from commonplace.backends.postgres.transaction import PostgresTransaction, steps
 from commonplace.backends.postgres.where import Where
@@ -83,7 +83,7 @@ def purge(
     return len(rows)
 
 
-def _erase_states(session: Session, spot: Spot, states: Sequence[tuple[int, int]]) -> None:
+def _erase_states(session: Session, spot: Location, states: Sequence[tuple[int, int]]) -> None:
     """Remove rows of history. A state whose delta depends on one of them is first stored whole."""
     gone = set(states)
     entries = sorted({entry_id for entry_id, _ in states})
@@ -118,7 +118,7 @@ def _erase_states(session: Session, spot: Spot, states: Sequence[tuple[int, int]
     )
 
 
-def _erase_ended_chunks(session: Session, spot: Spot, ended: Sequence[tuple[int, int]]) -> None:
+def _erase_ended_chunks(session: Session, spot: Location, ended: Sequence[tuple[int, int]]) -> None:
     """Remove the passages, with their vectors, that ended with one of these states or before."""
     newest: dict[int, int] = {}
     for entry_id, commit in ended:
@@ -332,7 +332,7 @@ def _wanted_indexes(session: Session) -> tuple[list[VectorIndex], set[int]]:
     return wanted, {model for model, _ in models}
 
 
-def index_of(session: Session, spot: Spot) -> list[VectorIndex]:
+def index_of(session: Session, spot: Location) -> list[VectorIndex]:
     """The indexes for one namespace alone: one for each model that serves or will."""
     rows = session.rows(
         f"SELECT {_PART}, m.id, m.dimensions FROM namespace AS n, model AS m"

@@ -32,7 +32,7 @@ _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Location:
     """A namespace and its row: what every statement about it names."""
 
     namespace: Namespace
@@ -96,7 +96,9 @@ _CHILDREN = """
 """
 
 
-def load(session: Session, spot: Spot, ids: Sequence[int], now: int | None, *, last: bool = True) -> dict[int, Entry]:
+def load(
+    session: Session, spot: Location, ids: Sequence[int], now: int | None, *, last: bool = True
+) -> dict[int, Entry]:
     """The live entries with these ids, in their order. `last` ends the session's transaction."""
     rows = session.rows(
         f"SELECT {columns('e')} FROM unnest(%s::bigint[]) WITH ORDINALITY AS wanted (id, place)"
@@ -118,7 +120,7 @@ class PostgresReader(Reader):
     round trip; the next read begins another one.
     """
 
-    def __init__(self, session: Session, spot: Spot, now: int | None, *, is_single: bool) -> None:
+    def __init__(self, session: Session, spot: Location, now: int | None, *, is_single: bool) -> None:
         self._session = session
         self._spot = spot
         self._now = now

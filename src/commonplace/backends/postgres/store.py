@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from commonplace.backends.postgres.connection import (
     translated,
 )
 from commonplace.backends.postgres.migrate import migrate, newest
-from commonplace.backends.postgres.reader import NOW, PostgresReader, Spot, tenant_of, usage_below
+from commonplace.backends.postgres.reader import NOW, Location, PostgresReader, tenant_of, usage_below
 from commonplace.backends.postgres.runner import PATIENCE_SECONDS, READ, SNAPSHOT, Notifier, Replica, Runner
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.backends.ranking import Page
@@ -38,6 +38,7 @@ from commonplace.filters import Filter
 from commonplace.store import (
     Candidate,
     Candidates,
+    CheckUsage,
     Choose,
     Indexing,
     NamespaceHead,
@@ -45,6 +46,7 @@ from commonplace.store import (
     Pending,
     Progress,
     Reader,
+    ReadStates,
     SearchQuery,
     State,
     Store,
@@ -87,7 +89,7 @@ class PostgresStore(Store):
         self.parallel_writes = max(1, pool_size * 3 // 4)
         self._clock = clock
         self._known = newest()
-        self._spots: dict[Namespace, Spot] = {}
+        self._spots: dict[Namespace, Location] = {}
         with translated(self.place.shown), self._connect_plainly() as connection:
             check_server(connection, self.place)
             check_vector(connection, self.place)
@@ -158,7 +160,7 @@ class PostgresStore(Store):
         self,
         namespace: Namespace,
         missing: T,
-        work: Callable[[Session, Spot], T],
+        work: Callable[[Session, Location], T],
         *,
         snapshot: bool = False,
         is_search: bool = False,
@@ -174,7 +176,7 @@ class PostgresStore(Store):
             return self._replica.read(tenant, run, lambda: self._runner.read(tenant, run))
         return self._runner.read(tenant, run, snapshot=snapshot)
 
-    def _spot(self, session: Session, namespace: Namespace, tenant: str) -> Spot | None:
+    def _spot(self, session: Session, namespace: Namespace, tenant: str) -> Location | None:
         """The namespace's number and part: they never change, so one look is enough."""
         known = self._spots.get(namespace)
         if known is None:
@@ -187,7 +189,7 @@ class PostgresStore(Store):
             if len(self._spots) >= KNOWN_NAMESPACES:
                 self._spots.clear()
             part = int(rows[0][1].rpartition("_p")[2])
-            known = self._spots[namespace] = Spot(namespace, tenant, rows[0][0], part)
+            known = self._spots[namespace] = Location(namespace, tenant, rows[0][0], part)
         return known
 
     # Changes
@@ -316,7 +318,7 @@ class PostgresStore(Store):
             return super().search(namespace, query, choose, unless_pending=unless_pending)
         model = None if query.meaning is None else self._model(query.meaning[0])
 
-        def work(session: Session, spot: Spot) -> Candidates | None:
+        def work(session: Session, spot: Location) -> Candidates | None:
             return candidates.search(session, spot, query, choose, model, self._now(), unless_pending=unless_pending)
 
         nothing: Candidates | None = Candidates([], [], {})
@@ -491,12 +493,7 @@ class PostgresStore(Store):
             session.begin(SNAPSHOT, self.place.system_role, None)
             yield from exchange.export(session, namespaces)
 
-    def adopt(
-        self,
-        head: NamespaceHead,
-        read: Callable[[], Iterable[State]],
-        check: Callable[[Usage], object] | None = None,
-    ) -> int:
+    def adopt(self, head: NamespaceHead, read: ReadStates, check: CheckUsage | None = None) -> int:
         from commonplace.backends.postgres import exchange
 
         adopted = self._runner.system(

@@ -16,7 +16,7 @@ from commonplace.backends.ledger import Ledger, commit_time
 from commonplace.backends.pages import after_prefix
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import EntryIndex, Identifiers, NamespaceRow
-from commonplace.backends.postgres.reader import FORMER_BYTES, NOW, PostgresReader, Spot, pack_delta, tenant_of
+from commonplace.backends.postgres.reader import FORMER_BYTES, NOW, Location, PostgresReader, pack_delta, tenant_of
 from commonplace.backends.rows import COLUMNS, FORMER_COLUMNS, Former, Live, columns, dump, labels
 from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import INDEXED_ATTRIBUTES
@@ -80,7 +80,7 @@ class PostgresTransaction(Ledger, PostgresReader):
         self._row, at = self._lock(tenant, now)
         self.time = commit_time(at, self._row.commit_time)
         self._now = self.time
-        self._spot = Spot(namespace, tenant, self._row.id)
+        self._spot = Location(namespace, tenant, self._row.id)
         self._ids = Identifiers(session)
         self._index: EntryIndex = EntryIndex(session, tenant, self._row, self._ids)
         if self._row.former_commit != self._row.commit_number:  # a server that does not count them has written
@@ -129,7 +129,7 @@ class PostgresTransaction(Ledger, PostgresReader):
         return row.commit_number
 
     @property
-    def spot(self) -> Spot:
+    def spot(self) -> Location:
         return self._spot
 
     @property

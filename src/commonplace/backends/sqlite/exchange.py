@@ -35,7 +35,7 @@ from commonplace.checks import Namespace
 from commonplace.entry import Entry
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.language.passages import passages
-from commonplace.store import NamespaceHead, State, Usage
+from commonplace.store import CheckUsage, NamespaceHead, State
 
 MORE_IDS = 100_000
 """A highest id so much above twice what most of the others say is damaged."""
@@ -214,7 +214,7 @@ def adopt(
     group: Group,
     head: NamespaceHead,
     states: Iterable[State],
-    check: Callable[[Usage], object] | None,
+    check: CheckUsage | None,
 ) -> int:
     row, last = _empty_namespace(connection, group, head)
     try:

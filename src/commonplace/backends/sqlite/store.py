@@ -47,12 +47,14 @@ from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Un
 from commonplace.filters import Filter
 from commonplace.store import (
     Candidate,
+    CheckUsage,
     Indexing,
     NamespaceHead,
     Part,
     Pending,
     Progress,
     Reader,
+    ReadStates,
     State,
     Store,
     StoreStats,
@@ -734,12 +736,7 @@ class SQLiteStore(Store):
         finally:
             connection.close()
 
-    def adopt(
-        self,
-        head: NamespaceHead,
-        read: Callable[[], Iterable[State]],
-        check: Callable[[Usage], object] | None = None,
-    ) -> int:
+    def adopt(self, head: NamespaceHead, read: ReadStates, check: CheckUsage | None = None) -> int:
         from commonplace.backends.sqlite import exchange
 
         adopted: int = self._run(lambda group: exchange.adopt(self._writing, group, head, read(), check))

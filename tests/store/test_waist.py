@@ -1,0 +1,107 @@
+"""The waist itself: how much a backend must implement, and what it inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from commonplace.backends.sqlite import SQLiteStore
+from commonplace.entry import Draft
+from commonplace.errors import Conflict
+from commonplace.store import Reader, Scan, State, Store, Transaction, Waker
+from doubles import Clock
+
+HERE, THERE = ("user", "u1"), ("user", "u2")
+KEYS = ["a", "a\x01b", "a\x01c", "a\x01c\x01d", "b"]
+
+
+@pytest.fixture
+def store(clock: Clock) -> Iterator[SQLiteStore]:
+    store = SQLiteStore(":memory:", clock=clock)
+    yield store
+    store.close()
+
+
+def fill(store: Store) -> None:
+    for namespace in (HERE, THERE):
+        for key in KEYS:
+            draft = Draft("file", key, f"text of {key}", identity=f"i {key}")
+            store.write(namespace, lambda transaction, draft=draft: transaction.put(draft))
+
+
+def states(store: Store, namespace: Any) -> list[State]:
+    found = [item for item in store.export([namespace]) if isinstance(item, State)]
+    first = found[0].entry.id
+    return [
+        replace(state, entry=replace(state.entry, namespace=(), id=state.entry.id - first), valid_from=0)
+        for state in found
+    ]
+
+
+def test_a_backend_implements_at_most_42_methods() -> None:
+    classes = (Transaction, Store, Waker)
+    assert Reader.__abstractmethods__ < Transaction.__abstractmethods__
+    assert sum(len(one.__abstractmethods__) for one in classes) <= 42
+
+
+def test_a_range_is_deleted_entry_by_entry_as_by_one_statement(store: SQLiteStore) -> None:
+    fill(store)
+    by_default, _ = store.write(HERE, lambda transaction: Transaction.delete_range(transaction, "file", "a\x01"))
+    by_statement, _ = store.write(THERE, lambda transaction: transaction.delete_range("file", "a\x01"))
+    assert by_default == by_statement == 3
+    assert states(store, HERE) == states(store, THERE)
+    assert store.verify() == []
+
+
+def test_a_range_is_moved_entry_by_entry_as_by_one_statement(store: SQLiteStore) -> None:
+    fill(store)
+    move = ("file", "a\x01", "z\x01", lambda key: f"head of {key}")
+    by_default, _ = store.write(HERE, lambda transaction: Transaction.move_range(transaction, *move))
+    by_statement, _ = store.write(THERE, lambda transaction: transaction.move_range(*move))
+    assert by_default == by_statement == 3
+    assert states(store, HERE) == states(store, THERE)
+    assert [entry.key for entry in store.scan(HERE, Scan()).entries] == ["a", "b", "z\x01b", "z\x01c", "z\x01c\x01d"]
+    store.write(HERE, lambda transaction: transaction.put(Draft("file", "a\x01new", "x")))
+    with pytest.raises(Conflict, match="with the new prefix already"):
+        store.write(HERE, lambda transaction: Transaction.move_range(transaction, *move))
+    assert store.verify() == []
+
+
+def test_what_a_backend_may_do_quicker_gives_the_same(store: SQLiteStore, clock: Clock) -> None:
+    fill(store)
+    store.write(HERE, lambda transaction: transaction.delete("file", "b"))
+    assert Store.usage(store, ()) == store.usage(())
+    assert Store.usage(store, HERE) == store.usage(HERE)
+
+    def read(reader: Reader) -> None:
+        for identity in ("i a", "i b", "i none"):
+            assert Reader.last_key(reader, "file", identity) == reader.last_key("file", identity)
+            assert Reader.find(reader, "file", identity) == reader.find("file", identity)
+        assert Reader.get(reader, "file", "a") == reader.get("file", "a")
+        assert [Reader.state(reader, "file", "b", n) for n in range(4)] == [
+            reader.state("file", "b", n) for n in range(4)
+        ]
+        assert Reader.values(reader, Scan()) == reader.values(Scan())
+
+    store.read(HERE, read)
+
+
+def test_all_reads_of_a_snapshot_see_the_same_commit(tmp_path: Any, clock: Clock) -> None:
+    store = SQLiteStore(tmp_path / "book.db", clock=clock, durability="normal")
+    texts = iter("123")
+
+    def write() -> None:
+        store.write(HERE, lambda transaction: transaction.put(Draft("file", "k", next(texts))))
+
+    def read(reader: Reader) -> list[Any]:
+        first = reader.get("file", "k")
+        write()
+        return [entry and entry.value for entry in (first, reader.get("file", "k"))]
+
+    write()
+    assert store.read(HERE, read) == ["1", "1"]
+    assert store.read(HERE, read, snapshot=False) == ["2", "3"]
+    store.close()
