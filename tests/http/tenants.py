@@ -129,6 +129,7 @@ def values(held: Held) -> dict[str, list[Any]]:
         "as_of": ["2025-06-15T15:06:40Z", "2100-01-01T00:00:00Z"],
         "limit": ["1000", "1"],
         "entries": ["true"],
+        "full": ["true"],
         "merge": ["true"],
     }
 
