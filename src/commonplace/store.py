@@ -1,7 +1,7 @@
-"""The waist: what a backend must do, and all that the layers above may ask of one.
+"""The waist: what a backend must implement, and all that the layers above may use of one.
 
-A write is one transaction in one namespace: a function that is given a `Transaction`, runs alone, and takes effect
-whole or not at all. `Store.write` returns only when the commit is durable. Everything else reads.
+A write is one transaction in one namespace: a function that is called with a `Transaction`, runs alone, and takes
+effect completely or not at all. `Store.write` returns when the commit is durable. A read is a call of a `Reader`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Order = Literal["key", "created", "updated"]
 Progress = Callable[[int, int | None, str], None]
-"""Called with what is done, the total where known, and a word for it."""
+"""Called with the count so far, the total if it is known, and the unit."""
 
 Part = tuple[str, str | None, str | None]
 """Entries of a kind: the one with a key, those whose keys begin with a prefix, or all."""
@@ -178,7 +178,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceHead:
-    """The counters of a namespace, which stand before its states in an export."""
+    """The counters of a namespace, which precede its states in an export."""
 
     namespace: Namespace
     commit: int
@@ -414,32 +414,32 @@ class Transaction(Reader):
 
 
 class Waker(ABC):
-    """Tells when to look at the feeds again. For one thread at a time; `close` may come from another."""
+    """Waits for commits. Use it in one thread at a time; any thread may call `close`."""
 
     @abstractmethod
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until something may have been committed, by any process, since the last call; False when nothing was."""
+        """Wait until any process may have committed something since the last call; False if nothing was committed."""
 
     @abstractmethod
     def close(self) -> None:
-        """End a wait that is under way, and all later ones at once."""
+        """End the current wait; later ones return at once."""
 
 
 class Store(ABC):
     """A durable, ordered collection of entries in namespaces."""
 
     reads_at_once = False
-    """Whether a small read waits for nobody and takes less time than handing it to a thread would."""
+    """Whether a small read never waits for others and costs less than a switch to another thread."""
 
     parallel_reads = 32
     parallel_writes = 32
-    """How many calls of each kind a service does well to make at the same time."""
+    """How many calls of each kind a service should make at the same time at most."""
 
     @abstractmethod
     def write(
         self, namespace: Namespace, work: Callable[[Transaction], T], *, actor: str | None = None
     ) -> tuple[T, int | None]:
-        """Run `work` alone and whole; once durable, return its result and the commit (None: nothing changed)."""
+        """Run `work` alone; once the commit is durable, return the result and the commit's number (None: no change)."""
 
     @abstractmethod
     def read(self, namespace: Namespace, work: Callable[[Reader], T], *, snapshot: bool = True) -> T:
@@ -519,7 +519,7 @@ class Store(ABC):
     ) -> list[Candidate]:
         """The best live entries by BM25 with the namespace's own counts; a score is a share of the ceiling, 0..1.
 
-        Entries named in `also`, which pass the filter, are scored and added where any term occurs in them.
+        Entries in `also`, which pass the filter, are scored and added if any term occurs in them.
         """
 
     @abstractmethod
@@ -531,9 +531,9 @@ class Store(ABC):
     def search(
         self, namespace: Namespace, query: SearchQuery, choose: Choose, *, unless_pending: bool = False
     ) -> Candidates | None:
-        """Both sides' candidates and the entries chosen of them. With `unless_pending`, None where passages wait.
+        """The candidates by words and by meaning, and the entries chosen. With `unless_pending`, None if passages wait.
 
-        Made of the methods around it; a backend for which every question is a journey asks them together.
+        It is made of the other methods. A backend with costly round trips asks for everything together.
         """
         if unless_pending and self.indexing(namespace).pending:
             return None
@@ -545,7 +545,7 @@ class Store(ABC):
         if query.terms:
             by_words = self.search_text(namespace, query.terms, query.filter, query.limit, near)
         if query.meaning is not None:
-            # Each side's finds are scored by the other side too: half a score would rank them too low.
+            # Each candidate is scored by both sides; with half a score it would rank too low.
             missing = {candidate.entry_id for candidate in by_words}.difference(near)
             states = [(entry_id, LIVE) for entry_id in missing]
             by_meaning += [
@@ -643,9 +643,9 @@ class Store(ABC):
         history_before: int | None = None,
         parts: Sequence[Part] = (),
     ) -> int:
-        """Erase for good, with its history: one entry, those of a kind whose keys begin alike, a namespace.
+        """Erase for good, with the history: one entry, the entries of a kind with a key prefix, or a namespace.
 
-        With `history_before` only the history that ended before that time. `parts` go with it, or nothing does.
+        With `history_before`, only the history that ended before that time. `parts` are erased in the same commit.
         """
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
@@ -654,16 +654,16 @@ class Store(ABC):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a read or a write in this process has met damage; `verify` looks for it everywhere."""
+        """Whether a read or a write in this process has met damage; `verify` checks everything."""
         return False
 
     @abstractmethod
     def verify(self, progress: Progress | None = None) -> list[str]:
-        """Look for damage and for indexes that disagree with the rows; an empty list means none was found."""
+        """Look for damage, and for indexes that differ from the rows; an empty list means that none was found."""
 
     @abstractmethod
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
-        """Make all passages and keywords anew from the texts, after damage or with another tokenizer."""
+        """Rebuild all passages and keywords from the texts, after damage or with another tokenizer."""
 
     @abstractmethod
     def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
@@ -672,7 +672,7 @@ class Store(ABC):
     def salvage(
         self, unreadable: Callable[[str], object], namespaces: Sequence[Namespace] | None = None
     ) -> Generator[NamespaceHead | State, None, None]:
-        """What `export` gives, of a damaged store: everything that can be read; `unreadable` is told what cannot."""
+        """What `export` gives, of a damaged store: all that can be read. `unreadable` is called with the rest."""
         yield from self.export(namespaces)
 
     @abstractmethod

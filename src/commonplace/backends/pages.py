@@ -1,6 +1,4 @@
-"""Pages of a listing, on every backend: an entry's place in its order, as a cursor and back; ranges of keys; and the
-cursors of the feed.
-"""
+"""Pages of a listing and of the feed, on every backend: cursors, limits, ranges of keys; the reader of no namespace."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def check_limit(limit: int) -> None:
 
 
 def check_feed(after: int, floor: int, last: int) -> None:
-    """Refuse a reader that the feed, whole between two commits, cannot lead on from where it stands."""
+    """Raise Conflict if the feed cannot continue after a commit."""
     if after < floor:
         raise Conflict(
             f"the feed no longer reaches back to commit {after}; read everything again and go on from commit {floor}"
