@@ -70,7 +70,6 @@ SERVER_PARTS = {
     "rest": (
         "http.answers",
         "http.feed",
-        "http.handlers",
         "http.pages",
         "http.rest",
         "http.transfer",

@@ -2,7 +2,7 @@
 
 The routes, their OpenAPI description, the Python client and the table in docs/rest.md are made from this table. To add
 an operation that calls one method of a space, add a row. An operation that does more has no `call`, and a handler in
-`commonplace.server.http.handlers`.
+`commonplace.server.http.rest`.
 """
 
 from __future__ import annotations
