@@ -15,7 +15,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
-from commonplace.server.http import error_answers, mastra_routes, pages, rest
+from commonplace.server.http import error_answers, mastra_routes, rest
+from commonplace.server.http import html_pages as pages
 from commonplace.server.http.answers import documented
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
 from commonplace.server.http.error_answers import is_mcp

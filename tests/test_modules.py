@@ -1,0 +1,159 @@
+"""The modules as a reader finds them: how many, with which names, and who uses each."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import commonplace
+
+PACKAGE = Path(commonplace.__file__).parent
+MOST_MODULES = 190
+MOST_USED_ONCE = 25
+SAME_ROLE = {"backends.sqlite", "backends.postgres"}
+"""Packages that play the same role, so that their modules may share names."""
+
+SAME_NAME = {
+    "aio.py": "the awaited forms of the package and of `agents`; users import both by this name",
+    "store.py": "the abstract store and its implementations",
+}
+
+USED_ONCE: dict[str, str] = {
+    "agents.memories": "what `commonplace.agents` offers",
+    "api.transport": "connections and retries; client.py has the methods that users call",
+    "backends.postgres.exchange": "whole namespaces out and in; store.py would pass 900 lines",
+    "backends.postgres.maintenance": "what runs rarely; store.py would pass 900 lines",
+    "backends.sqlite.candidates": "the SQL of a search, as in the sibling package",
+    "embedding.factory": "what `commonplace.embedding` offers; loads an embedder when it is needed",
+    "embedding.pull": "the only part that uses the network",
+    "exchange.move": "copies a book; only the command line does",
+    "graph.loader": "what `commonplace.graph` offers; needs jsonschema",
+    "language.question": "reads times and weights out of a question; pure, tested alone",
+    "redaction.redactor": "what `commonplace.redaction` offers",
+    "server.http.feed": "server-sent events: the one answer that never ends",
+    "server.http.handlers": "operations that look at the request; rest.py makes all others from the table",
+    "server.http.html_pages": "for people; everything else is for programs",
+    "server.http.mastra_forms": "Mastra's JSON apart from Mastra's routes",
+    "server.http.mastra_routes": "another product's routes",
+    "server.http.mcp_http": "MCP within the service",
+    "server.http.rest": "the routes of /v1",
+    "server.http.transfer": "bodies that are not held in memory",
+    "server.mcp.prompts": "texts that a model reads",
+    "server.mcp.resources": "the addresses mem://",
+    "tools.memory_folder": "a memory without a book, for Claude's tool",
+}
+"""Modules that one other module imports, and why each is a file of its own."""
+
+ENTRY_POINTS = (
+    *("adapters.", "backends.postgres.store", "backends.sqlite.store", "cli."),
+    *("embedding.external", "embedding.onnx", "exchange.mastra", "server.http.run", "server.mcp.stdio"),
+)
+"""Adapters, importers, and what a user's word starts: a command, an address, a model's name."""
+
+
+def modules() -> dict[str, Path]:
+    """Dotted names below the package, with their files. A package goes by its own name."""
+    return {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def imports(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """The modules that one imports, wherever in it that happens, for type checkers too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            below = name.removeprefix("commonplace.")
+            if below != name:
+                yield below if below in known else below.rpartition(".")[0]
+
+
+def graph() -> dict[str, set[str]]:
+    known = modules()
+    return {name: {one for one in imports(path, known) if one in known} - {name} for name, path in known.items()}
+
+
+DESIGN = (Path(__file__).parent.parent / "docs" / "design.md").read_text(encoding="utf-8")
+
+
+def steps() -> list[tuple[str, str]]:
+    """The steps of a write and of a search in docs/design.md: a module's file, and what in it is called."""
+    return re.findall(r"^    ([\w/]+\.py) +([\w.]+)", DESIGN, re.MULTILINE)
+
+
+def test_design_names_steps():
+    assert len(steps()) > 20
+    assert {"space/files.py", "backends/ledger.py", "engine/search.py"} <= {path for path, _ in steps()}
+
+
+@pytest.mark.parametrize(("path", "called"), steps())
+def test_a_step_that_design_names_exists(path: str, called: str):
+    found: object = import_module(f"commonplace.{path.removesuffix('.py').replace('/', '.')}")
+    for part in called.split("."):
+        found = getattr(found, part)
+
+
+def test_every_module_that_design_names_exists():
+    house = DESIGN[DESIGN.index("## The house") : DESIGN.index("## A write")]
+    files = {path.name for path in modules().values()}
+    assert set(re.findall(r"\b\w+\.py\b", house)) - {"test_layers.py", "test_modules.py"} <= files
+    parts = {name.partition(".")[0] for name in modules()} - {"__init__", "commonplace"}
+    assert {part for part in parts if not re.search(rf"\b{part}\b", house)} == set()
+
+
+def is_package(path: Path) -> bool:
+    return path.name in ("__init__.py", "__main__.py")
+
+
+def test_there_are_no_more_modules_than_a_reader_can_know():
+    assert len(modules()) <= MOST_MODULES
+
+
+def test_no_modules_import_each_other_not_even_late():
+    try:
+        TopologicalSorter(graph()).prepare()
+    except CycleError as error:
+        raise AssertionError(" -> ".join(error.args[1])) from error
+
+
+def test_a_name_means_one_module():
+    packages = defaultdict(set)
+    for name, path in modules().items():
+        if not is_package(path):
+            packages[path.name].add(name.rpartition(".")[0])
+    repeated = {name for name, found in packages.items() if len(found) > 1 and not found <= SAME_ROLE}
+    assert repeated == SAME_NAME.keys()
+
+
+def test_a_module_is_not_named_for_what_it_is_doing():
+    assert [name for name in modules() if name.rpartition(".")[2].endswith("ing") and name not in NOUNS] == []
+
+
+NOUNS = {"api.encoding", "backends.ranking", "embedding"}
+
+
+def test_modules_that_are_used_once_have_a_reason():
+    users = defaultdict(set)
+    for name, imported in graph().items():
+        for one in imported:
+            users[one].add(name)
+    once = {
+        name
+        for name, path in modules().items()
+        if len(users[name]) == 1 and not is_package(path) and not name.startswith(ENTRY_POINTS)
+    }
+    assert once == USED_ONCE.keys()
+    assert len(once) <= MOST_USED_ONCE
