@@ -70,7 +70,7 @@ SERVER_PARTS = {
     "rest": (
         "http.answers",
         "http.feed",
-        "http.pages",
+        "http.html_pages",
         "http.rest",
         "http.transfer",
     ),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import commonplace
+from commonplace import store
 
 PACKAGE = Path(commonplace.__file__).parent
 MOST_MODULES = 190
@@ -38,7 +39,6 @@ USED_ONCE: dict[str, str] = {
     "language.question": "reads times and weights out of a question; pure, tested alone",
     "redaction.redactor": "what `commonplace.redaction` offers",
     "server.http.feed": "server-sent events: the one answer that never ends",
-    "server.http.handlers": "operations that look at the request; rest.py makes all others from the table",
     "server.http.html_pages": "for people; everything else is for programs",
     "server.http.mastra_forms": "Mastra's JSON apart from Mastra's routes",
     "server.http.mastra_routes": "another product's routes",
@@ -157,3 +157,16 @@ def test_modules_that_are_used_once_have_a_reason():
     }
     assert once == USED_ONCE.keys()
     assert len(once) <= MOST_USED_ONCE
+
+
+def test_the_waist_stays_narrow():
+    waist = (store.Reader, store.Transaction, store.Store, store.Waker)
+    methods = {method for part in waist for method in abstract_methods(part)}
+    assert len(methods) <= 42
+
+
+def abstract_methods(part: type) -> set[str]:
+    """What a part itself declares, without what it inherits."""
+    return {
+        f"{part.__name__}.{name}" for name, value in vars(part).items() if getattr(value, "__isabstractmethod__", False)
+    }
