@@ -181,7 +181,7 @@ _REPLACEMENT = Nested(
 )
 _INSERTION = Nested("Insertion", "Insert after a line; 0 is the top.", (body("line", COUNT), body("text", TEXT)))
 _FILE_EXAMPLE = "Deploys go out on Tuesdays\n"
-_FILE_BODY = Argument("text", "text", FILE_TEXT)
+_FILE_BODY = Argument("text", "text", FILE_TEXT, wire="text")
 FILES = in_group(
     "files",
     Operation(

@@ -61,16 +61,12 @@ class Argument:
     name: str
     place: Place
     kind: Kind
+    wire: str
     default: Any = REQUIRED
     about: str | None = None
     examples: Sequence[Any] = ()
-    wire: str = ""
     sent: Any = None
     """What the Python client always sends; the library's method has no such argument then."""
-
-    def __post_init__(self) -> None:
-        if not self.wire:
-            object.__setattr__(self, "wire", self.name)
 
 
 @dataclass(frozen=True)
@@ -169,7 +165,7 @@ def in_group(group: str, *operations: Operation) -> tuple[Operation, ...]:
 
 
 def path(name: str, kind: Kind, *, wire: str = "") -> Argument:
-    return Argument(name, "path", kind, wire=wire)
+    return Argument(name, "path", kind, wire or name)
 
 
 def query(
@@ -182,15 +178,15 @@ def query(
     examples: Sequence[Any] = (),
     sent: Any = None,
 ) -> Argument:
-    return Argument(name, "query", kind, default, about, examples, wire, sent)
+    return Argument(name, "query", kind, wire or name, default, about, examples, sent)
 
 
 def header(name: str, wire: str, about: str, *, examples: Sequence[Any] = ()) -> Argument:
-    return Argument(name, "header", STRICT_TEXT, None, about, examples, wire)
+    return Argument(name, "header", STRICT_TEXT, wire, None, about, examples)
 
 
 def body(name: str, kind: Kind, default: Any = REQUIRED, *, examples: Sequence[Any] = (), wire: str = "") -> Argument:
-    return Argument(name, "body", kind, default, None, examples, wire)
+    return Argument(name, "body", kind, wire or name, default, None, examples)
 
 
 # What the values are

@@ -14,7 +14,6 @@ import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,7 +77,7 @@ class Rule:
     def _flags(self) -> int:
         return re.IGNORECASE if self.ignore_case else 0
 
-    @cached_property
+    @property
     def _compiled(self) -> re.Pattern[str]:
         return re.compile(self.pattern, self._flags)
 
