@@ -18,9 +18,9 @@ from pathlib import Path
 CHILD = """
 import sys, threading, time
 import commonplace
-from commonplace.engine import indexing
+from commonplace.engine import indexer
 
-indexing.LOAD_PAUSE_SECONDS = 0.0
+indexer.LOAD_PAUSE_SECONDS = 0.0
 kind, place, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 if kind == "agents":
     from commonplace.agents import AgentMemories
