@@ -164,7 +164,7 @@ def test_a_rename_that_is_refused_names_the_path_at_fault(store, folder):
     for name, text in (
         ("link", "Error: Path /memories/link would escape /memories directory via symlink"),
         ("link/x", "Error: Path /memories/link/x would escape /memories directory via symlink"),
-        ("pipe", "Error: The path /memories/pipe is no text file"),
+        ("pipe", "Error: The path /memories/pipe is not a text file"),
         (
             ".commonplace-unfinished-x",
             "Error: Invalid path /memories/.commonplace-unfinished-x: "
@@ -230,8 +230,8 @@ def test_what_is_no_text_file_is_refused_and_nobody_waits_for_a_pipe(store, fold
     tool = ClaudeMemoryTool(store)
 
     for name, text in (
-        ("pipe", "Error: The path /memories/pipe is no text file"),
-        ("binary", "Error: The path /memories/binary is no text file"),
+        ("pipe", "Error: The path /memories/pipe is not a text file"),
+        ("binary", "Error: The path /memories/binary is not a text file"),
         ("huge", "Error: File /memories/huge exceeds maximum size of 10,000,000 bytes."),
     ):
         assert tool.call({"command": "view", "path": f"/memories/{name}"}).text == text

@@ -404,7 +404,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "is_directory": _error("The path {path} is not a file."),
     "not_a_directory": _error("The path {path} cannot be made: a part of it is a file"),
     "not_found": _error("The path {path} does not exist"),
-    "not_text": _error("The path {path} is no text file"),
+    "not_text": _error("The path {path} is not a text file"),
     "other": _error("{message}"),
     "outside": _error("Path must start with {root}, got: {path}"),
     "symlink": _error("Path {path} would escape {root} directory via symlink"),

@@ -72,7 +72,7 @@ THREAD_READ = ToolSpec(
     title="Read a conversation",
     description=(
         "Read a conversation in time order: its last messages; with a query, also those that bear on it, with their "
-        "neighbours; or, with around, one message and what stands beside it."
+        "neighbours; or, with around, one message and those around it."
     ),
     input_schema=input_schema(
         ["thread"],

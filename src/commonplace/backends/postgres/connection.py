@@ -230,7 +230,7 @@ def translate(error: Exception, place: str) -> CommonplaceError:
     if isinstance(error, (errors.QueryCanceled, errors.LockNotAvailable, errors.IdleInTransactionSessionTimeout)):
         return Unavailable(f"{place} took longer than the time-out allows; nothing was changed, try again")
     if isinstance(error, (errors.DiskFull, errors.OutOfMemory, errors.InsufficientResources)):
-        return Unavailable(f"{place} has no room left ({reason}); nothing was changed, see to the server")
+        return Unavailable(f"{place} has no room left ({reason}); nothing was changed; free space on the server")
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
         return Corrupt(f"{place} reports damaged data ({reason}); restore a backup")
     if isinstance(error, psycopg.Error) and error.sqlstate == UPGRADED:

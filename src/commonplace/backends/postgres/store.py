@@ -487,7 +487,7 @@ class PostgresStore(Store):
         from commonplace.backends.postgres import exchange
 
         self._runner.check_usable()
-        # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
+        # A separate connection: the snapshot lasts as long as the caller takes, and other reads go on meanwhile.
         with translated(self.place.shown), self._connect() as connection:
             session = Session(connection, self._known)
             session.begin(SNAPSHOT, self.place.system_role, None)

@@ -521,7 +521,7 @@ class WriterQueue:
         except OSError as error:
             self.close()
             raise ConfigurationError(
-                f"cannot write beside {path}: {error.strerror}; a book needs a writable folder"
+                f"cannot write next to {path}: {error.strerror}; a book needs a writable folder"
             ) from error
         self._leave_turn, self._leave = map(_unlocking, self._handles)
 

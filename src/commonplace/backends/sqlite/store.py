@@ -727,7 +727,7 @@ class SQLiteStore(Store):
             with self._memory_lock, self._naming_damage(self._writing, None):
                 yield from read(self._writing)
             return
-        # A connection of its own: the snapshot lasts as long as the caller takes, and other reads go on beside it.
+        # A separate connection: the snapshot lasts as long as the caller takes, and other reads go on meanwhile.
         connection = self._connect_apart()
         try:
             with self._naming_damage(connection, None):

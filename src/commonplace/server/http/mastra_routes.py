@@ -358,12 +358,12 @@ def search(
 def _found(space: Space, message_id: str, neighbours: tuple[int, int]) -> mastra_forms.Form | None:
     """A hit with its neighbours; None if it was deleted since."""
     try:
-        beside = space.threads.around(message_id, before=neighbours[0], after=neighbours[1])
-        place = next(number for number, message in enumerate(beside) if message.id == message_id)
-        thread = space.threads.get(beside[place].thread_id)
+        around = space.threads.around(message_id, before=neighbours[0], after=neighbours[1])
+        place = next(number for number, message in enumerate(around) if message.id == message_id)
+        thread = space.threads.get(around[place].thread_id)
     except NotFound:
         return None
-    return mastra_forms.hit_form(beside[place], thread, beside[:place], beside[place + 1 :])
+    return mastra_forms.hit_form(around[place], thread, around[:place], around[place + 1 :])
 
 
 # Working memory

@@ -196,7 +196,7 @@ def metrics_router(metrics: Metrics, service: Service, errors: Responses) -> API
             principal.rules.check("admin")
             if principal.reach != "all":
                 # They count the requests of all callers, which a tenant must not see.
-                raise Forbidden("metrics tell of the whole service; use a key made with --everything --actions admin")
+                raise Forbidden("metrics describe the whole service; use a key made with --everything --actions admin")
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return router
