@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.filter_sql import add_filter
@@ -19,6 +20,8 @@ from commonplace.store import Candidate, TermCounts
 
 if TYPE_CHECKING:
     from commonplace.backends.vectors import Batch, Halves
+
+_INTEGERS = frozenset((int,))
 
 
 def search_text(
@@ -84,15 +87,16 @@ def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> dict[int, 
             (json.dumps(entry_ids),),
         )
     )
-    return {posting(chunk, length): Located(chunk, *place) for length, chunk, *place in rows}
+    return {
+        posting(chunk, length): Located(chunk, entry_id, start, stop) for length, chunk, entry_id, start, stop in rows
+    }
 
 
 def _whole_numbers(rows: Iterable[Any]) -> list[Any]:
     """Rows of passages, which have no checksum: that they are numbers is all that is checked."""
     found = list(rows)
-    for row in found:
-        if not all(type(number) is int for number in row):
-            raise damaged_row("a passage of this namespace")
+    if not _INTEGERS.issuperset(map(type, chain.from_iterable(found))):
+        raise damaged_row("a passage of this namespace")
     return found
 
 
