@@ -7,6 +7,7 @@ likewise. A `text` block right after either is what it prints. Blocks that set u
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import runpy
 import socket
@@ -151,6 +152,39 @@ def test_every_decision_that_the_code_names_is_written():
         for number in re.findall(r"(?:docs/decisions/|[Dd]ecision )(\d{3})", module.read_text(encoding="utf-8"))
     }
     assert named <= {path.name[:3] for path in ROOT.glob("docs/decisions/*.md")}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_module_that_a_document_names_exists(document):
+    text = document.read_text(encoding="utf-8")
+    names = set(re.findall(r"`(commonplace(?:\.\w+)+)", text))
+    assert {name for name in names if not resolves(name)} == set()
+    files = set(re.findall(r"`([\w/]+\.py)`", text)) - YET_TO_WRITE
+    assert {name for name in files if not any(present(name))} == set()
+    constants = set(re.findall(r"`([a-z_]+)\.([A-Z_]+)`", text))
+    assert {one for one in constants if not defines(*one)} == set()
+
+
+PARTS = ("src", "tests", "scripts", "benchmarks", "examples")
+YET_TO_WRITE = {"tests/store/test_yours.py"}
+"""What a document asks its reader to write."""
+
+
+def present(name: str) -> Iterator[Path]:
+    """The files of this name, which may have folders before it."""
+    return (path for part in PARTS for path in ROOT.glob(f"{part}/**/*.py") if f"/{path}".endswith(f"/{name}"))
+
+
+def defines(module: str, constant: str) -> bool:
+    return any(re.search(rf"^{constant}\b", path.read_text("utf-8"), re.MULTILINE) for path in present(f"{module}.py"))
+
+
+def resolves(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 DEMO = ROOT / "examples" / "demo.py"

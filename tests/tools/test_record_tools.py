@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import uuid
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -556,4 +557,9 @@ def test_annotations_are_honest() -> None:
 
 
 def test_the_former_name_of_the_module_still_leads_to_it() -> None:
-    assert commonplace.tools.record_tools.TOOLS is TOOLS
+    former = "records"
+    with pytest.warns(DeprecationWarning, match="is now commonplace.tools.record_tools"):
+        assert getattr(commonplace.tools, former).TOOLS is TOOLS
+    with pytest.warns(DeprecationWarning, match="is now commonplace.tools.record_tools"):
+        assert import_module(f"commonplace.tools.{former}").RecordTools is RecordTools
+    assert not hasattr(import_module(f"commonplace.tools.{former}"), "no_such_name")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -80,10 +83,25 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "records":  # the former name of the module, which the documentation used
-        return import_module("commonplace.tools.record_tools")
     if name not in _LAZY:
         raise AttributeError(f"module 'commonplace.tools' has no attribute {name!r}")
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
+
+
+class _FormerModule(ModuleType):
+    """Stands for `record_tools` under the name that the documentation used before."""
+
+    def __getattr__(self, name: str) -> Any:
+        from importlib import import_module
+
+        if name.startswith("__"):  # import statements and debuggers look for these in every module
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        found = getattr(import_module("commonplace.tools.record_tools"), name)
+        warnings.warn(f"{self.__name__} is now commonplace.tools.record_tools", DeprecationWarning, stacklevel=2)
+        return found
+
+
+records = _FormerModule(f"{__name__}.records")
+sys.modules[records.__name__] = records
