@@ -158,20 +158,20 @@ class Body(BaseModel):
 Object = dict[str, Any]
 
 
-class NewThread(Body):
+class MastraNewThread(Body):
     resource: StrictStr = Field(alias="resourceId", min_length=1, examples=["u-123"])
     title: StrictStr | None = None
     metadata: Object | None = None
     thread: StrictStr | None = Field(None, alias="threadId")
 
 
-class ThreadChange(Body):
+class MastraThreadChange(Body):
     title: StrictStr | None = None
     metadata: Object | None = None
     resource: StrictStr | None = Field(None, alias="resourceId", description="Whose thread it must be.")
 
 
-class NewMessages(Body):
+class MastraNewMessages(Body):
     messages: list[Object] = Field(
         examples=[[{"role": "user", "threadId": "t", "resourceId": "u-123", "content": "When do we deploy?"}]]
     )
@@ -181,7 +181,7 @@ class Named(Body):
     id: StrictStr
 
 
-class MessageIds(Body):
+class MastraMessageIds(Body):
     ids: StrictStr | Named | list[StrictStr | Named] = Field(alias="messageIds")
 
     def listed(self) -> list[str]:
@@ -189,13 +189,13 @@ class MessageIds(Body):
         return [one if isinstance(one, str) else one.id for one in many]
 
 
-class WorkingUpdate(Body):
+class MastraWorkingUpdate(Body):
     working: StrictStr = Field(alias="workingMemory", examples=["# Ann\n- likes tea"])
     resource: StrictStr | None = Field(None, alias="resourceId")
     config: Object | None = Field(None, alias="memoryConfig")
 
 
-class Transfer(Body):
+class MastraTransfer(Body):
     resource: StrictStr = Field(alias="resourceId", min_length=1)
 
 
@@ -210,7 +210,7 @@ class CloneOptions(Body):
     filter: MessageFilter | None = Field(None, alias="messageFilter")
 
 
-class Clone(Body):
+class MastraClone(Body):
     new_thread: StrictStr | None = Field(None, alias="newThreadId")
     resource: StrictStr | None = Field(None, alias="resourceId")
     title: StrictStr | None = None

@@ -33,16 +33,16 @@ from commonplace.server.http.error_answers import problem_response
 from commonplace.server.http.mastra_forms import (
     MILLISECOND,
     AgentSpace,
-    Clone,
-    MessageIds,
+    MastraClone,
+    MastraMessageIds,
+    MastraNewMessages,
+    MastraNewThread,
+    MastraThreadChange,
+    MastraTransfer,
+    MastraWorkingUpdate,
     NamedAgentSpace,
-    NewMessages,
-    NewThread,
     Observed,
     Resource,
-    ThreadChange,
-    Transfer,
-    WorkingUpdate,
     given,
     later,
     list_of,
@@ -208,7 +208,7 @@ def list_threads(
 
 
 @shared.post("/threads", summary="Begin a thread")
-def create_thread(space: NamedAgentSpace, new: NewThread) -> Response:
+def create_thread(space: NamedAgentSpace, new: MastraNewThread) -> Response:
     """A repeated call with the same id gives the same thread, so that a client can retry."""
     if new.thread is None:
         thread = space.threads.create(new.title, resource=new.resource, metadata=new.metadata)
@@ -244,7 +244,7 @@ def get_thread(space: AgentSpace, thread_id: str, resource: Resource) -> Respons
 
 
 @shared.patch("/threads/{thread_id:tail}", summary="Change a thread")
-def update_thread(space: NamedAgentSpace, thread_id: str, change: ThreadChange) -> Response:
+def update_thread(space: NamedAgentSpace, thread_id: str, change: MastraThreadChange) -> Response:
     """A title or metadata that you give replaces the former one."""
     title: dict[str, Any] = {} if change.title is None else {"title": change.title}
     owner = given(change.resource)
@@ -262,7 +262,7 @@ def delete_thread(space: NamedAgentSpace, thread_id: str, resource: Resource) ->
 
 
 @memory.post("/threads/{thread_id:tail}/clone", summary="Copy a thread")
-def clone_thread(space: NamedAgentSpace, thread_id: str, clone: Clone) -> Response:
+def clone_thread(space: NamedAgentSpace, thread_id: str, clone: MastraClone) -> Response:
     """With all its messages, the last so many, those of some days, or chosen ones."""
     made = space.threads.clone(
         thread_id,
@@ -281,7 +281,7 @@ def clone_thread(space: NamedAgentSpace, thread_id: str, clone: Clone) -> Respon
 
 
 @memory.post("/threads/{thread_id:tail}/transfer", summary="Give a thread to another resource")
-def transfer_thread(space: AgentSpace, thread_id: str, transfer: Transfer) -> Response:
+def transfer_thread(space: AgentSpace, thread_id: str, transfer: MastraTransfer) -> Response:
     return _answer(mastra_forms.thread_form(space.threads.transfer(thread_id, transfer.resource)))
 
 
@@ -299,7 +299,7 @@ def _all_messages(space: Space, thread: Thread) -> Iterator[Message]:
 
 
 @shared.post("/save-messages", summary="Save messages")
-def save_messages(space: NamedAgentSpace, new: NewMessages) -> Response:
+def save_messages(space: NamedAgentSpace, new: MastraNewMessages) -> Response:
     """All messages of a thread or none; existing ones stay. A thread without a title gets one."""
     lacking = sum(not message.get("threadId") or not message.get("resourceId") for message in new.messages)
     if lacking:
@@ -321,7 +321,7 @@ def save_messages(space: NamedAgentSpace, new: NewMessages) -> Response:
 
 
 @shared.post("/messages/delete", summary="Delete messages")
-def delete_messages(space: NamedAgentSpace, named: MessageIds, resource: Resource) -> Response:
+def delete_messages(space: NamedAgentSpace, named: MastraMessageIds, resource: Resource) -> Response:
     ids = named.listed()
     space.threads.delete_messages(ids, resource=resource)
     count = f"{len(ids)} message" + ("" if len(ids) == 1 else "s")
@@ -397,7 +397,7 @@ def read_working(
 
 
 @memory.post("/threads/{thread_id:tail}/working-memory", summary="Update a working memory")
-def write_working(space: NamedAgentSpace, thread_id: str, update: WorkingUpdate) -> Response:
+def write_working(space: NamedAgentSpace, thread_id: str, update: MastraWorkingUpdate) -> Response:
     """A text replaces a text. A JSON object is merged into data: null deletes a field, omitted fields stay.
 
     A schema in `memoryConfig` is not applied, because the service runs only its own schemas.
