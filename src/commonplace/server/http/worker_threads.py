@@ -21,12 +21,15 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from fastapi.routing import APIRoute
 
+from commonplace.api.operations import OPERATIONS
 from commonplace.server.http.request_limits import Shares
 from commonplace.store import Store
 
 T = TypeVar("T")
 
-READING_POSTS = frozenset(("/v1/search", "/v1/recall", "/v1/context", "/v1/thread-search"))
+READING_POSTS = frozenset(
+    operation.address for operation in OPERATIONS if operation.is_read and operation.method == "POST"
+)
 """Routes that change nothing, but have a body because a query may be too long for a URL."""
 
 
