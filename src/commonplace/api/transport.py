@@ -49,7 +49,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -122,7 +122,7 @@ class Connections:
         self._mutex = threading.Lock()
         self._is_closed = False
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> Response:
         """The answer, or the error that the service tells of; Unavailable where there is no answer."""
         for attempt in range(self._max_retries + 1):
             try:
@@ -135,7 +135,7 @@ class Connections:
                 self._sleep(most * random.uniform(0.5, 1))
         raise AssertionError("every attempt returns or raises")
 
-    def _ask_once(self, request: Request) -> Answer:
+    def _ask_once(self, request: Request) -> Response:
         with self._begun(request) as response:
             answer = _read(response)
         if answer.status >= 300 and answer.status != 304:
@@ -209,7 +209,7 @@ class Connections:
             for connection in list(self._all):
                 connection.close()
 
-    def _error(self, answer: Answer) -> CommonplaceError:
+    def _error(self, answer: Response) -> CommonplaceError:
         content = answer.header("Content-Type")
         if content.partition(";")[0] != MEDIA_TYPE:
             return Unavailable(
@@ -226,8 +226,8 @@ class Connections:
         return Unavailable(f"the service at {self.url} cannot be reached ({lost}); does `commonplace serve` run there?")
 
 
-def _read(response: http.client.HTTPResponse) -> Answer:
-    return Answer(response.status, dict(response.headers.items()), _piece(response))
+def _read(response: http.client.HTTPResponse) -> Response:
+    return Response(response.status, dict(response.headers.items()), _piece(response))
 
 
 def _piece(response: http.client.HTTPResponse, most: int | None = None) -> bytes:
@@ -292,7 +292,7 @@ class Caller:
         *,
         is_keyed: bool | None = None,
         if_match: str | None = None,
-    ) -> Answer:
+    ) -> Response:
         """The answer to an operation. What may be repeated is repeated where the connection is lost."""
         is_keyed = operation.keyed if is_keyed is None else is_keyed
         conditions = {} if operation.is_read else self._conditions(str(uuid.uuid4()) if is_keyed else None)
