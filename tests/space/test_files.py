@@ -129,6 +129,24 @@ def test_list_gives_the_direct_children_directories_first_then_by_name(space: Sp
         space.files.list("/a")
 
 
+@pytest.mark.promise("files-list-order")
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 1_000])
+def test_a_directory_is_listed_in_pages_in_the_same_order(space: Space, limit: int) -> None:
+    for path in ("/z", "/d/x", "/B", "/日本/x", "/é"):
+        space.files.write(path, "x")
+    found, cursor = [], None
+    while True:
+        page = space.files.list_page(limit=limit, cursor=cursor)
+        assert len(page.files) == limit or page.cursor is None
+        found += page.files
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert found == space.files.list()
+    with pytest.raises(NotADirectory):
+        space.files.list_page("/z")
+
+
 def test_sizes_lines_and_times_are_told(space: Space, clock: Any) -> None:
     created = space.files.write("/f", "ä\nb")
     assert (created.size, created.lines, created.revision, created.kind, created.name) == (4, 2, 1, "file", "f")
@@ -333,6 +351,8 @@ def test_a_page_of_what_is_no_number_of_files_is_refused(space: Space, limit: An
     space.files.write("/a/b", "x")
     with pytest.raises(InvalidInput, match="limit"):
         space.files.page(limit=limit)
+    with pytest.raises(InvalidInput, match="limit"):
+        space.files.list_page(limit=limit)
 
 
 # Undo and restore keep the tree a tree

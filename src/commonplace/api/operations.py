@@ -287,8 +287,9 @@ FILES = in_group(
         "GET /directories/{path}",
         "List a directory",
         "The entries directly in it: directories first, then files, each by name. The empty path is the root.",
-        arguments=(PATH_ARGUMENT, wide_limit(1_000), CURSOR),
-        result=forms.FILES_PAGE,
+        "files.list_page",
+        (PATH_ARGUMENT, wide_limit(1_000), CURSOR),
+        forms.FILES_PAGE,
         statuses=(404, 409),
     ),
     Operation(

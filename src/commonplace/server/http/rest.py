@@ -70,7 +70,6 @@ from commonplace.server.http.auth import Principal
 from commonplace.server.http.service import SpaceOf, principal_of, service_of
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.space.conversation import NumberedPage
-from commonplace.space.files import FilePage
 from commonplace.space.messages import Message
 from commonplace.space.names import DIRECTORY, FILE
 from commonplace.store import StoreStats
@@ -430,17 +429,6 @@ def edit_file(call: Call) -> EditedFile:
     return EditedFile(files.edit(path, lambda _: change), 1)
 
 
-def list_directory(call: Call) -> FilePage:
-    limit, cursor = call.arguments["limit"], call.arguments["cursor"]
-    found = call.space.files.list(call.arguments["path"])
-    start = 0
-    if cursor is not None:
-        kind, _, name = cursor.partition(":")
-        start = sum((one.kind, one.name) <= (kind, name) for one in found)
-    page = tuple(found[start : start + limit])
-    return FilePage(page, f"{page[-1].kind}:{page[-1].name}" if start + limit < len(found) else None)
-
-
 # Handlers: search and history
 
 
@@ -514,7 +502,6 @@ HANDLERS: Mapping[str, Callable[[Call], Any]] = {
             get_store_stats,
             read_file,
             edit_file,
-            list_directory,
             search_by_query,
             search,
             list_history,
