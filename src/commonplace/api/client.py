@@ -355,10 +355,11 @@ class RemoteThreads(Part, mirrors=Threads, prefix="threads"):
         RecallRequest(query, last, top, neighbours, scope)
         budget = Budget(max_tokens, count_tokens)
         thread: Thread = self._perform("get_thread", id=thread_id, resource=resource)
-        memories = (self.working.read(resource=thread.resource_id), self.working.read(thread=thread_id))
+        owner = thread.resource_id
+        memories = (self.working.read(resource=owner), self.working.read(thread=thread_id)) if working else ()
         recalled: Recall = self._perform("recall", **options)
         handle = cast("Handle", _RecalledHandle(self, recalled))
-        return build_context(handle, thread_id, recalled, last, budget, system_text(memories if working else ()))
+        return build_context(handle, thread_id, recalled, last, budget, system_text(memories))
 
 
 class _RecalledHandle:

@@ -230,11 +230,11 @@ class ConversationTools:
         if around is not None:
             if query is not None:
                 raise InvalidInput("query and around ask for different messages; give one of them")
-            if threads.get_message(around).thread_id != thread.id:
+            found = threads.around(around, before=last, after=last)
+            if found[0].thread_id != thread.id:
                 raise InvalidInput(
                     f"message {around} is not in thread {thread.id}; leave out around, or name its thread"
                 )
-            found = threads.around(around, before=last, after=last)
         elif query is not None:
             found = recalled = threads.recall(thread.id, query=query, last=last)
             notices = recalled.notices
