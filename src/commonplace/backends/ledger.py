@@ -81,11 +81,12 @@ class Ledger(Transaction):
         if identity is not None and (self.looks_for_identities if former is None else identity != former.identity):
             self._free_identity(draft.kind, identity)
         commit, time = self._take_commit(), self.time
+        begun_by: Action = "restored" if is_restored else "created" if former is None else "updated"
         if former is None:
-            entry_id, begun_by, splices = self._new_id(), "created", 0
+            entry_id, splices = self._new_id(), 0
             created_at = time if draft.created_at is None else draft.created_at
         else:
-            entry_id, begun_by = former.id, "updated"
+            entry_id = former.id
             created_at = former.created_at if draft.created_at is None else draft.created_at
             splices = self._keep_former(former, text, value, "updated", time)
         row = Live(
@@ -105,7 +106,7 @@ class Ledger(Transaction):
             draft.heading,
             text,
             value,
-            "restored" if is_restored else begun_by,
+            begun_by,
             splices,
         )
         entry = Entry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 from commonplace.backends import deltas
 from commonplace.backends.deltas import Stored
@@ -52,7 +52,7 @@ class Live(NamedTuple):
     text: str | None
     """None if it is the value."""
     value: str
-    begun_by: str
+    begun_by: Action
     deltas: int
 
     @property
@@ -80,8 +80,8 @@ class Former(NamedTuple):
     heading: str | None
     text: Stored | None
     value: Stored
-    begun_by: str
-    ended_by: str
+    begun_by: Action
+    ended_by: Action
     ended_commit: int
     valid_to: int
     ended_actor: str | None
@@ -184,7 +184,7 @@ NO_CONTENT: Content = (None, None)
 
 def live_state(namespace: Namespace, row: Live) -> tuple[State, Content]:
     """A live state, and the text and value that the state before it is a delta of."""
-    state = State(entry_of(namespace, row), cast("Action", row.begun_by), row.valid_from, None)
+    state = State(entry_of(namespace, row), row.begun_by, row.valid_from, None)
     return state, (row.text, row.value)
 
 
@@ -195,9 +195,9 @@ def former_state(namespace: Namespace, row: Former, newer: Content) -> tuple[Sta
         value = deltas.decode_last(newer[1], [row.value])
     except deltas.DAMAGE as error:
         raise damaged(namespace, row.kind, row.key, revision=row.revision) from error
-    ending = Ending(cast("Action", row.ended_by), row.ended_commit, row.valid_to, row.ended_actor)
+    ending = Ending(row.ended_by, row.ended_commit, row.valid_to, row.ended_actor)
     entry = entry_of(namespace, (*row.head, text, value))
-    return State(entry, cast("Action", row.begun_by), row.valid_from, ending), (text, value)
+    return State(entry, row.begun_by, row.valid_from, ending), (text, value)
 
 
 # In

@@ -11,10 +11,9 @@ A row without a checksum was written by a program from before they came. `fill` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
-from commonplace.backends.deltas import Stored
 from commonplace.backends.rows import (
     COLUMNS,
     CONTENT,
@@ -27,7 +26,7 @@ from commonplace.backends.rows import (
     entry_of,
 )
 from commonplace.checks import Namespace
-from commonplace.entry import Action, Entry
+from commonplace.entry import Entry
 from commonplace.errors import Corrupt
 
 LIVE = f"{COLUMNS}, begun_by, deltas, namespace, checksum"
@@ -44,69 +43,27 @@ _TYPES = {
     19: (*_SHARED, str | None, str, str, int, int),
     22: (*_SHARED, str | bytes | int | None, str | bytes | int, str, int, str, int, int, str | None),
 }
+_NAMESPACE = {len(names): names.index("namespace") for names in (LIVE.split(", "), FORMER.split(", "))}
+"""The place of the namespace in a row, by the row's length."""
 _HALF = 0xFFFF_FFFF
 _OFFSET = 1 << 63
 
 
-class LiveRow(NamedTuple):
+def live_row(row: Sequence[Any]) -> Live:
     """A row of LIVE, or of `head_columns(LIVE)`: there the text and the value are None."""
-
-    id: int
-    kind: str
-    key: str
-    identity: str | None
-    is_json: int
-    attributes: str
-    revision: int
-    commit: int
-    valid_from: int
-    created_at: int
-    updated_at: int
-    expires_at: int | None
-    actor: str | None
-    heading: str | None
-    text: str | None
-    value: str
-    begun_by: Action
-    deltas: int
-    namespace: int
-    checksum: int | None
-
-    @property
-    def live(self) -> Live:
-        return Live._make(self[:LIVE_WIDTH])
+    return Live._make(row[:LIVE_WIDTH])
 
 
-class FormerRow(NamedTuple):
+def former_row(row: Sequence[Any]) -> Former:
     """A row of FORMER, or of `head_columns(FORMER)`: there the text and the value are None."""
+    *beginning, _namespace, ended_by, ended_commit, valid_to, ended_actor, _checksum = row
+    return Former._make((*beginning, ended_by, ended_commit, valid_to, ended_actor))
 
-    entry: int
-    kind: str
-    key: str
-    identity: str | None
-    is_json: int
-    attributes: str
-    revision: int
-    commit: int
-    valid_from: int
-    created_at: int
-    updated_at: int
-    expires_at: int | None
-    actor: str | None
-    heading: str | None
-    text: Stored | None
-    value: Stored
-    begun_by: Action
-    namespace: int
-    ended_by: Action
-    ended_commit: int
-    valid_to: int
-    ended_actor: str | None
-    checksum: int | None
 
-    @property
-    def former(self) -> Former:
-        return Former._make((*self[:17], *self[18:22]))
+def namespace_number(row: Sequence[Any]) -> int:
+    """The number of the namespace of a row of LIVE or FORMER."""
+    number: int = row[_NAMESPACE[len(row)]]
+    return number
 
 
 def head_columns(columns: str, *, also_long: bool = False) -> str:
@@ -152,19 +109,20 @@ def former_sum(row: Sequence[Any]) -> int:
     return (_former_upper(row) << 32 | _lower(*row[CONTENT])) - _OFFSET
 
 
-def changed_sum(row: LiveRow) -> int | None:
-    """The new checksum of a live row that has its old one: its head has changed, its text and value have not."""
-    if row.checksum is None:
+def changed_sum(row: Live, namespace: int, former: int | None) -> int | None:
+    """The checksum of a live row after its former one: its head has changed, its text and value have not."""
+    if former is None:
         return None
-    return (_live_upper(row) << 32 | (row.checksum + _OFFSET) & _HALF) - _OFFSET
+    return (_live_upper((*row, namespace)) << 32 | (former + _OFFSET) & _HALF) - _OFFSET
 
 
 def kept_sum(*values: Any) -> int:
     """For SQL that turns live rows into former ones: a row of LIVE, then what of FORMER is not in it, in its order."""
-    live, (text, value, *ending) = LiveRow._make(values[:20]), values[20:]
-    if live.checksum is not None and live.checksum != live_sum(live):
-        raise damaged((f"number {live.namespace}",), live.kind, live.key)
-    return former_sum((*live.live.head, text, value, live.begun_by, live.namespace, *ending))
+    row, (text, value, *ending) = values[:20], values[20:]
+    live, namespace, checksum = live_row(row), *row[LIVE_WIDTH:]
+    if checksum is not None and checksum != live_sum(row):
+        raise damaged((f"number {namespace}",), live.kind, live.key)
+    return former_sum((*live.head, text, value, live.begun_by, namespace, *ending))
 
 
 def live_entry(namespace: Namespace, row: Sequence[Any]) -> Entry:
@@ -187,9 +145,8 @@ def check_former(namespace: Namespace, row: Sequence[Any]) -> None:
 
 def _damaged(namespace: Namespace, row: Sequence[Any]) -> Corrupt:
     """A live row is named without its revision."""
-    found = LiveRow._make(row) if len(row) == len(LiveRow._fields) else FormerRow._make(row)
-    revision = found.revision if isinstance(found, FormerRow) else None
-    return damaged(namespace, found.kind, found.key, revision=revision)
+    _, kind, key, _, _, _, revision, *_ = row
+    return damaged(namespace, kind, key, revision=None if len(row) == LIVE_WIDTH + 2 else revision)
 
 
 def _has_right_types(row: Sequence[Any]) -> bool:
@@ -197,20 +154,20 @@ def _has_right_types(row: Sequence[Any]) -> bool:
     return all(isinstance(value, allowed) for value, allowed in zip(row, _TYPES[len(row)], strict=True))
 
 
-def live_head(namespace: Namespace, row: Sequence[Any]) -> LiveRow:
+def live_head(namespace: Namespace, row: Sequence[Any]) -> Live:
     """A row of `head_columns(LIVE)`, checked."""
-    found = LiveRow._make(row)
-    if found.checksum is not None and (found.checksum + _OFFSET) >> 32 != _live_upper(row):
+    checksum = row[-1]
+    if checksum is not None and (checksum + _OFFSET) >> 32 != _live_upper(row):
         raise _damaged(namespace, row)
-    return found
+    return live_row(row)
 
 
-def former_head(namespace: Namespace, row: Sequence[Any]) -> FormerRow:
+def former_head(namespace: Namespace, row: Sequence[Any]) -> Former:
     """A row of `head_columns(FORMER)`, checked."""
-    found = FormerRow._make(row)
-    if found.checksum is not None and (found.checksum + _OFFSET) >> 32 != _former_upper(row):
+    checksum = row[-1]
+    if checksum is not None and (checksum + _OFFSET) >> 32 != _former_upper(row):
         raise _damaged(namespace, row)
-    return found
+    return former_row(row)
 
 
 def is_whole_content(text: Any, value: Any, checksum: int | None) -> bool:

@@ -20,12 +20,12 @@ from commonplace.backends.rows import entry_of, labels
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
-    FormerRow,
-    LiveRow,
     check_former,
     check_live,
+    former_row,
     former_sum,
     live_sum,
+    namespace_number,
     row_sum,
     vector_sum,
 )
@@ -199,7 +199,7 @@ def _state_problems(connection: Connection, progress: Progress | None, table: st
             shown, namespace = name_of(connection, table, number, paths)
             yield Problem(f"entry: {shown} cannot be read", namespace)
             continue
-        place, revision = _place(table, row)
+        place = namespace_number(row)
         namespace = tuple(paths.get(place, "?").split("/"))
         try:
             check_state(connection, table, namespace, row)
@@ -207,14 +207,8 @@ def _state_problems(connection: Connection, progress: Progress | None, table: st
                 raise Corrupt("it has lost its checksum")
         except UNREADABLE:
             shown, _ = name_of(connection, table, number, paths)
-            was = f", revision {revision}," if table == "history" else ""
+            was = f", revision {former_row(row).revision}," if table == "history" else ""
             yield Problem(f"entry: {shown}{was} is not what was written", namespace if place in paths else None)
-
-
-def _place(table: str, row: Sequence[Any]) -> tuple[int, int]:
-    """The namespace's number and the revision of a row, live or former."""
-    found = LiveRow._make(row) if table == "entry" else FormerRow._make(row)
-    return found.namespace, found.revision
 
 
 def check_state(connection: Connection, table: str, namespace: Namespace, row: Sequence[Any]) -> None:
@@ -338,9 +332,9 @@ def _label_problems(connection: Connection, progress: Progress | None) -> Iterat
     expected = stored = 0
     for _, row in read_rows(connection, f"{LIVE}", "entry"):
         assert row is not None
-        live = LiveRow._make(row)
-        for name, value in labels(entry_of((), live).attributes, INDEXED_ATTRIBUTES):
-            expected ^= hash((live.namespace, name, value, live.id))
+        entry = entry_of((), row)
+        for name, value in labels(entry.attributes, INDEXED_ATTRIBUTES):
+            expected ^= hash((namespace_number(row), name, value, entry.id))
     for label in connection.execute("SELECT namespace, name, value, entry FROM label"):
         stored ^= hash(tuple(label))
     if expected != stored:
@@ -462,7 +456,7 @@ def _checksum_of(connection: Connection, part: str, row: Sequence[Any], paths: d
     if part == "namespace":
         check_namespace_row(row[0], row[1:-1], None)
         return row_sum(*row[:-1])
-    namespace = tuple(paths.get(_place(part, row)[0], "?").split("/"))
+    namespace = tuple(paths.get(namespace_number(row), "?").split("/"))
     check_state(connection, part, namespace, row)
     return live_sum(row) if part == "entry" else former_sum(row)
 

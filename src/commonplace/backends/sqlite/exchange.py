@@ -19,12 +19,12 @@ from commonplace.backends.sqlite import damage
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
-    FormerRow,
-    LiveRow,
     check_former,
     check_live,
+    former_row,
     former_sum,
     live_entry,
+    live_row,
     live_sum,
 )
 from commonplace.backends.sqlite.connection import APPLICATION_ID, Connection, translated
@@ -75,11 +75,11 @@ def _states(connection: Connection, namespace: Namespace, entry_id: int) -> Iter
     newer = NO_CONTENT
     for row in connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall():
         check_live(namespace, row)
-        state, newer = live_state(namespace, LiveRow._make(row).live)
+        state, newer = live_state(namespace, live_row(row))
         yield state
     for row in connection.execute(f"SELECT {FORMER} FROM history WHERE entry = ? ORDER BY revision DESC", (entry_id,)):
         check_former(namespace, row)
-        state, newer = former_state(namespace, FormerRow._make(row).former, newer)
+        state, newer = former_state(namespace, former_row(row), newer)
         yield state
 
 
@@ -166,14 +166,14 @@ def _salvaged_live(connection: Connection, namespace: Namespace, place: int, ent
     try:
         for row in connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall():
             live_entry(namespace, row)
-            return LiveRow._make(row).live
+            return live_row(row)
         return None
     except damage.UNREADABLE:
         (row,) = connection.execute(
             f"SELECT {LIVE} FROM entry INDEXED BY entry_key WHERE namespace = ? AND id = ?", (place, entry_id)
         ).fetchall()
         live_entry(namespace, row)
-        return LiveRow._make(row).live
+        return live_row(row)
 
 
 def _salvaged_states(
@@ -198,7 +198,7 @@ def _salvaged_states(
         try:
             (row,) = connection.execute(f"SELECT {FORMER} FROM history WHERE id = ?", (number,)).fetchall()
             check_former(namespace, row)
-            state, newer = former_state(namespace, FormerRow._make(row).former, newer)
+            state, newer = former_state(namespace, former_row(row), newer)
         except damage.UNREADABLE:
             unreadable(f"{damage.name_of(connection, 'history', number, {}, namespace)[0]}: a former state")
             newer = NO_CONTENT

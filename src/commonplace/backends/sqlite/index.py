@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, passages_of
 from commonplace.backends.ranking import posting
 from commonplace.backends.rows import labels
-from commonplace.backends.sqlite.checksums import LIVE, LiveRow, damaged_row, damaged_vector, live_entry, vector_sum
+from commonplace.backends.sqlite.checksums import (
+    LIVE,
+    damaged_row,
+    damaged_vector,
+    live_entry,
+    namespace_number,
+    vector_sum,
+)
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.reader import MEASURED
 from commonplace.backends.sqlite.writer import Group, NamespaceRow, read_namespace
@@ -143,13 +150,11 @@ def rebuild_keywords(connection: Connection, group: Group, progress: Progress | 
     entries = execute("SELECT id FROM entry ORDER BY id").fetchall()
     for done, (entry_id,) in enumerate(entries, 1):
         row = execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall()[0]
-        live = LiveRow._make(row)
-        namespace_id, commit, heading = live.namespace, live.commit, live.heading
+        namespace_id = namespace_number(row)
         entry = live_entry((f"number {namespace_id}",), row)
-        text = entry.text
         for name, value in sorted(labels(entry.attributes, INDEXED_ATTRIBUTES)):
             execute("INSERT INTO label VALUES (?, ?, ?, ?)", (namespace_id, name, value, entry_id))
-        _rebuild_entry(connection, group, (namespace_id, entry_id, commit), heading, text)
+        _rebuild_entry(connection, group, (namespace_id, entry_id, entry.commit), entry.heading, entry.text)
         if progress is not None and (done % ENTRIES_A_STEP == 0 or done == total):
             progress(done, total, "entries")
     execute("DELETE FROM usage")

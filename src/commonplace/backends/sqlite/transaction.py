@@ -14,17 +14,17 @@ import apsw
 
 from commonplace.backends.ledger import Ledger, commit_time
 from commonplace.backends.pages import after_prefix
-from commonplace.backends.rows import HEAD, LIVE_WIDTH, Former, Live, dump, labels, prefixed
+from commonplace.backends.rows import HEAD, Former, Live, dump, labels, prefixed
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
     LIVE_HEAD_SUMMED,
-    LiveRow,
     changed_sum,
     check_live,
     check_row,
     former_sum,
     live_head,
+    live_row,
     live_sum,
     row_sum,
 )
@@ -175,7 +175,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
 
     def _checked(self, row: Sequence[Any]) -> Live:
         check_live(self._namespace, row)
-        return Live._make(row[:LIVE_WIDTH])
+        return live_row(row)
 
     def _insert_row(self, row: Live) -> None:
         written = (*row, self._number)
@@ -208,7 +208,8 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         ).fetchall():
             head = live_head(self._namespace, row)._replace(updated_at=self.time)
             self._connection.execute(
-                "UPDATE entry SET updated_at = ?, checksum = ? WHERE id = ?", (self.time, changed_sum(head), head.id)
+                "UPDATE entry SET updated_at = ?, checksum = ? WHERE id = ?",
+                (self.time, changed_sum(head, self._number, row[-1]), head.id),
             )
 
     # Operations
@@ -245,7 +246,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         if not self._has_range(kind, prefix):
             return 0
         keys = self._range(kind, prefix)
-        found = [(head.id, head.attributes) for head in self._heads(keys)]
+        found = [(head.id, head.attributes) for head, _ in self._heads(keys)]
         self._connection.execute(_KEEP_RANGE.format(text="text", value="value"), {**keys, "ended_by": "deleted"})
         for entry_id, attributes in found:
             self._index.remove_labels(entry_id, labels(json.loads(attributes), INDEXED_ATTRIBUTES))
@@ -261,7 +262,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         if self._has_range(kind, new_prefix):
             raise Conflict(f"there are {kind} entries with the new prefix already")
         keys = self._range(kind, prefix)
-        checksums = {head.id: head.checksum for head in self._heads(keys)}
+        checksums = {head.id: checksum for head, checksum in self._heads(keys)}
         same = {"text": "iif(text IS NULL, NULL, -1)", "value": "-1"}
         self._connection.execute(_KEEP_RANGE.format(**same), {**keys, "ended_by": "moved_away"})
         self._connection.execute(
@@ -288,10 +289,10 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         for row in self._connection.execute(
             f"SELECT {LIVE_HEAD_SUMMED} FROM entry WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(ids),)
         ).fetchall():
-            head = LiveRow._make(row)
-            head = head._replace(heading=heading_of(head.key), checksum=checksums[head.id])
+            head = live_row(row)
+            head = head._replace(heading=heading_of(head.key))
             headings.append((head.id, head.heading))
-            changed.append((head.id, head.heading, changed_sum(head)))
+            changed.append((head.id, head.heading, changed_sum(head, self._number, checksums[head.id])))
         self._connection.execute(
             "UPDATE entry SET heading = j.value ->> 1, checksum = j.value ->> 2 FROM json_each(?) AS j"
             " WHERE entry.id = j.value ->> 0",
@@ -316,12 +317,12 @@ class SQLiteTransaction(Ledger, SQLiteReader):
             "actor": self._actor,
         }
 
-    def _heads(self, keys: dict[str, Any]) -> list[LiveRow]:
-        """The rows of a range without their texts and values, each checked."""
+    def _heads(self, keys: dict[str, Any]) -> list[tuple[Live, int | None]]:
+        """The rows of a range without their texts and values, each checked, and their checksums."""
         rows = self._connection.execute(
             f"SELECT {LIVE_HEAD_SUMMED} FROM entry WHERE {_IN_RANGE} ORDER BY key", keys
         ).fetchall()
-        return [live_head(self._namespace, row) for row in rows]
+        return [(live_head(self._namespace, row), row[-1]) for row in rows]
 
 
 def _steps(items: Sequence[int]) -> Iterator[Sequence[int]]:
