@@ -108,7 +108,19 @@ def heading_passage(heading: str) -> Passage:
     return Passage(0, 0, found.length, found.terms)
 
 
-def passages_of(text: str, heading: str | None) -> list[tuple[int, Passage]]:
-    """All passages that an entry should have, with their numbers."""
-    found = list(enumerate(passages(text)))
-    return [*found, (HEADING, heading_passage(heading))] if heading else found
+def match_passages(
+    text: str, heading: str | None, rows: dict[tuple[int, int, int], int]
+) -> tuple[list[tuple[int, Passage]], list[tuple[int, Passage]], list[int]]:
+    """Compare the passages that an entry should have with its rows, which are chunks by number, start and stop.
+
+    Return the passages that have a chunk, with it; those without, with their numbers; and the chunks without a passage.
+    """
+    numbered = [*enumerate(passages(text)), *([(HEADING, heading_passage(heading))] if heading else ())]
+    kept, new = [], []
+    for number, found in numbered:
+        chunk = rows.pop((number, found.start, found.end), None)
+        if chunk is None:
+            new.append((number, found))
+        else:
+            kept.append((chunk, found))
+    return kept, new, [*rows.values()]

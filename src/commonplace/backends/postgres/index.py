@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, passages_of
+from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, match_passages
 from commonplace.backends.postgres.connection import Halfvec, Session, floats
 from commonplace.backends.postgres.migrate import IDS_AT_ONCE
 from commonplace.backends.postgres.reader import NOW, Location, tenant_of
 from commonplace.backends.ranking import posting
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import ConfigurationError
-from commonplace.language.passages import Passage, frequency_level
+from commonplace.language.passages import frequency_level
 from commonplace.store import Pending
 
 if TYPE_CHECKING:
@@ -133,33 +133,40 @@ class EntryIndex(BaseEntryIndex):
             )
 
     def _insert_chunks(self, commit: int, added: Sequence[Numbered]) -> None:
-        waiting = []
-        for entry_id, number, found in added:
-            chunk = self._ids.take()
-            self._session.send(
-                _INSERT_CHUNK,
-                (
-                    self._tenant,
-                    chunk,
-                    self._row.id,
-                    entry_id,
-                    number,
-                    found.start,
-                    found.end,
-                    found.length,
-                    posting(chunk, found.length),
-                    commit,
-                    *tokens(self._row.id, found.terms),
-                ),
-            )
-            if number != HEADING and found.terms:
-                waiting.append(chunk)
-        if waiting:
-            self._session.send(
-                "INSERT INTO pending (tenant, chunk, namespace) SELECT %s, new.chunk, %s"
-                " FROM unnest(%s::bigint[]) AS new (chunk)",
-                (self._tenant, self._row.id, waiting),
-            )
+        _insert_chunks(self._session, (self._tenant, self._row.id), self._ids, commit, added)
+
+
+def _insert_chunks(
+    session: Session, place: tuple[str, int], ids: Identifiers, commit: int, added: Sequence[Numbered]
+) -> None:
+    tenant, namespace_id = place
+    waiting = []
+    for entry_id, number, found in added:
+        chunk = ids.take()
+        session.send(
+            _INSERT_CHUNK,
+            (
+                tenant,
+                chunk,
+                namespace_id,
+                entry_id,
+                number,
+                found.start,
+                found.end,
+                found.length,
+                posting(chunk, found.length),
+                commit,
+                *tokens(namespace_id, found.terms),
+            ),
+        )
+        if number != HEADING and found.terms:
+            waiting.append(chunk)
+    if waiting:
+        session.send(
+            "INSERT INTO pending (tenant, chunk, namespace) SELECT %s, new.chunk, %s"
+            " FROM unnest(%s::bigint[]) AS new (chunk)",
+            (tenant, namespace_id, waiting),
+        )
 
 
 # Rebuilding
@@ -190,7 +197,7 @@ def rebuild_keywords(session: Session, namespace: Namespace, report: Callable[[i
             known.setdefault(entry_id, {})[number, start, stop] = chunk
         for entry_id, commit, heading, text in rows:
             place = (tenant, namespace_id, entry_id, commit)
-            _rebuild_entry(session, place, passages_of(text, heading), known.get(entry_id, {}), ids)
+            _rebuild_entry(session, place, heading, text, known.get(entry_id, {}), ids)
         last = rows[-1][0]
         report(len(rows))
     session.send(
@@ -205,46 +212,24 @@ def rebuild_keywords(session: Session, namespace: Namespace, report: Callable[[i
 def _rebuild_entry(
     session: Session,
     place: tuple[str, int, int, int],
-    wanted: list[tuple[int, Passage]],
+    heading: str | None,
+    text: str,
     known: dict[tuple[int, int, int], int],
     ids: Identifiers,
 ) -> None:
     tenant, namespace_id, entry_id, commit = place
-    for number, found in wanted:
-        chunk = known.pop((number, found.start, found.end), None)
-        columns = tokens(namespace_id, found.terms)
-        if chunk is not None:
-            session.send(
-                "UPDATE chunk SET length = %s, posting = %s, tokens = %s, repeated = %s WHERE tenant = %s AND id = %s",
-                (found.length, posting(chunk, found.length), *columns, tenant, chunk),
-            )
-            continue
-        chunk = ids.take()
+    kept, new, gone = match_passages(text, heading, known)
+    for chunk, found in kept:
         session.send(
-            _INSERT_CHUNK,
-            (
-                tenant,
-                chunk,
-                namespace_id,
-                entry_id,
-                number,
-                found.start,
-                found.end,
-                found.length,
-                posting(chunk, found.length),
-                commit,
-                *columns,
-            ),
+            "UPDATE chunk SET length = %s, posting = %s, tokens = %s, repeated = %s WHERE tenant = %s AND id = %s",
+            (found.length, posting(chunk, found.length), *tokens(namespace_id, found.terms), tenant, chunk),
         )
-        if number != HEADING and found.terms:
-            session.send(
-                "INSERT INTO pending (tenant, chunk, namespace) VALUES (%s, %s, %s)", (tenant, chunk, namespace_id)
-            )
-    gone = (tenant, list(known.values()))
-    if known:
-        session.send("DELETE FROM pending WHERE tenant = %s AND chunk = ANY(%s)", gone)
-        session.send("DELETE FROM embedding WHERE tenant = %s AND chunk = ANY(%s)", gone)
-        session.send("DELETE FROM chunk WHERE tenant = %s AND id = ANY(%s)", gone)
+    added = [(entry_id, *numbered) for numbered in new]
+    _insert_chunks(session, (tenant, namespace_id), ids, commit, added)
+    if gone:
+        session.send("DELETE FROM pending WHERE tenant = %s AND chunk = ANY(%s)", (tenant, gone))
+        session.send("DELETE FROM embedding WHERE tenant = %s AND chunk = ANY(%s)", (tenant, gone))
+        session.send("DELETE FROM chunk WHERE tenant = %s AND id = ANY(%s)", (tenant, gone))
 
 
 # Models and vectors

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, passages_of
+from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, match_passages
 from commonplace.backends.ranking import posting
 from commonplace.backends.rows import labels
 from commonplace.backends.sqlite.checksums import (
@@ -84,25 +84,7 @@ class EntryIndex(BaseEntryIndex):
         ).fetchall()
 
     def _insert_chunks(self, commit: int, added: Sequence[Numbered]) -> None:
-        numbered = [(self._group.next_id("chunk"), *one) for one in added]
-        self._insert(
-            "chunk",
-            8,
-            [
-                (chunk, entry_id, number, found.start, found.end, found.length, commit, None)
-                for chunk, entry_id, number, found in numbered
-            ],
-        )
-        self._insert(
-            "keywords (rowid, terms)",
-            2,
-            [(posting(chunk, found.length), tokens(self._row.id, found.terms)) for chunk, _, _, found in numbered],
-        )
-        self._insert(
-            "pending",
-            4,
-            [(chunk, self._row.id, 0, 0) for chunk, _, number, found in numbered if number != HEADING and found.terms],
-        )
+        _insert_chunks(self._connection, self._group, self._row.id, commit, added)
 
     def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None:
         chunks = json.dumps([chunk for chunk, _ in ended])
@@ -114,7 +96,7 @@ class EntryIndex(BaseEntryIndex):
         execute(f"UPDATE vector SET former = 1 WHERE chunk IN {_LISTED}", (chunks,))
 
     def _insert_labels(self, entry_id: int, added: set[tuple[str, str]]) -> None:
-        self._insert("label", 4, [(self._row.id, name, value, entry_id) for name, value in sorted(added)])
+        _insert(self._connection, "label", 4, [(self._row.id, name, value, entry_id) for name, value in sorted(added)])
 
     def remove_labels(self, entry_id: int, removed: set[tuple[str, str]]) -> None:
         for name, value in removed:
@@ -123,10 +105,38 @@ class EntryIndex(BaseEntryIndex):
                 (self._row.id, name, value, entry_id),
             )
 
-    def _insert(self, table: str, width: int, rows: Sequence[Sequence[Any]]) -> None:
-        for start in range(0, len(rows), ROWS_A_STATEMENT):
-            some = rows[start : start + ROWS_A_STATEMENT]
-            self._connection.execute(_insertion(table, width, len(some)), [value for row in some for value in row])
+
+def _insert_chunks(
+    connection: Connection, group: Group, namespace_id: int, commit: int, added: Sequence[Numbered]
+) -> None:
+    numbered = [(group.next_id("chunk"), *one) for one in added]
+    _insert(
+        connection,
+        "chunk",
+        8,
+        [
+            (chunk, entry_id, number, found.start, found.end, found.length, commit, None)
+            for chunk, entry_id, number, found in numbered
+        ],
+    )
+    _insert(
+        connection,
+        "keywords (rowid, terms)",
+        2,
+        [(posting(chunk, found.length), tokens(namespace_id, found.terms)) for chunk, _, _, found in numbered],
+    )
+    _insert(
+        connection,
+        "pending",
+        4,
+        [(chunk, namespace_id, 0, 0) for chunk, _, number, found in numbered if number != HEADING and found.terms],
+    )
+
+
+def _insert(connection: Connection, table: str, width: int, rows: Sequence[Sequence[Any]]) -> None:
+    for start in range(0, len(rows), ROWS_A_STATEMENT):
+        some = rows[start : start + ROWS_A_STATEMENT]
+        connection.execute(_insertion(table, width, len(some)), [value for row in some for value in row])
 
 
 @cache
@@ -183,23 +193,15 @@ def _rebuild_entry(
             "SELECT id, number, start, stop FROM chunk WHERE entry = ? AND ended_commit IS NULL", (entry_id,)
         )
     }
-    for number, found in passages_of(text, heading):
-        chunk = known.pop((number, found.start, found.end), None)
-        if chunk is None:
-            chunk = group.next_id("chunk")
-            connection.execute(
-                "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
-                (chunk, entry_id, number, found.start, found.end, found.length, commit),
-            )
-            if number != HEADING and found.terms:
-                connection.execute("INSERT INTO pending VALUES (?, ?, 0, 0)", (chunk, namespace_id))
-        else:
-            _set_length(connection, chunk, found.length)
+    kept, new, gone = match_passages(text, heading, known)
+    for chunk, found in kept:
+        _set_length(connection, chunk, found.length)
         connection.execute(
             "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
             (posting(chunk, found.length), tokens(namespace_id, found.terms)),
         )
-    for chunk in known.values():
+    _insert_chunks(connection, group, namespace_id, commit, [(entry_id, *numbered) for numbered in new])
+    for chunk in gone:
         connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
         connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
         connection.execute("DELETE FROM chunk WHERE id = ?", (chunk,))
