@@ -118,6 +118,13 @@ def moment(name: str) -> Argument:
     return query(name, time(name), None, "ISO 8601, with an offset or `Z`.", examples=[MOMENT])
 
 
+# Options that several operations have
+
+CHANGE: Mapping[str, Any] = {"needs": ("write",), "etag": True, "keyed": True}
+"""A change of one entry, whose new state is the answer."""
+DELETION: Mapping[str, Any] = {"needs": ("delete",), "links": UNDO}
+
+
 # The table
 
 SERVICE = in_group(
@@ -182,6 +189,15 @@ _REPLACEMENT = Nested(
 _INSERTION = Nested("Insertion", "Insert after a line; 0 is the top.", (body("line", COUNT), body("text", TEXT)))
 _FILE_EXAMPLE = "Deploys go out on Tuesdays\n"
 _FILE_BODY = Argument("text", "text", FILE_TEXT, wire="text")
+_FILE_CHANGE: Mapping[str, Any] = {
+    **CHANGE,
+    "result": forms.FILE_FORM,
+    "links": _FILE_LINKS,
+    "text": "text/plain",
+    "example": _FILE_EXAMPLE,
+    "if_match": named(FILE, "path"),
+    "if_new": True,
+}
 FILES = in_group(
     "files",
     Operation(
@@ -209,15 +225,7 @@ FILES = in_group(
             query("overwrite", FLAG, True, "`false` refuses a file that exists (409)."),
             query("ttl_seconds", TTL, None, "How long the file lives."),
         ),
-        forms.FILE_FORM,
-        needs=("write",),
-        links=_FILE_LINKS,
-        text="text/plain",
-        example=_FILE_EXAMPLE,
-        etag=True,
-        if_match=named(FILE, "path"),
-        if_new=True,
-        keyed=True,
+        **_FILE_CHANGE,
     ),
     Operation(
         "append_to_file",
@@ -226,15 +234,7 @@ FILES = in_group(
         "Add the body to the end of a file, on a new line. Creates the file if it does not exist.",
         "files.append",
         (PATH_ARGUMENT, _FILE_BODY),
-        forms.FILE_FORM,
-        needs=("write",),
-        links=_FILE_LINKS,
-        text="text/plain",
-        example=_FILE_EXAMPLE,
-        etag=True,
-        if_match=named(FILE, "path"),
-        if_new=True,
-        keyed=True,
+        **_FILE_CHANGE,
     ),
     Operation(
         "edit_file",
@@ -266,8 +266,7 @@ FILES = in_group(
         "files.delete",
         (PATH_ARGUMENT,),
         forms.REMOVED,
-        needs=("delete",),
-        links=UNDO,
+        **DELETION,
         if_match=at_path,
     ),
     Operation(
@@ -300,11 +299,9 @@ FILES = in_group(
         "files.make_directory",
         (PATH_ARGUMENT,),
         forms.FILE_FORM,
-        needs=("write",),
-        etag=True,
+        **CHANGE,
         if_match=named(DIRECTORY, "path"),
         if_new=True,
-        keyed=True,
     ),
     Operation(
         "walk_tree",
@@ -453,13 +450,11 @@ THREADS = in_group(
             body("id", OPTIONAL_TEXT, None),
         ),
         forms.THREAD_FORM,
-        needs=("write",),
+        **CHANGE,
         status=201,
         links=_THREAD_LINKS,
         body="NewThread",
-        etag=True,
         location=True,
-        keyed=True,
     ),
     Operation(
         "list_threads",
@@ -506,11 +501,9 @@ THREADS = in_group(
         "threads.update",
         (THREAD_ID, _TITLE, body("metadata", METADATA, None), RESOURCE),
         forms.THREAD_FORM,
-        needs=("write",),
+        **CHANGE,
         body="ThreadChange",
-        etag=True,
         if_match=named(THREAD, "id"),
-        keyed=True,
     ),
     Operation(
         "delete_thread",
@@ -520,8 +513,7 @@ THREADS = in_group(
         "threads.delete",
         (THREAD_ID, RESOURCE),
         forms.COMMIT,
-        needs=("delete",),
-        links=UNDO,
+        **DELETION,
         if_match=named(THREAD, "id"),
     ),
     Operation(
@@ -545,12 +537,10 @@ THREADS = in_group(
             RESOURCE,
         ),
         forms.THREAD_FORM,
-        needs=("write",),
+        **CHANGE,
         status=201,
         links=_THREAD_LINKS,
         body="Clone",
-        etag=True,
-        keyed=True,
     ),
     Operation(
         "transfer_thread",
@@ -560,11 +550,9 @@ THREADS = in_group(
         "threads.transfer",
         (_ID_IN_BODY, body("to", TEXT, examples=["u-456"]), RESOURCE),
         forms.THREAD_FORM,
-        needs=("write",),
+        **CHANGE,
         links=_THREAD_LINKS,
         body="Transfer",
-        etag=True,
-        keyed=True,
     ),
     Operation(
         "suggest_title",
@@ -574,11 +562,9 @@ THREADS = in_group(
         "threads.suggest_title",
         (_ID_IN_BODY, body("title", TEXT), RESOURCE),
         forms.THREAD_FORM,
-        needs=("write",),
+        **CHANGE,
         links=_THREAD_LINKS,
         body="TitleSuggestion",
-        etag=True,
-        keyed=True,
     ),
 )
 WORKING_MEMORY = in_group(
@@ -608,13 +594,11 @@ WORKING_MEMORY = in_group(
             WORKING_THREAD,
         ),
         forms.WORKING_FORM,
-        needs=("write",),
+        **CHANGE,
         body="WorkingUpdate",
         body_about="A text replaces the text; an object is merged: null deletes a field, lists are replaced.",
-        etag=True,
         if_match=working_memory,
         if_new=True,
-        keyed=True,
     ),
     Operation(
         "clear_working",
@@ -624,8 +608,7 @@ WORKING_MEMORY = in_group(
         "threads.working.clear",
         (RESOURCE, WORKING_THREAD),
         forms.COMMIT,
-        needs=("delete",),
-        links=UNDO,
+        **DELETION,
         if_match=working_memory,
     ),
     Operation(
@@ -715,8 +698,7 @@ MESSAGES = in_group(
         "threads.clear",
         (query("id", id_of("thread id"), wire="thread", about="The thread's id.", examples=["t-1"]), RESOURCE),
         forms.COMMIT,
-        needs=("delete",),
-        links=UNDO,
+        **DELETION,
     ),
     Operation(
         "list_messages_by_number",
@@ -757,11 +739,9 @@ MESSAGES = in_group(
         "threads.update_message",
         (MESSAGE_ID, body("content", MESSAGE_CONTENT, None), body("metadata", METADATA, None), RESOURCE, ENTRIES),
         forms.MESSAGE_FORM,
-        needs=("write",),
+        **CHANGE,
         body="MessageChange",
-        etag=True,
         if_match=named(MESSAGE, "id"),
-        keyed=True,
     ),
     Operation(
         "delete_messages",
@@ -771,8 +751,7 @@ MESSAGES = in_group(
         "threads.delete_messages",
         (body("ids", TEXT_LIST), RESOURCE),
         forms.COMMIT,
-        needs=("delete",),
-        links=UNDO,
+        **DELETION,
         body="MessageIds",
     ),
     Operation(
