@@ -103,6 +103,7 @@ class AsyncRecords:
     get = _awaited(Records.get)
     update = _awaited(Records.update)
     delete = _awaited(Records.delete)
+    undelete = _awaited(Records.undelete)
     list = _awaited(Records.list)
 
 

@@ -183,6 +183,7 @@ WITHOUT_RESULT = {
     "Files.move",
     "Files.write_all",
     "Records.delete",
+    "Records.undelete",
     "Space.restore",
     "Space.undo",
     "ThreadMessages.clear",

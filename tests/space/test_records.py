@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace import AlreadyExists, InvalidInput, NotFound, Space, TooLarge
+from commonplace import AlreadyExists, Conflict, InvalidInput, NotFound, Space, TooLarge
 from commonplace.space.records import TAG_RULE, canonical, content_hash
 
 
@@ -232,6 +233,39 @@ def test_a_deleted_record_comes_back_with_restore(space: Space) -> None:
     back = space.records.get(record.id)
     assert (back.id, back.content, back.tags, back.revision) == (record.id, "text", ("x",), 3)
     assert save(space, "text").id == record.id
+
+
+def test_a_deletion_is_taken_back_once(space: Space, clock: Any) -> None:
+    with pytest.raises(NotFound, match="Memory x not found"):
+        space.records.undelete("x")
+    record = save(space, "text", tags=["x"], ttl_seconds=10)
+    with pytest.raises(Conflict, match=f"Memory {record.id} is not deleted; there is nothing to take back"):
+        space.records.undelete(record.id)
+    space.records.update(record.id, confidence=0.9)
+    space.records.delete(record.id)
+    clock.advance(10)
+    assert space.records.undelete(record.id) == 4
+    back = space.records.get(record.id)
+    assert (back.tags, back.confidence, back.revision, back.expires_at) == (("x",), 0.9, 4, None)
+    assert [one.action for one in space.history("record", record.id)][-2:] == ["deleted", "restored"]
+
+
+def test_of_many_who_take_a_deletion_back_one_does(space: Space) -> None:
+    record = save(space)
+    space.records.delete(record.id)
+    done: list[int] = []
+
+    def run() -> None:
+        with suppress(Conflict):
+            done.append(space.records.undelete(record.id))
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == [3]
+    assert space.records.get(record.id).revision == 3
 
 
 def test_a_record_may_end_by_itself_and_be_saved_anew(space: Space, clock: Any) -> None:

@@ -53,8 +53,9 @@ from commonplace.space.context import Budget, CountTokens, build_context, estima
 from commonplace.space.conversation import Context, NumberedPage, Thread, check_object
 from commonplace.space.files import FileInfo, FilePage, Files
 from commonplace.space.handle import Expected, Handle, Once, Seen
+from commonplace.space.history import deleted_revision
 from commonplace.space.messages import Message
-from commonplace.space.names import DIRECTORY, FILE, KINDS, ROOT, normalise
+from commonplace.space.names import DIRECTORY, FILE, KINDS, RECORD, ROOT, normalise
 from commonplace.space.recall import Recall, RecallRequest, RecallScope, ThreadSearchResult
 from commonplace.space.records import Records
 from commonplace.space.rules import Rules
@@ -212,6 +213,12 @@ class RemoteRecords(Part, mirrors=Records, prefix="records"):
 
     clean_tags = Records.clean_tags
     wanted_tags = Records.wanted_tags
+
+    def undelete(self, id: str) -> int:
+        """As `Records.undelete`, with a request for the history before; Outdated if the record exists since."""
+        space = RemoteSpace(self._caller)
+        revision = deleted_revision(f"Memory {id}", space.history(RECORD, id))
+        return space.expecting(RECORD, id, 0).restore(RECORD, id, revision)
 
 
 # Conversations

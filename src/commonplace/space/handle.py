@@ -29,6 +29,7 @@ Operation: TypeAlias = Literal[
     "Files.write_all",
     "Records.create",
     "Records.delete",
+    "Records.undelete",
     "Records.update",
     "Space.restore",
     "Space.undo",

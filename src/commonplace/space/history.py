@@ -1,11 +1,11 @@
-"""Undo of a whole commit, in a new commit: all of it, or nothing if something was changed since."""
+"""Former states made the present ones again: one, what was deleted last, or a whole commit undone by a new one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from commonplace.entry import SEPARATOR, Draft, Entry
+from commonplace.entry import SEPARATOR, Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
 from commonplace.store import Transaction
 
@@ -23,6 +23,23 @@ def draft_of(state: Entry) -> Draft:
         expires_at=state.expires_at,
         created_at=state.created_at,
     )
+
+
+def put_back(transaction: Transaction, state: Entry) -> Entry:
+    """Make a former state the present one. If its time to live is over, it gets none."""
+    draft = draft_of(state)
+    if state.expires_at is not None and state.expires_at <= transaction.time:
+        draft = replace(draft, expires_at=None)
+    return transaction.put(draft, is_restored=True)
+
+
+def deleted_revision(name: str, past: Sequence[Revision]) -> int:
+    """The revision that a memory had when it was deleted; raises Conflict if it is not deleted."""
+    if not past:
+        raise NotFound(f"{name} not found")
+    if past[-1].action != "deleted":
+        raise Conflict(f"{name} is not deleted; there is nothing to take back")
+    return past[-2].revision
 
 
 def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:

@@ -29,6 +29,7 @@ from commonplace.entry import Draft, Entry
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, parse_conditions
 from commonplace.space.handle import Handle
+from commonplace.space.history import deleted_revision, put_back
 from commonplace.space.names import RECORD
 from commonplace.store import Scan, Transaction
 
@@ -158,6 +159,20 @@ class Records:
                 raise NotFound(f"Memory {id} not found")
 
         _, commit = self._handle.write("Records.delete", work, "delete")
+        assert commit is not None
+        return commit
+
+    def undelete(self, id: str) -> int:
+        """Take back the deletion of a record, which gets the state that it had then; return the commit."""
+        key = _check_id(id)
+
+        def work(transaction: Transaction) -> None:
+            revision = deleted_revision(f"Memory {id}", transaction.history(RECORD, key))
+            state = transaction.state(RECORD, key, revision)
+            assert state is not None
+            put_back(transaction, state)
+
+        _, commit = self._handle.write("Records.undelete", work)
         assert commit is not None
         return commit
 

@@ -417,19 +417,11 @@ class RecordTools:
     def _delete(self, given: Arguments) -> ToolAnswer:
         id = _bare_id(given.text("id"))
         if given.flag("undo"):
-            self._undelete(id)
+            self.space.records.undelete(id)
             return ToolAnswer(f"Memory restored.\nID: {id}", structured={"items": [{"id": id}]})
         self.space.records.delete(id)
         undo = "To take this back, call memory_delete with this id and undo: true."
         return ToolAnswer(f"Memory deleted.\nID: {id}\n{undo}", structured={"items": [{"id": id}]})
-
-    def _undelete(self, id: str) -> None:
-        past = self.space.history(RECORD, id)
-        if not past:
-            raise NotFound(f"Memory {id} not found")
-        if past[-1].action != "deleted":
-            raise InvalidInput(f"Memory {id} is not deleted; there is nothing to take back")
-        self.space.restore(RECORD, id, past[-2].revision)
 
 
 def _found(items: list[dict[str, Any]], more: Mapping[str, Any]) -> ToolAnswer:
