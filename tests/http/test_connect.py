@@ -183,6 +183,24 @@ def test_errors_are_those_of_the_library_with_their_attributes(remote: RemoteBoo
     assert outdated.value.revision == 1
 
 
+@pytest.mark.parametrize("no_id", [None, 7, b"r", " "])
+def test_an_id_that_is_none_is_refused_as_by_the_library(remote: RemoteBook, no_id: Any) -> None:
+    """None went into the address of a request, where it was a TypeError."""
+    space = remote.space()
+    for call, told in (
+        (space.records.get, "id is required"),
+        (space.records.delete, "id is required"),
+        (lambda id: space.records.update(id, confidence=1), "id is required"),
+        (space.threads.get, "thread id is required"),
+        (space.threads.delete, "thread id is required"),
+        (space.threads.messages, "thread id is required"),
+        (space.threads.get_message, "message id is required"),
+        (space.threads.around, "message id is required"),
+    ):
+        with pytest.raises(InvalidInput, match=f"^{told} and must be a non-empty string$"):
+            call(no_id)
+
+
 def test_names_of_any_kind_reach_the_service_as_they_are(remote: RemoteBook) -> None:
     space = remote.space()
     for name in ("a/b", "ü?#&=%2F%", "日本 語", "..", ".", " x", "a\\b"):

@@ -58,6 +58,7 @@ from commonplace.api.parameters import (
     id_of,
     in_group,
     number,
+    optional_id,
     path,
     query,
     time,
@@ -97,9 +98,12 @@ THREAD_ID = path("id", id_of("thread id"))
 MESSAGE_ID = path("id", id_of("message id"))
 OF_THREAD = query("thread_id", id_of("thread id"), wire="thread", about="The thread's id.", examples=["t-1"])
 RESOURCE = query(
-    "resource", id_of("resource"), None, "The resource that must own it; a thread of another resource is refused (403)."
+    "resource",
+    optional_id("resource"),
+    None,
+    "The resource that must own it; a thread of another resource is refused (403).",
 )
-WORKING_THREAD = query("thread", id_of("thread"), None, "Of this thread; left out, of the resource.")
+WORKING_THREAD = query("thread", optional_id("thread"), None, "Of this thread; left out, of the resource.")
 ENTRIES = query("entries", FLAG, False, "Include how each message is stored.", sent=True)
 FULL = query("full", FLAG, False, "Give each hit with its whole entry.", sent=True)
 PAGE_NUMBER = query("page", count("page", 0, 10_000_000), 0)

@@ -310,6 +310,10 @@ ENTRY_KIND = Kind(schema={"enum": ["file", "directory", "record", "thread", "mes
 
 def id_of(what: str) -> Kind:
     """An id, which may be any text; errors name it as `what`."""
+    return Kind(send=lambda id, limits: check_id(what, id))
+
+
+def optional_id(what: str) -> Kind:
     return Kind(send=lambda id, limits: None if id is None else check_id(what, id))
 
 
