@@ -1,4 +1,4 @@
-"""The waist: what a backend must implement, and all that the layers above may use of one.
+"""The backend interface: what a backend must implement, and all that the layers above may use.
 
 A write is one transaction in one namespace: a function that is called with a `Transaction`, runs alone, and takes
 effect completely or not at all. `Store.write` returns when the commit is durable. A read is a call of a `Reader`.
@@ -32,7 +32,7 @@ Part = tuple[str, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Which entries to read, in which order. `after` is the cursor of the page before."""
+    """Which entries to read, in which order. `after` is the cursor of the previous page."""
 
     filter: Filter = field(default_factory=Filter)
     order: Order = "key"
@@ -61,7 +61,7 @@ class Child:
 
 
 class Candidate(NamedTuple):
-    """A live entry that one of the two indexes proposes, with its best passage."""
+    """A live entry from one of the two indexes, with its best passage."""
 
     entry_id: int
     score: float
@@ -71,18 +71,18 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What a search asks of a namespace: terms with their weights, a meaning, which entries, how many of each side."""
+    """A search in one namespace: terms with their weights, a query vector, a filter, and how many candidates."""
 
     terms: Mapping[str, float]
     meaning: tuple[str, NDArray[float32]] | None
-    """A model and the query's vector by it; None: words alone."""
+    """A model and its vector of the query; None means keywords only."""
     filter: Filter
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates of both sides, each scored by the other side too, and the entries that were chosen of them."""
+    """The candidates by keywords and by vectors, each scored both ways, and the chosen entries."""
 
     by_words: list[Candidate]
     by_meaning: list[Candidate]
@@ -90,10 +90,10 @@ class Candidates:
 
 
 Choose = Callable[[Sequence[Candidate], Sequence[Candidate]], Sequence[int]]
-"""Given the candidates by words and by meaning: the entries to read. It may be called again."""
+"""Given the candidates by keywords and by vectors, returns the entries to read. It may be called again."""
 
 LIVE = 2**62
-"""A commit that no namespace reaches: a state of that commit is the live one."""
+"""A commit number that no namespace reaches. The state at that commit is the live one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class TermCounts:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A passage that waits for its vector."""
+    """A passage whose vector is pending."""
 
     chunk_id: int
     namespace: Namespace
@@ -124,9 +124,9 @@ class NamespaceStats:
     pending: int
     former_states: int
     bytes: int
-    """Of the live entries' values, texts and attributes, as a limit counts them."""
+    """Bytes of the live entries' values, texts and attributes, as a limit counts them."""
     former_bytes: int
-    """Of the former states, with 200 for each."""
+    """Bytes of the former states, plus 200 for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +141,14 @@ class StoreStats:
     model: str | None
     bytes: int
     unchecked: int = 0
-    """Rows, at most, that an older program wrote and that have no checksum yet."""
+    """At most this many rows of an older program have no checksum yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Indexing:
-    """How far the vectors are: of which model, and how many passages wait for it.
+    """The progress of embedding: the models, and how many vectors are pending.
 
-    While `target` differs from `serving`, a re-embedding is under way and the serving model's vectors answer.
+    While `target` differs from `serving`, re-embedding is in progress and searches use the vectors of `serving`.
     """
 
     serving: str | None
@@ -168,7 +168,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state as it is kept, with what began and what ended it (None: it is live): all that an export carries."""
+    """A stored state, with what began and what ended it (None: it is live): everything that an export contains."""
 
     entry: Entry
     begun_by: Action
@@ -188,9 +188,10 @@ class NamespaceHead:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is held: live entries and the bytes of their values, texts and attributes, and the same of former states.
+    """The usage of a namespace: live entries and the bytes of their values, texts and attributes, and the same for
+    former states.
 
-    Each former state counts with 200 bytes besides, for its row. Keywords and vectors are not counted.
+    Each former state counts 200 bytes more, for its row. Keywords and vectors are not counted.
     """
 
     entries: int
@@ -220,13 +221,13 @@ class Usage:
 
 
 ReadStates = Callable[[], Iterable[State]]
-"""Gives a namespace's states from the first one on. It is called again if a write has to be repeated."""
+"""Yields a namespace's states from the first one on. It is called again if a write has to be repeated."""
 
 CheckUsage = Callable[[Usage], object]
 
 NOTHING = Usage(0, 0)
 FORMER_STATE_BYTES = 200
-"""What a former state counts for besides what it holds."""
+"""How many bytes a former state counts in addition to its content."""
 
 
 class States(NamedTuple):
@@ -247,7 +248,7 @@ class States(NamedTuple):
 
     @property
     def conditions(self) -> dict[str, str | int]:
-        """What is given of that which live and former rows both have, by column."""
+        """The given criteria that both live and former rows have, by column."""
         columns = zip(("kind", "key", "revision", "identity", "commit_number"), self, strict=False)
         return {name: value for name, value in columns if value is not None}
 
@@ -258,7 +259,7 @@ class States(NamedTuple):
 
     @property
     def is_one(self) -> bool:
-        """Whether there is no former state to look for once the live one is found."""
+        """Whether no former state needs to be looked for once the live one is found."""
         return self.newest or self.revision is not None
 
 
@@ -286,7 +287,7 @@ class Reader(ABC):
     def scan(self, scan: Scan) -> Page: ...
 
     def values(self, scan: Scan) -> list[JSON]:
-        """The values of a page. A backend may have a quicker way than to read whole entries."""
+        """The values of a page. A backend may have a faster way than reading whole entries."""
         return [entry.value for entry in self.scan(scan).entries]
 
     @abstractmethod
@@ -314,7 +315,7 @@ class Reader(ABC):
     def last_key(self, kind: str, identity: str) -> str | None:
         """The key of the live entry with this identity, or else of the last one that had it; searches history.
 
-        A backend may have a quicker way.
+        A backend may have a faster way.
         """
         return next((state.key for state in self.states(States(kind, identity=identity, newest=True))), None)
 
@@ -335,7 +336,7 @@ class Reader(ABC):
 
     @abstractmethod
     def usage(self) -> Usage:
-        """What the namespace holds. A transaction counts its own changes too."""
+        """The usage of the namespace. In a transaction, its own changes count too."""
 
     @abstractmethod
     def stats(self) -> NamespaceStats: ...
@@ -367,14 +368,14 @@ class Transaction(Reader):
         """Give a live entry another key. It stays the same entry."""
 
     def delete_range(self, kind: str, prefix: str) -> int:
-        """End every live state whose key begins with a prefix; how many. A backend may have a quicker way."""
+        """End every live state whose key begins with a prefix; returns how many. A backend may have a faster way."""
         keys = self._keys(kind, prefix)
         for key in keys:
             self.delete(kind, key)
         return len(keys)
 
     def move_range(self, kind: str, prefix: str, new_prefix: str, heading_of: Callable[[str], str | None]) -> int:
-        """Replace the prefix of all live keys that begin with it; how many. A backend may have a quicker way.
+        """Replace the prefix of all live keys that begin with it; returns how many. A backend may have a faster way.
 
         Raises Conflict if a live key has the new prefix.
         """
@@ -429,11 +430,11 @@ class Store(ABC):
     """A durable, ordered collection of entries in namespaces."""
 
     reads_at_once = False
-    """Whether a small read never waits for others and costs less than a switch to another thread."""
+    """Whether a small read never waits and costs less than a switch to another thread."""
 
     parallel_reads = 32
     parallel_writes = 32
-    """How many calls of each kind a service should make at the same time at most."""
+    """The most calls of each kind that a service should make at the same time."""
 
     @abstractmethod
     def write(
@@ -485,7 +486,7 @@ class Store(ABC):
         return [state for state in states if filter.matches(state)]
 
     def end_expired(self, namespace: Namespace) -> bool:
-        """End some entries that have expired, so that history and the feed show it; whether there were any."""
+        """End some entries that have expired, so that history and the feed show it; returns whether there were any."""
         # Every transaction first ends what has expired.
         return (
             self.read(namespace, lambda reader: reader.has_expired(), snapshot=False)
@@ -531,9 +532,10 @@ class Store(ABC):
     def search(
         self, namespace: Namespace, query: SearchQuery, choose: Choose, *, unless_pending: bool = False
     ) -> Candidates | None:
-        """The candidates by words and by meaning, and the entries chosen. With `unless_pending`, None if passages wait.
+        """The candidates by keywords and by vectors, and the chosen entries.
 
-        It is made of the other methods. A backend with costly round trips asks for everything together.
+        With `unless_pending`, None if vectors are pending. This default calls the other methods. A backend with costly
+        round trips overrides it with fewer queries.
         """
         if unless_pending and self.indexing(namespace).pending:
             return None
@@ -545,7 +547,7 @@ class Store(ABC):
         if query.terms:
             by_words = self.search_text(namespace, query.terms, query.filter, query.limit, near)
         if query.meaning is not None:
-            # Each candidate is scored by both sides; with half a score it would rank too low.
+            # Each candidate is scored by keywords and by vectors; with half a score it would rank too low.
             missing = {candidate.entry_id for candidate in by_words}.difference(near)
             states = [(entry_id, LIVE) for entry_id in missing]
             by_meaning += [
@@ -570,7 +572,7 @@ class Store(ABC):
 
     @abstractmethod
     def indexing(self, namespace: Namespace | None = None) -> Indexing:
-        """How far the vectors of a namespace are, or those of the whole store."""
+        """The progress of embedding in a namespace, or in the whole store."""
 
     @abstractmethod
     def set_target_model(self, model: str, dimensions: int) -> None:
@@ -578,7 +580,7 @@ class Store(ABC):
 
     @abstractmethod
     def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
-        """Take pending passages to embed, newest first; others leave them alone until the lease ends."""
+        """Lease pending passages to embed, newest first; other workers skip them until the lease ends."""
 
     @abstractmethod
     def pending(
@@ -591,10 +593,10 @@ class Store(ABC):
 
     @abstractmethod
     def index(self, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> None:
-        """Store vectors by passage; one whose passage has ended meanwhile is dropped."""
+        """Store vectors by passage. A vector whose passage has ended is dropped."""
 
     def maintain(self) -> bool:
-        """Do a little maintenance that makes searches quicker and can wait; whether there was something to do."""
+        """Do a small step of background maintenance; returns whether there was something to do."""
         return False
 
     @abstractmethod
@@ -613,7 +615,7 @@ class Store(ABC):
 
     @abstractmethod
     def system_put(self, part: str, key: str, value: JSON | None, *, only_new: bool = False) -> bool:
-        """Write a row durably, or remove it if the value is None; whether a row was changed.
+        """Write a row durably, or remove it if the value is None; returns whether a row was changed.
 
         With `only_new`, an existing row is not changed.
         """
@@ -622,7 +624,7 @@ class Store(ABC):
         return self.system_put(part, key, None)
 
     def usage(self, prefix: Namespace) -> Usage:
-        """What the namespaces at and below a prefix hold together; the cost grows with their number."""
+        """The total usage of the namespaces at and below a prefix. The cost grows with their number."""
         total, after = NOTHING, None
         while page := self.namespaces(prefix, after=after):
             for after in page:
@@ -643,14 +645,14 @@ class Store(ABC):
         history_before: int | None = None,
         parts: Sequence[Part] = (),
     ) -> int:
-        """Erase for good, with the history: one entry, the entries of a kind with a key prefix, or a namespace.
+        """Erase permanently, with the history: one entry, the entries of a kind with a key prefix, or a namespace.
 
         With `history_before`, only the history that ended before that time. `parts` are erased in the same commit.
         """
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         """Copy the whole store while it is in use."""
-        raise ConfigurationError("this kind of book has no backup of its own; use the tools of its database")
+        raise ConfigurationError("this kind of book has no backup command; use the tools of its database")
 
     @property
     def is_damaged(self) -> bool:
@@ -672,15 +674,16 @@ class Store(ABC):
     def salvage(
         self, unreadable: Callable[[str], object], namespaces: Sequence[Namespace] | None = None
     ) -> Generator[NamespaceHead | State, None, None]:
-        """What `export` gives, of a damaged store: all that can be read. `unreadable` is called with the rest."""
+        """Like `export`, for a damaged store: everything that can be read. `unreadable` is called with the rest."""
         yield from self.export(namespaces)
 
     @abstractmethod
     def adopt(self, head: NamespaceHead, read: ReadStates, check: CheckUsage | None = None) -> int:
-        """Take in a namespace with all its history, as another store exported it, whole or not at all; how many states.
+        """Import a namespace with all its history, as another store exported it, completely or not at all; returns how
+        many states.
 
-        `check` is called with what came in before it is committed, and may raise. Entries get ids of this store in the
-        order of theirs. Raises Conflict if the namespace holds anything.
+        `check` is called with the imported usage before the commit, and may raise. Entries get new ids in the same
+        order. Raises Conflict if the namespace holds anything.
         """
 
     @abstractmethod

@@ -169,7 +169,7 @@ def test_vectors_of_a_wrong_length_are_told_of_and_made_anew(open_book: OpenBook
     (waiting,) = book.store.pending(("user", "u1"), 5)
     book.store.index("words@1", [(waiting.chunk_id, np.ones(5, np.float32))])
     (problem,) = book.verify()
-    assert "1 vectors of another length than their model's; `commonplace reindex`" in problem
+    assert "1 vectors with another length than their model's; `commonplace reindex`" in problem
     book.reindex()
     assert book.verify() == []
     assert space.search("plums")[0].parts["meaning"] > 0.9
@@ -217,7 +217,7 @@ def test_a_change_of_model_ends_when_what_it_refused_is_gone_or_goes_back(open_b
         space.files.write(name, text)
     space.search("apples")
     for _ in range(2):
-        with pytest.raises(Unavailable, match=r"picky@1 refuses 1 passage,.*words@1 answers"):
+        with pytest.raises(Unavailable, match=r"picky@1 refuses 1 passage,.*searches use words@1"):
             book.reindex(Picky())
         assert book.store.models() == ("words@1", "picky@1")
         assert "meaning" in space.search("apples")[0].parts

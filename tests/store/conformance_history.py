@@ -198,7 +198,7 @@ class HistoryConformance:
         put(store, "a")
         put(store, "b")
         assert store.changes(HERE, after=2) == []
-        with pytest.raises(Conflict, match=r"ends at commit 2, before commit 3; .* go on from commit 2"):
+        with pytest.raises(Conflict, match=r"ends at commit 2, before commit 3; .* continue from commit 2"):
             store.changes(HERE, after=3)
         with pytest.raises(Conflict, match="ends at commit 0, before commit 1;"):
             store.changes(NOWHERE, after=1)

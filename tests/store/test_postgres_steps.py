@@ -198,7 +198,9 @@ def test_a_migration_that_finds_no_gap_says_what_to_do(monkeypatch: pytest.Monke
     )
     with psycopg.connect(url) as reading:
         reading.execute("SELECT count(*) FROM commonplace.entry")
-        with pytest.raises(Unavailable, match=r"could not be upgraded: for 0 seconds other programs held tables"):
+        with pytest.raises(
+            Unavailable, match=r"could not be upgraded: for 0 seconds other programs, such as an export"
+        ):
             commonplace.open(url, background=False)
     commonplace.open(url, background=False).close()
     assert rows(url, "SELECT max(number) FROM commonplace.migration") == [(999,)]

@@ -1,7 +1,7 @@
-"""How a former text is kept: by what it takes to make it from the text that replaced it.
+"""How a former text is stored: as a delta of the text that replaced it.
 
 -1 the same text; n >= 0 its first n characters (an append); a string: the whole text; bytes: `z` + the whole,
-compressed, or `s` + a splice: what stood between a common beginning and a common end, compressed.
+compressed, or `s` + a splice: what was between a common beginning and a common end, compressed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from commonplace.language.edits import common_prefix, common_suffix
 Stored: TypeAlias = int | str | bytes
 
 MAX_DELTAS = 32
-"""After so many splices in a row a whole text is kept, so that no read has to walk further."""
+"""After this many splices in a row the whole text is stored, which bounds the work of a read."""
 
 DAMAGE = (ValueError, TypeError, AssertionError, IndexError, struct.error, zlib.error, MemoryError, OverflowError)
-"""What decoding raises where a delta, or a text that it is made from, is damaged."""
+"""What decoding raises if a delta, or a text that it depends on, is damaged."""
 
 _COMPRESS_FROM = 200
 _SPLICE = struct.Struct("<cII")
@@ -33,7 +33,7 @@ def whole(text: str) -> str | bytes:
 
 
 def encode(old: str, new: str, *, allow_splice: bool) -> Stored:
-    """What to keep of `old` when `new` replaces it."""
+    """The delta to store for `old` when `new` replaces it."""
     if new.startswith(old):
         return -1 if len(new) == len(old) else len(old)
     if not allow_splice:
@@ -55,7 +55,7 @@ def is_whole(stored: Stored) -> bool:
 
 
 def decode_last(newest: str | None, chain: Iterable[Stored]) -> str:
-    """The oldest text of a chain of deltas, given newest first; `newest` is None where the chain begins whole."""
+    """The oldest text of a chain of deltas, given newest first; `newest` is None if the first one is a whole text."""
     text = newest
     cut: int | None = None
     for stored in chain:
@@ -81,9 +81,9 @@ def _unpack(stored: str | bytes) -> str:
 def kept_of(
     text: str | None, value: str, new_text: str | None, new_value: str | None, in_a_row: int
 ) -> tuple[Stored | None, Stored, int]:
-    """How a state's text and value are kept beside those that replace them, and how many splices in a row that makes.
+    """A state's text and value as deltas of those that replace them, and how many splices in a row that makes.
 
-    Without a new value the state was ended, and is kept whole.
+    Without a new value, the state was deleted and is stored whole.
     """
     allow_splice = in_a_row < MAX_DELTAS
     kept_value = whole(value) if new_value is None else encode(value, new_value, allow_splice=allow_splice)

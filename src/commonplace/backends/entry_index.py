@@ -15,14 +15,14 @@ from commonplace.language.edits import common_prefix
 from commonplace.language.passages import Passage, Span, passage, passages, resume
 
 HEADING = -1
-"""The number of the passage that holds an entry's heading: it is found by keywords and never embedded."""
+"""The number of the passage that holds an entry's heading, which is found by keywords and never embedded."""
 
 Numbered = tuple[int, int, Passage]
 """A passage with its entry and its number there."""
 
 
 class PassageCounts(Protocol):
-    """What a namespace's row counts of its passages, as it will be written with the transaction."""
+    """The passage counts of a namespace's row, as the transaction will write them."""
 
     chunk_count: int
     term_total: int
@@ -43,7 +43,7 @@ class BaseEntryIndex(ABC):
         self._add_chunks(entry.commit, added)
 
     def change(self, before: Entry, after: Entry) -> None:
-        """From one state to the next; passages before the first difference of the texts stay as they are."""
+        """Update the rows from one state to the next. Passages before the first difference of the texts stay."""
         old, new = labels(before.attributes, INDEXED_ATTRIBUTES), labels(after.attributes, INDEXED_ATTRIBUTES)
         self.remove_labels(after.id, old - new)
         self._insert_labels(after.id, new - old)
@@ -67,7 +67,7 @@ class BaseEntryIndex(ABC):
         self._add_chunks(commit, added)
 
     def end_chunks(self, ended: Sequence[tuple[int, int]]) -> None:
-        """Take passages, given by id and length, out of the live index; `as_of` still finds them."""
+        """Remove passages, given by id and length, from the live index. A search with `as_of` still finds them."""
         if ended:
             self._end_chunk_rows(ended)
             self._counts.term_total -= sum(length for _, length in ended)
@@ -91,7 +91,7 @@ class BaseEntryIndex(ABC):
 
     @abstractmethod
     def _insert_chunks(self, commit: int, added: Sequence[Numbered]) -> None:
-        """Add passages with their keywords, and a mark for each of a text that has terms: its vector is pending."""
+        """Add passages with their keywords. A passage of a text with terms also gets a pending mark for its vector."""
 
     @abstractmethod
     def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None: ...

@@ -35,7 +35,7 @@ class BaseWhere(ABC):
     def add_kinds(self, kinds: Sequence[str]) -> None: ...
 
     def add_label(self, namespace_id: int, name: str, values: Sequence[str], *, is_driving: bool) -> None:
-        """Entries with one of these labels. With `is_driving` the rows of labels lead to the entries."""
+        """Entries with one of these labels. With `is_driving`, the query starts from the label rows."""
         rows, parameters = self.label_rows(namespace_id, name, values)
         if is_driving:
             self.add(f"e.id IN (SELECT l.entry FROM {rows})", *parameters)
@@ -52,10 +52,10 @@ class BaseWhere(ABC):
 
 
 def add_filter(where: BaseWhere, namespace_id: int, filter: Filter, *, driving_labels: bool = False) -> None:
-    """Add everything that `filter` asks for.
+    """Add every condition of `filter`.
 
-    With `driving_labels` the rows of labels lead the search for entries. Otherwise each entry is asked for its label,
-    which suits entries that are few or come in an order.
+    With `driving_labels`, the query starts from the label rows. Otherwise it checks the labels of each entry, which is
+    faster if the entries are few or sorted.
     """
     if filter.kinds:
         where.add_kinds(filter.kinds)
@@ -87,7 +87,7 @@ def add_names(where: BaseWhere, kind: str | None, key: str | None, prefix: str |
 
 
 def _labels(filter: Filter) -> list[tuple[str, Sequence[str]]]:
-    """The labels that are needed: of each name one of the values."""
+    """The required labels: one of the values for each name."""
     found: list[tuple[str, Sequence[str]]] = [("type", filter.types)] if filter.types else []
     found += [("tags", (tag,)) for tag in filter.all_tags]
     if filter.any_tags:

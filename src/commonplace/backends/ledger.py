@@ -48,14 +48,15 @@ class Index(Protocol):
 
 
 class Ledger(Transaction):
-    """A transaction whose rules are here and whose rows are a backend's.
+    """A transaction. The rules are here, and a backend implements the rows.
 
     The backend's constructor sets the attributes, and calls `_sweep` if something has expired.
     """
 
     looks_for_identities = True
-    """Whether an identity is looked up before a row is inserted. A backend whose `_insert_row` finds out itself, and
-    then calls `_free_identity` and tries again, sets this to False."""
+    """Whether an identity is looked up before a row is inserted. A backend sets this to False if its `_insert_row`
+    detects a conflict itself, calls `_free_identity` and tries again.
+    """
 
     flag: Callable[[bool], int] = bool
     """How the backend stores a boolean."""
@@ -188,7 +189,7 @@ class Ledger(Transaction):
         self._expire(row)
 
     def _sweep(self) -> int:
-        """End entries that have expired, up to a limit; how many."""
+        """End entries that have expired, up to a limit; returns how many."""
         expired = self._expired_rows(SWEEP_LIMIT)
         for row in expired:
             self._expire(row)
@@ -199,7 +200,7 @@ class Ledger(Transaction):
             continue
 
     def _expire(self, row: Live) -> None:
-        """End a state at the time of its expiry; one that was written later than that never was valid."""
+        """End a state at the time of its expiry. A state that was written later than that was never valid."""
         assert row.expires_at is not None
         self._end(row, "expired", max(row.expires_at, row.valid_from))
 
@@ -213,7 +214,7 @@ class Ledger(Transaction):
     def _keep_former(
         self, row: Live, new_text: str | None, new_value: str | None, ended_by: Action, valid_to: int
     ) -> int:
-        """Write a live row to history, as deltas of what replaces it; how many splices in a row that makes."""
+        """Write a live row to history, as deltas of what replaces it; returns how many splices in a row that makes."""
         text, value, splices = deltas.kept_of(row.text, row.value, new_text, new_value, row.deltas)
         actor = None if ended_by == "expired" else self._actor
         ending = (ended_by, self._take_commit(), valid_to, actor)
@@ -240,7 +241,7 @@ class Ledger(Transaction):
 
     @abstractmethod
     def _expired_rows(self, limit: int) -> Sequence[Live]:
-        """Live rows whose time has come: `expires_at` is at or before `time`."""
+        """Live rows that have expired: `expires_at` is at or before `time`."""
 
     @abstractmethod
     def _insert_row(self, row: Live) -> None: ...
@@ -261,27 +262,27 @@ class Ledger(Transaction):
         """Add a row to history."""
 
 
-# The moment of a commit: later than the last one, and not by a clock that cannot be right
+# The time of a commit: later than the last one, and not from a clock that is clearly wrong
 
 RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 FARTHEST = timedelta(days=3_653)
 AHEAD = timedelta(days=1)
-"""Commits that are so far ahead of the clock were made by one that was wrong."""
+"""Commits this far ahead of the clock were made with a wrong clock."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 @cache
 def _installed() -> int:
-    """When this program came to be here: no clock that is right says an earlier time."""
+    """When this program was installed. A correct clock is never earlier."""
     return max((RELEASED - _EPOCH) // _MICROSECOND, os.stat(__file__).st_mtime_ns // 1_000)
 
 
 def commit_time(now: int, last: int) -> int:
-    """When a commit is made whose namespace had the last one then.
+    """The time of a new commit, given that of the namespace's last one.
 
-    A machine may have been off for years. But a clock that is ten years ahead of the last commit and of this program is
-    taken for wrong: one commit with it would put all later ones into the future.
+    A machine may have been off for years. But a clock that is ten years ahead of both the last commit and this program
+    counts as wrong, because one commit with it would move all later ones into the future.
     """
     if now > last and now - max(last, _installed()) > FARTHEST // _MICROSECOND:
         raise ConfigurationError(
@@ -299,12 +300,12 @@ def shown(time: int) -> str:
 
 
 def is_late(now: int) -> int:
-    """From when on a commit is ahead of the clock."""
+    """The time from which on a commit counts as ahead of the clock."""
     return now + AHEAD // _MICROSECOND
 
 
 def late_problem(count: int, last: int | None) -> list[str]:
-    """What `verify` says of namespaces whose last commit is ahead of the clock."""
+    """What `verify` reports about namespaces whose last commit is ahead of the clock."""
     if not count or last is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Pages of a listing and of the feed, on every backend: cursors, limits, ranges of keys; the reader of no namespace."""
+"""Pages of a listing and of the feed, on every backend: cursors, limits and key ranges; `EmptyReader`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ ORDER_COLUMNS = {"key": ("kind", "key"), "created": ("created_at", "id"), "updat
 _LAST_CHARACTER = "\U0010ffff"
 
 Position = tuple[Any, Any]
-"""Where an entry stands in an order: its kind and key, or a time and the entry's number."""
+"""The position of an entry in an order: its kind and key, or a time and the entry's number."""
 
 Place = tuple[int, str, str]
-"""The same in a cursor of an order in time: a time, and the entry's kind and key. Its number would tell of others."""
+"""The same in a cursor of an order by time: a time, and the entry's kind and key. The number is left out, because it
+would reveal how many other entries there are.
+"""
 
 
 def check_limit(limit: int) -> None:
@@ -34,26 +36,27 @@ def check_feed(after: int, floor: int, last: int) -> None:
     """Raise Conflict if the feed cannot continue after a commit."""
     if after < floor:
         raise Conflict(
-            f"the feed no longer reaches back to commit {after}; read everything again and go on from commit {floor}"
+            f"the feed no longer reaches back to commit {after}; read everything again and continue from commit {floor}"
         )
-    if after > last:  # the book was put back from a backup
+    if after > last:  # the book was restored from a backup
         raise Conflict(
-            f"the feed ends at commit {last}, before commit {after}; read everything again and go on from commit {last}"
+            f"the feed ends at commit {last}, before commit {after}; read everything again, then continue from "
+            f"commit {last}"
         )
 
 
 def whole_commits(limit: int, read: Callable[[int], list[Change]]) -> list[Change]:
-    """A page of the feed without a commit's first part alone. `read` gives the first changes, up to a number."""
+    """A page of the feed with whole commits only. `read` returns the first changes, up to a number."""
     changes = read(limit + 1)
     if len(changes) <= limit:
         return changes
     last = changes[-1].commit
     whole = [change for change in changes if change.commit < last]
-    return whole or whole_commits(limit * 10, read)  # one commit larger than the page comes whole all the same
+    return whole or whole_commits(limit * 10, read)  # a commit that is larger than the page is still returned whole
 
 
 def single_labels(filter: Filter) -> list[tuple[str, str]]:
-    """The labels, by name and value, that every entry has which passes the filter."""
+    """The labels, by name and value, that every entry must have to pass the filter."""
     wanted = [("type", filter.types), ("tags", filter.any_tags), *(("tags", (tag,)) for tag in filter.all_tags)]
     if filter.resource is not None:
         wanted.append(("resourceId", (filter.resource,)))
@@ -91,7 +94,7 @@ def position_of(scan: Scan, number_of: Callable[[str, str], int | None]) -> Posi
         return place
     time, kind, key = place
     number = number_of(kind, key)
-    # Where nothing is left of the entry, those of the same time come again rather than never.
+    # If nothing is left of the entry, repeat those of the same time rather than skip them.
     return time, (INT64[-1] if scan.descending else 0) if number is None else number
 
 
@@ -99,16 +102,16 @@ def _decoded(cursor: str) -> tuple[str, str] | Place:
     try:
         *time, kind, key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         if type(kind) is not str or type(key) is not str or b"\0" in f"{kind}{key}".encode():
-            raise ValueError("a text that no page gives")  # a lone surrogate is refused by encode
+            raise ValueError("not a text of a cursor")  # a lone surrogate is refused by encode
         if len(time) > 1 or any(type(part) is not int or part not in INT64 for part in time):
-            raise ValueError("a number that no page gives")
+            raise ValueError("not a number of a cursor")
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidInput("the cursor is not one that an earlier page gave; start again without it") from error
+        raise InvalidInput("the cursor does not come from an earlier page; start again without it") from error
     return (time[0], kind, key) if time else (kind, key)
 
 
 def from_key(filter: Filter, key: str, descending: bool) -> Filter:
-    """The filter narrowed to what a listing in the order of keys has still to show."""
+    """The filter narrowed to the rest of a listing in key order."""
     if descending:
         bound = key if filter.key_before is None else min(key, filter.key_before)
         return replace(filter, key_before=bound)
@@ -117,7 +120,7 @@ def from_key(filter: Filter, key: str, descending: bool) -> Filter:
 
 
 def key_bounds(filter: Filter) -> list[tuple[str, str]]:
-    """A comparison on either side of the keys that a filter asks for, the tighter one: an index range takes no more."""
+    """The tightest bounds on the key that a filter asks for, since an index range uses only one lower and one upper."""
     prefix, after, before = filter.key_prefix or "", filter.key_after, filter.key_before
     bounds = []
     if after is not None and after >= prefix:
@@ -140,7 +143,7 @@ def after_prefix(prefix: str) -> str:
 
 
 class EmptyReader(Reader):
-    """The reader of a namespace that does not exist: a backend that knows this has nothing to ask its database."""
+    """The reader of a namespace that does not exist, so that a backend need not ask its database."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace

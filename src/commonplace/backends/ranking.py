@@ -1,9 +1,9 @@
-"""Passages to entries, on every backend: BM25 over posting lists, and the best that pass a filter.
+"""Ranking on every backend: BM25 over posting lists, and the best entries that pass a filter.
 
-A posting is `passage id * LENGTH_STEPS + length step`, so a score needs no look at any row. Posting lists are scored as
-Python lists, which stops early at common words, or as arrays, which scores all passages at once. Both add the same
-gains in the same order, and a test compares them. SQLite sends lists as JSON and PostgreSQL as arrays. For 2,500
-postings that came as an array, the array takes 0.07 ms and a list 0.2.
+A posting is `passage id * LENGTH_STEPS + length step`, so a score needs no row. Posting lists are scored as Python
+lists, which stops early at common words, or as arrays, which scores all passages at once. Both add the same gains in
+the same order, and a test compares them. SQLite sends lists as JSON and PostgreSQL as arrays. For 2,500 postings that
+arrived as an array, scoring the array takes 0.07 ms and a list 0.2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ranked = Sequence[tuple[int, float]]
 Rank = Callable[[int | None, Sequence[int] | None], Ranked]
-"""Ranks chunks: at least the best so many (None: all), and if given only among these."""
+"""Ranks chunks: at least the best so many (None: all), optionally only among some."""
 
 Select = Callable[[Sequence[int]], Mapping[int, tuple[int, int, int]]]
 """Of some chunks, those whose entry is live and passes the filter: entry id, start and stop."""
@@ -39,18 +39,19 @@ LEVELS = 4
 """A posting with its frequency level is `posting * LEVELS + level`."""
 
 WIDEST = 16
-"""If fewer than 1 in so many of the wanted entries were found, those that pass the filter are read instead."""
+"""If fewer than 1 in this many of the wanted entries were found, those that pass the filter are read instead."""
 
 SORTED_WHOLE = 8
 SPARE = 30
-"""So many passages more than twice the entries are ranked first: some belong to the same entry, some do not pass.
+"""First, twice as many passages as entries are ranked, plus this many: some belong to the same entry, some do not pass.
 
-To rank again costs as much as the first time, and half of what is ranked may be of another kind."""
+Ranking again costs as much as the first time, and half of the ranked passages may be of another kind.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What BM25 knows of a namespace."""
+    """What BM25 needs to know about a namespace."""
 
     namespace_id: int
     passages: int
@@ -63,7 +64,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """How many entries are wanted, which, and at what time; `also` names entries to score in any case."""
+    """How many entries are wanted, the filter, and the time. `also` names entries to score in any case."""
 
     filter: Filter
     limit: int
@@ -101,9 +102,9 @@ def chunk_of(number: int) -> int:
 
 
 def _weighed(counts: Counts, terms: Iterable[tuple[float, int, T]]) -> tuple[list[tuple[int, float, T]], float]:
-    """The terms that any passage holds, with their idfs, rarest first; and the ceiling of all of them.
+    """The terms that any passage contains, with their idfs, rarest first; and the highest possible score.
 
-    A term is given by its weight, by how many passages contain it, and by its lists.
+    A term is given as its weight, the number of passages that contain it, and its lists.
     """
     known = [
         (containing, weight * fusion.idf(counts.passages, containing), found) for weight, containing, found in terms
@@ -137,7 +138,7 @@ def score(
     bound = ceiling
     is_open = True
     for _, idf, levels in tables:
-        # No score is above what the terms so far can give: only when that is more than the rest, it needs a look.
+        # No score is above what the terms so far can give, so check only when that is more than the rest can give.
         if is_open and keep is not None and len(found) >= keep and ceiling - bound > bound:
             is_open = _least_of_best(keep, found) < bound
         bound -= idf
@@ -146,7 +147,7 @@ def score(
             if len(rows) < LENGTH_STEPS:
                 for row in chosen:
                     found[row] = found_score(row, 0.0) + fusion.gain(idf, frequency, norms[row % LENGTH_STEPS])
-            else:  # a common word is on thousands of rows
+            else:  # a common word occurs in thousands of rows
                 gains = list(map(fusion.gain, repeat(idf), repeat(frequency), norms))
                 for row in chosen:
                     found[row] = found_score(row, 0.0) + gains[row % LENGTH_STEPS]
@@ -157,7 +158,7 @@ def score(
 
 
 def _least_of_best(keep: int, found: Mapping[int, float]) -> float:
-    """The score at place `keep`. Of few, sorting all is several times as quick as a heap."""
+    """The score at rank `keep`. For short lists, sorting is several times as fast as a heap."""
     if len(found) < SORTED_WHOLE * keep:
         return sorted(found.values(), reverse=True)[keep - 1]
     return nlargest(keep, found.values())[-1]
@@ -175,7 +176,7 @@ def score_arrays(counts: Counts, terms: Iterable[tuple[float, Integers]]) -> Ran
     frequency = np.array([LEVEL_FREQUENCY.get(level, 0.0) for level in range(LEVELS)])[levels]
     idfs = np.repeat([idf for _, idf, _ in tables], [count for count, _, _ in tables])
     gains = fusion.gain(idfs, frequency, np.array(_norms(counts.average_length))[rows % LENGTH_STEPS])
-    # As np.unique does it, but stable: lists come nearly in order, and sorting them takes a tenth of the time then.
+    # Like np.unique, but with a stable sort, which takes a tenth of the time because the lists are nearly sorted.
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     is_first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
@@ -201,7 +202,7 @@ class Ranking:
         """The best `keep` of them, or all, and if given only of those allowed; of equal ones the newest first."""
         if keep is None or allowed is not None:
             return self._rank(keep, allowed)
-        if keep > self._kept:  # who has looked at some most likely looks at some more
+        if keep > self._kept:  # a caller that asks for some most likely asks for more
             self._kept = 3 * keep
             self._best = self._rank(self._kept, None)
         return self._best[:keep]
@@ -238,9 +239,9 @@ class Ranking:
 def best(
     rank: Rank, select: Select, allowed: Callable[[], Sequence[int]], limit: int, *, step: int | None = None
 ) -> list[Candidate]:
-    """Try the best-ranked first; if too few pass, find out which may and rank only those.
+    """Try the best-ranked first; if too few pass, find out which may pass and rank only those.
 
-    `step` is how many chunks are selected at once; left out, as many as entries are wanted.
+    `step` is how many chunks are selected at once, by default as many as entries are wanted.
     """
     keep = 2 * limit + SPARE
     ranked = rank(keep, None)
@@ -274,7 +275,7 @@ def _pick(ranked: Ranked, select: Select, limit: int, step: int | None) -> list[
             known = found.get(entry_id)
             if known is None:
                 found[entry_id] = Candidate(entry_id, share, first, stop)
-            elif known.end == 0 and stop:  # a heading matched best, but a passage of the text is worth showing
+            elif known.end == 0 and stop:  # a heading matched best, but a passage of the text is more useful to show
                 found[entry_id] = Candidate(entry_id, known.score, first, stop)
         if len(found) >= limit:
             break

@@ -29,11 +29,11 @@ LIVE_WIDTH = 18
 FORMER_COLUMNS = COLUMNS.replace("id, kind", "entry, kind", 1)
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=dict)
 _read = json.JSONDecoder().raw_decode
-"""What `dump` wrote has nothing around it, so nothing needs to be skipped: half the time of `json.loads`."""
+"""`dump` writes no surrounding whitespace, so none needs to be skipped. This takes half the time of `json.loads`."""
 
 
 class Live(NamedTuple):
-    """The row of a live state: COLUMNS, what began it, and how many splices in a row lead away from it."""
+    """The row of a live state: COLUMNS, the action that began it, and the length of its chain of splices."""
 
     id: int
     kind: str
@@ -123,7 +123,7 @@ def entry_of(namespace: Namespace, row: Sequence[Any]) -> Entry:
     """A live row, in the order of COLUMNS, or a former one whose text and value have been decoded."""
     try:
         return _entry_of(namespace, row)
-    except (ValueError, TypeError, RecursionError) as error:  # only damage makes JSON that we wrote unreadable
+    except (ValueError, TypeError, RecursionError) as error:  # JSON that we wrote is unreadable only if it is damaged
         _, kind, key, _, _, _, revision, *_ = row
         raise damaged(namespace, kind, key, revision=revision) from error
 
@@ -170,8 +170,8 @@ def labels(attributes: Mapping[str, JSON], names: Sequence[str]) -> set[tuple[st
     return found
 
 
-# Whole namespaces out of rows and into them. States go entry by entry, the newest first. So each former text is decoded
-# from the one that was read just before it, and kept as a delta of the one that was written just before it.
+# Export and import of whole namespaces. States are ordered by entry, the newest first. So each former text is decoded
+# from the one that was read just before it, and stored as a delta of the one that was written just before it.
 
 Content = tuple[str | None, str | None]
 """A state's stored text and value."""
@@ -204,7 +204,7 @@ def former_state(namespace: Namespace, row: Former, newer: Content) -> tuple[Sta
 
 
 class Incoming(Protocol):
-    """Where the rows of a namespace that is adopted go."""
+    """Writes the rows of a namespace that is imported."""
 
     def next_id(self) -> int:
         """An id for a new entry."""
@@ -218,7 +218,7 @@ class Incoming(Protocol):
 def adopt_states(
     head: NamespaceHead, states: Iterable[State], incoming: Incoming, flag: Callable[[bool], int] = bool
 ) -> int:
-    """Write the states of a namespace as rows; how many. `flag` is how the backend stores a boolean."""
+    """Write the states of a namespace as rows; returns how many. `flag` is how the backend stores a boolean."""
     count = 0
     entry: _Adoption | None = None
     for state in states:
@@ -236,7 +236,7 @@ def adopt_states(
 
 
 class _Adoption:
-    """One entry on its way in, by its number where it comes from; `add` is called with its states in their order."""
+    """An entry that is being imported. `number` is its id in the source; `add` is called with its states in order."""
 
     def __init__(self, head: NamespaceHead, incoming: Incoming, flag: Callable[[bool], int], number: int) -> None:
         self.number = number
@@ -269,7 +269,7 @@ class _Adoption:
     def finish(self) -> None:
         if self._live is not None:
             row, entry = self._live
-            # How many splices lead away from the live state, so that the next update keeps the chain short.
+            # The length of the live state's chain of splices, so that the next update keeps the chain short.
             splices = self._splices if self._live_splices is None else self._live_splices
             self._incoming.add_live(row._replace(deltas=splices), entry)
 

@@ -2,7 +2,7 @@
 
 A backend passes its stored vectors as `VectorRows`, read in one snapshot. Before each search the matrix catches up with
 them: it reads the vectors that were added since, and from time to time it drops those of passages that ended. A matrix
-holds nothing that is not stored, and it only proposes passages. Whoever reads their rows drops those that have ended.
+holds nothing that is not stored, and it only proposes passages. The reader of their rows drops those that have ended.
 
 Up to 20,000 passages every vector is scored. Above that, a sketch chooses the vectors to score (see
 docs/decisions/008-sketches.md).
@@ -24,17 +24,20 @@ EXACT_ROWS = 20_000
 RESCORED = 800
 """How many of the nearest by sketch are scored exactly, at least; more if more hits are wanted or rows are many."""
 SAMPLED = 8
-"""One score in so many shows where the best begin; a partition of all takes longer than all the scores."""
+"""A sample of 1 score in this many shows where the best begin. Partitioning all scores takes longer than computing
+them.
+"""
 ROWS_A_READ = 4_000
-"""Catching up needs 20 MB for so many at once; with five times as many, 90 MB of the process stayed in use."""
+"""How many vectors are read at once, which needs 20 MB. With five times as many, 90 MB of the process stayed in use."""
 STALE_ROWS = 1_000
 STALE_SHARE = 10
 """Ended passages are dropped when there may be more than STALE_ROWS of them and more than 1 in STALE_SHARE."""
 SAMPLE_ROWS = 4_000
 ROUNDS = 3
 SINGLE_THREAD = 400_000
-"""BLAS spreads a product over threads from about 460,000 numbers on. On busy cores these wait for each other, and 1 ms
-becomes 20. So products are made in parts."""
+"""BLAS spreads a product over threads from about 460,000 numbers on. On busy cores these threads wait for each other,
+and 1 ms becomes 20. So products are computed in parts.
+"""
 
 Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
@@ -112,7 +115,7 @@ class VectorCache:
         return self._held_bytes
 
     def nearest(self, rows: VectorRows, query: Floats) -> Rank:
-        """Catch up with the rows, and give a function that ranks their passages by how near they are to the query."""
+        """Catch up with the rows, and return a function that ranks their passages by similarity to the query."""
         matrix = self._matrix(rows)
         with matrix.lock:
             matrix.catch_up(rows)
@@ -239,7 +242,7 @@ class Matrix:
         known = self._vectors[: self._size]
         self._sketch = Sketch(np.concatenate([known, _floats(added)]))
         self._sketch.extend(known)
-        self._stored = known.astype(np.float16)  # they came from halves, so nothing is lost
+        self._stored = known.astype(np.float16)  # they were half precision before, so nothing is lost
         self._vectors = np.empty((0, self.dimensions), np.float32)
 
     # Searching
@@ -268,7 +271,7 @@ class Matrix:
                 return []
         scores = _cosines(vectors, query)
         last = np.partition(-scores, wanted - 1)[wanted - 1]
-        best = np.flatnonzero(~(-scores > last))  # NaN, which is above nothing, is sorted behind all and cut off
+        best = np.flatnonzero(~(-scores > last))  # NaN is sorted last and cut off
         best = best[np.lexsort((-self._chunks[found[best]], -scores[best]))[:wanted]]
         return list(zip(self._chunks[found[best]].tolist(), scores[best].tolist(), strict=True))
 
@@ -297,7 +300,7 @@ class Sketch:
         self._lengths: Floats = np.empty(0, np.float32)
         self._signs: list[NDArray[np.uint64]] = [np.empty(0, np.uint64) for _ in range(-(-dimensions // 64))]
         self._size = 0
-        # Signs that differ in a share of the dimensions are, of random directions, at that share of a half turn.
+        # For random directions, the share of differing signs is the angle as a share of 180 degrees.
         self._cosines: Floats = np.cos(np.pi / dimensions * np.arange(dimensions + 1)).astype(np.float32)
 
     @property
@@ -376,7 +379,7 @@ def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
     chosen: NDArray[np.intp] = np.flatnonzero(scores >= np.partition(sample, place)[place])
     if count // 2 <= len(chosen) <= 2 * count:
         return chosen
-    # The sample misled: equal texts are ties, and there may be any number of them.
+    # The sample was misleading: equal texts are ties, and there may be any number of them.
     return np.sort(np.argpartition(-scores, count - 1)[:count])
 
 

@@ -1,10 +1,11 @@
-"""Candidates of a search: passages ranked by their words and by their vectors, turned into live entries that pass.
+"""Candidates of a search: passages ranked by keywords and by vectors, mapped to live entries that pass the filter.
 
-A search is three questions in two round trips. The first question gives what ranks all passages of the namespace by
-either side. The second gives the best of them with all passages of their entries. The third goes with the second and
-gives the entries that will most likely be chosen. By then everything is known of the passages except which entry each
-belongs to and whether that entry passes, so the choice is made as if each passage were an entry. More is asked if that
-guess was wrong, if too few of the best pass the filter, or if the namespace is so large that its vectors have an index.
+A search sends three queries in two round trips. The first reads what is needed to rank all passages of the namespace,
+by keywords and by vectors. The second reads the best passages with all other passages of their entries. The third is
+sent with the second and reads the entries that will most likely be chosen. At that point only two things are unknown
+about a passage: which entry it belongs to and whether that entry passes the filter. So the choice is made as if each
+passage were an entry. More queries follow if that guess was wrong, if too few of the best pass the filter, or if the
+namespace is so large that its vectors have an index.
 """
 
 from __future__ import annotations
@@ -48,27 +49,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 EXACT_ROWS = 20_000
-"""Up to so many passages in a namespace every vector is compared; above, the index of its part of the table is used."""
+"""In a namespace of up to this many passages every vector is compared. Above it, the index of its partition is used."""
 EF_SEARCH = 200
 SCANNED = 200_000
 RESCORED_SHARE = 4
-"""Vectors are ordered by a query rounded to half precision; 1 in so many more are read and scored exactly."""
+"""Vectors are ordered by a query in half precision, so 1 in this many more are read and scored exactly.
+"""
 
 Meaning = tuple[Model, "NDArray[float32]"]
-"""A model and the query's vector by it."""
+"""A model and its vector of the query."""
 
 
-# The first question
+# The first query
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a search needs of a whole namespace: counts, a posting list for each term, and all its vectors' nearness."""
+    """What a search needs of a whole namespace: counts, a posting list for each term, and all similarities."""
 
     counts: Counts
     postings: list[NDArray[int64]]
     is_pending: bool
-    """Whether passages wait for their vectors."""
+    """Whether vectors of passages are pending."""
     meaning: Ranking | None
     """None if it was not asked for, or if the namespace is too large to compare every vector."""
 
@@ -79,7 +81,9 @@ class Listed:
 def ask_lists(
     session: Session, spot: Location, terms: Mapping[str, float], meaning: Meaning | None = None
 ) -> Callable[[], Listed | None]:
-    """Ask by one statement for lists in the order of the terms. Call the result to wait; None if no such namespace."""
+    """Send one statement for posting lists in the order of the terms. Call the result to wait for them; None if there
+    is no such namespace.
+    """
     near, query = "NULL::bytea, NULL::bytea", list[Any]()
     if meaning is not None:
         model, vector = meaning
@@ -117,7 +121,7 @@ _NEAR = (
     " WHERE v.tenant = n.tenant AND v.namespace = n.id AND v.model = %s AND NOT v.former AND n.chunk_count <= %s"
     ") AS near"
 )
-"""Every vector of the namespace, unless it is large: its passages and how near they are, as two arrays."""
+"""Every vector of the namespace, unless it is large: the passages and their similarities, as two arrays."""
 
 
 def term_counts(session: Session, spot: Location, terms: Iterable[str]) -> TermCounts:
@@ -145,7 +149,7 @@ def search(
     *,
     unless_pending: bool,
 ) -> Candidates | None:
-    """Both sides' candidates and the chosen entries; with `unless_pending`, None if passages wait for their vectors."""
+    """The candidates of both rankings and the chosen entries; with `unless_pending`, None if vectors are pending."""
     meaning = None if query.meaning is None or model is None else (model, query.meaning[1])
     listed = ask_lists(session, spot, query.terms, meaning)()
     if listed is None:
@@ -160,7 +164,7 @@ def search(
 
 
 def search_text(session: Session, spot: Location, terms: Mapping[str, float], page: Page) -> list[Candidate]:
-    """The candidates by their words alone, then the entries of `page.also` that hold any of them."""
+    """The candidates by keywords only, then the entries of `page.also` that contain any of the terms."""
     listed = ask_lists(session, spot, terms)()
     if listed is None:
         return []
@@ -169,13 +173,13 @@ def search_text(session: Session, spot: Location, terms: Mapping[str, float], pa
 
 
 def search_vectors(session: Session, spot: Location, meaning: Meaning, page: Page) -> list[Candidate]:
-    """The candidates by their vectors alone."""
+    """The candidates by vectors only."""
     listed = ask_lists(session, spot, {}, meaning)()
     return [] if listed is None else _Search(session, spot, page, meaning).nearest(listed.meaning)
 
 
 class _Search:
-    """The candidates of one search; both sides share what is known of the passages' entries."""
+    """The candidates of one search. Both rankings share what is known about the passages' entries."""
 
     def __init__(self, session: Session, spot: Location, page: Page, meaning: Meaning | None) -> None:
         self._session = session
@@ -183,14 +187,14 @@ class _Search:
         self._page = page
         self._meaning = meaning
         self._step = page.limit + page.limit // 2
-        """So many passages of each side are looked at first: half as many again as entries are wanted."""
+        """How many passages of each ranking are looked at first: half as many again as entries are wanted."""
         self._asked: set[int] = set()
         self._places: dict[int, tuple[int, int, int]] = {}
         self._passages: dict[int, list[Located]] = {}
         self._entries: dict[int, Entry] = {}
 
     def look_ahead(self, words: Ranking, meaning: Ranking | None, choose: Choose) -> None:
-        """Ask about the best of both sides, and for the entries of those that would be chosen of them."""
+        """Read the best of both rankings, and the entries of those that would be chosen."""
         best_by_words = [chunk for chunk, _ in words.rank(self._step)]
         if meaning is None and self._meaning is not None:
             self._select(best_by_words)
@@ -209,7 +213,7 @@ class _Search:
         self._entries = {row[0]: entry_of(self._spot.namespace, row) for row in entries.fetchall()}
 
     def load(self, entries: Sequence[int]) -> dict[int, Entry]:
-        """These entries; those that were not guessed are asked for now."""
+        """These entries. Those that were not read in advance are read now."""
         if missing := [entry_id for entry_id in entries if entry_id not in self._entries]:
             self._entries |= load(self._session, self._spot, missing, self._page.now)
         return {entry_id: self._entries[entry_id] for entry_id in entries if entry_id in self._entries}
@@ -224,17 +228,17 @@ class _Search:
         by_words = self.by_words(words, near)
         if self._meaning is None:
             return by_words, []
-        # Each side's candidates are scored by the other side too: half a score would rank them too low.
+        # The candidates of each ranking are scored by the other one too. Half a score would rank them too low.
         others = dict.fromkeys(candidate.entry_id for candidate in by_words if candidate.entry_id not in near)
         return by_words, by_meaning + self._nearness(self._known(others), meaning)
 
     def by_words(self, words: Ranking, also: Iterable[int]) -> list[Candidate]:
-        """The best by their words, then the passages of `also` that are not among them and hold any."""
+        """The best by keywords, then the other passages of `also` that contain any of the terms."""
         known = self._known(also)
         return with_known(self._best(words), known, words.shares([passage.chunk for passage in known]))
 
     def nearest(self, meaning: Ranking | None) -> list[Candidate]:
-        """The best by their vectors; without a ranking of all of them, by their index."""
+        """The best by vectors; if not all vectors were ranked, by the index."""
         if meaning is not None:
             return self._best(meaning)
         assert self._meaning is not None
@@ -274,7 +278,7 @@ class _Search:
     def _ask_passages(self, chunks: Sequence[int]) -> Result:
         """All passages of these passages' entries, if those pass."""
         spot, where = self._spot, conditions(self._spot, self._page)
-        # Each table is asked once for all its rows: that reads far fewer pages than a look for each.
+        # Each table is queried once for all its rows, which reads far fewer pages than a query for each row.
         return self._session.ask(
             f"SELECT c.posting, c.entry, c.start, c.stop FROM {spot.of('entry')} AS e"
             f" JOIN {spot.of('chunk')} AS c ON c.tenant = e.tenant AND c.entry = e.id AND c.ended_commit IS NULL"
@@ -306,7 +310,7 @@ class _Search:
         self._passages |= learned
 
     def _nearness(self, known: Sequence[Located], meaning: Ranking | None) -> list[Candidate]:
-        """How near these passages are, those that have a vector."""
+        """The similarities of those passages that have a vector."""
         chunks = [passage.chunk for passage in known]
         shares = self._ask_nearness(chunks) if meaning is None else meaning.shares(chunks)
         return [
@@ -331,7 +335,7 @@ def _located(passages: Result) -> Iterator[Located]:
 
 
 class Nearest:
-    """Ranks the passages of a large namespace by the index of its vectors, and keeps which entries of them pass."""
+    """Ranks the passages of a large namespace by the vector index, and remembers which entries pass the filter."""
 
     def __init__(self, session: Session, spot: Location, model: Model, query: NDArray[float32], page: Page) -> None:
         self._session = session
@@ -355,7 +359,7 @@ class Nearest:
         return self._by_index(keep) if keep is not None and allowed is None else self._among(keep, allowed)
 
     def _among(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        """Compare every vector of these passages. `+ 0` keeps the approximate index out of it."""
+        """Compare every vector of these passages. `+ 0` prevents the use of the approximate index."""
         return self._read(
             f"SELECT chunk, value FROM {self._spot.of('embedding')} WHERE tenant = %s AND namespace = %s AND model = %s"
             " AND NOT former AND chunk = ANY(%s) ORDER BY (value <#> %s) + 0, chunk DESC LIMIT %s",
@@ -371,13 +375,14 @@ class Nearest:
         )
 
     def _by_index(self, keep: int) -> Ranked:
-        """Ask the index. It holds other namespaces too, so it goes on until enough of this one were found."""
+        """Scan the index. It holds other namespaces too, so the scan continues until enough of this one are found."""
         self._session.send(
             "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', 'relaxed_order', true),"
             " set_config('hnsw.max_scan_tuples', %s, true)",
             (str(min(1_000, max(EF_SEARCH, 2 * keep))), str(SCANNED)),
         )
-        # The model and the namespace are numbers in the statement: a partial index is used only if they are known.
+        # The model and the namespace are literals in the statement: the planner uses a partial index only if they are
+        # known.
         dimensions = f"{self._model.dimensions:d}"
         return self._read(
             f"SELECT chunk, value FROM {self._spot.of('embedding')} WHERE tenant = %s AND namespace = {self._spot.id:d}"
@@ -388,7 +393,7 @@ class Nearest:
         )
 
     def _read(self, near: str, parameters: Sequence[Any], keep: int | None) -> Ranked:
-        """The nearest with their scores, best first; of those that pass, what they belong to is kept."""
+        """The nearest passages with their scores, best first. Remembers the entries that pass the filter."""
         chunk, entry = self._spot.of("chunk"), self._spot.of("entry")
         rows = self._session.rows(
             f"WITH near AS MATERIALIZED ({near}) SELECT near.chunk, -(near.value::vector <#> %s) AS score, place.entry,"

@@ -1,7 +1,7 @@
 """Connections to the server: what it must offer, its errors, values on the wire, pipelines and sessions.
 
-A session is a transaction under one of the two roles. Its statements are sent without waiting for the results of those
-before, until a result is needed: a session of four statements costs one or two round trips.
+A session is a transaction under one of the two roles. A statement is sent without waiting for the results of earlier
+ones, until a result is needed. So a session of four statements costs one or two round trips.
 
 The pipeline works on libpq's own calls. psycopg's cursors in pipeline mode can do the same, but a search then takes a
 sixth more CPU and a write nearly twice as much (see docs/decisions/006). psycopg's `Transformer` still writes and reads
@@ -42,24 +42,24 @@ Durability = Literal["full", "normal"]
 
 OLDEST_SERVER = 150_000
 OLDEST_VECTOR = (0, 8)
-"""Searches in large namespaces scan an index until enough was found; 0.8 is the first version that can."""
+"""Searches in large namespaces scan an index until they have found enough, which pgvector can do since 0.8."""
 
 CONNECT_SECONDS = 5
 RECONNECT_SECONDS = 0.5
-"""How long the pool tries by itself; then the next call for a connection starts again, without its long pauses."""
+"""How long the pool tries to reconnect by itself. After that, the next request for a connection tries at once."""
 
 IDLE_IN_TRANSACTION_SECONDS = 60
 """A server that hangs in the middle of a write must not hold a namespace's row for ever."""
 
 PREPARED = 1_000
-"""Statements that a connection keeps planned: those of searches once for each part."""
+"""How many prepared statements a connection keeps; searches have one per partition."""
 
 UPGRADED = "CP001"
 """What `check_program` raises (migrations/program.sql)."""
 
 _POOLER_LOOKS = 3
 _ARRAY_HEAD = 20
-"""The bytes before the members of an array of one dimension, as PostgreSQL sends it; before each is its length."""
+"""The bytes before the items of a one-dimensional array, as PostgreSQL sends it. Each item has its length before it."""
 
 _AGAIN = (
     errors.SerializationFailure,
@@ -67,11 +67,11 @@ _AGAIN = (
     errors.AdminShutdown,
     errors.CrashShutdown,
     errors.CannotConnectNow,
-    errors.InvalidSqlStatementName,  # the server has forgotten what it had planned for this connection
-    errors.ReadOnlySqlTransaction,  # the server became a standby under us: the next connection finds the new primary
+    errors.InvalidSqlStatementName,  # the server no longer has this connection's prepared statements
+    errors.ReadOnlySqlTransaction,  # the server has become a standby; the next connection finds the new primary
 )
 
-# An error while connecting has no code, only words.
+# An error while connecting has no code, only a message.
 _REFUSED_LOGIN = re.compile(
     r"authentication failed|no password supplied|role \".*\" does not exist|no pg_hba.conf entry"
 )
@@ -98,12 +98,12 @@ PARTITIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database, the schema in it that is ours alone, and the two roles under which everything is done there."""
+    """A database, our own schema in it, and the two roles that do all work there."""
 
     conninfo: str
     schema: str = DEFAULT_SCHEMA
     partitions: int = PARTITIONS
-    """How many parts the tables get when they are made; later it is what it was then."""
+    """How many partitions the tables get when they are created. It cannot be changed later."""
 
     @property
     def app_role(self) -> str:
@@ -124,7 +124,7 @@ class Place:
 
 
 def parse_url(url: str) -> Place:
-    """Read an address; `?schema=` and `?partitions=` are ours, everything else goes to the driver."""
+    """Parse a URL. `?schema=` and `?partitions=` are ours; everything else goes to the driver."""
     parts = urlsplit(url)
     ours = {"schema": DEFAULT_SCHEMA, "partitions": str(PARTITIONS)}
     others = []
@@ -154,12 +154,12 @@ def check_server(connection: psycopg.Connection[Any], place: Place) -> None:
         )
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     if row is None or row[0] != connection.info.backend_pid:
-        # Another process answers than the one we logged in to: a pooler.
+        # If the process that answers is not the one we logged in to, there is a pooler.
         _check_pooler(connection, place)
 
 
 def _check_pooler(connection: psycopg.Connection[Any], place: Place) -> None:
-    """A session must find its own setting again, and no other session may."""
+    """Check that a session keeps its own setting and that no other session sees it."""
     mine = uuid4().hex
     connection.execute("SELECT set_config('commonplace.session', %s, false)", (mine,))
     with psycopg.connect(place.conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS) as other:
@@ -172,7 +172,7 @@ def _check_pooler(connection: psycopg.Connection[Any], place: Place) -> None:
 
 
 def check_vector(connection: psycopg.Connection[Any], place: Place) -> None:
-    """Refuse a pgvector that is too old; one that is missing is the migration's concern."""
+    """Refuse a pgvector that is too old. The migration reports one that is missing."""
     row = connection.execute(
         "SELECT e.extversion, a.default_version FROM pg_extension AS e"
         " LEFT JOIN pg_available_extensions AS a ON a.name = e.extname WHERE e.extname = 'vector'"
@@ -221,7 +221,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def translate(error: Exception, place: str) -> CommonplaceError:
-    """All errors of PostgreSQL get their meaning here."""
+    """All errors of PostgreSQL are translated here."""
     reason = str(error).strip().partition("\n")[0]
     if isinstance(error, PoolTimeout):
         return Unavailable(f"no connection to {place} was free in time; nothing was changed, try again")
@@ -236,10 +236,10 @@ def translate(error: Exception, place: str) -> CommonplaceError:
     if isinstance(error, psycopg.Error) and error.sqlstate == UPGRADED:
         return Unavailable(f"{place} is newer than this program: {reason}; restart it with the newer version")
     if isinstance(error, (errors.DeadlockDetected, errors.SerializationFailure)):
-        return Unavailable(f"{place} gave way to other calls ({reason}); nothing was changed, try again")
+        return Unavailable(f"{place} was busy with conflicting calls ({reason}); nothing was changed, try again")
     if _UNENCRYPTED.search(reason):
         return ConfigurationError(
-            f"{place} wants an encrypted connection ({reason}); add sslmode=require to DATABASE_URL"
+            f"{place} requires an encrypted connection ({reason}); add sslmode=require to DATABASE_URL"
         )
     if _REFUSED_TLS.search(reason):
         return ConfigurationError(
@@ -268,7 +268,7 @@ def translate(error: Exception, place: str) -> CommonplaceError:
 
 
 class Halfvec(bytes):
-    """A vector as pgvector sends it: its length, two bytes of nothing, then half-precision numbers."""
+    """A vector as pgvector sends it: its length, two unused bytes, then half-precision numbers."""
 
     @classmethod
     def of(cls, vector: Floats) -> Halfvec:
@@ -285,10 +285,10 @@ class Vector(bytes):
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """A vector of full precision as two of half: what rounding leaves of it, and `SCALE` times what that took away.
+    """A full-precision vector as two of half precision: the rounded vector, and `SCALE` times the rounding error.
 
-    So stored halves are compared with it to nearly full precision without making each of them whole: a third of the
-    time.
+    With these, stored half-precision vectors are compared to nearly full precision without converting each of them,
+    which takes a third of the time.
     """
 
     SCALE: ClassVar[float] = 2048.0
@@ -302,7 +302,7 @@ class Halves:
 
 
 def array_of(numbers: Iterable[int]) -> str:
-    """Numbers as PostgreSQL writes an array of them, for a parameter cast to one: psycopg looks at each by itself."""
+    """Numbers in the text form of a PostgreSQL array. This is faster than psycopg, which inspects each number."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
@@ -357,7 +357,7 @@ class _HalfvecLoader(Loader):
 
 
 def adapters(connection: psycopg.Connection[Any]) -> tuple[AdaptersMap, str]:
-    """How values travel, and the schema that pgvector lies in; both differ from database to database."""
+    """How values are sent, and the schema that contains pgvector. Both differ from database to database."""
     row = connection.execute(
         "SELECT half.oid, whole.oid, n.nspname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace"
         " JOIN pg_type AS half ON half.typnamespace = n.oid AND half.typname = 'halfvec'"
@@ -368,7 +368,7 @@ def adapters(connection: psycopg.Connection[Any]) -> tuple[AdaptersMap, str]:
             "this database has no pgvector; let an administrator run `CREATE EXTENSION vector` in it"
         )
     found = AdaptersMap(psycopg.adapters)
-    # A number's type must not depend on its size: each type would be another statement to prepare.
+    # A number's type must not depend on its size, because each type would need another prepared statement.
     found.register_dumper(int, Int8Dumper)
     found.register_dumper(int, Int8BinaryDumper)
     found.register_dumper(Halfvec, type("HalfvecDumper", (_VectorDumper,), {"oid": row[0]}))
@@ -381,7 +381,7 @@ def adapters(connection: psycopg.Connection[Any]) -> tuple[AdaptersMap, str]:
 
 
 class Result(Protocol):
-    """The result of a statement, waited for when it is read. psycopg's cursors are results, too."""
+    """The result of a statement. Reading it waits. psycopg's cursors satisfy this protocol, too."""
 
     @property
     def rowcount(self) -> int: ...
@@ -402,7 +402,7 @@ class Link(psycopg.Connection[Any]):
 
 
 class _Statements:
-    """The statements that the server has planned for a connection, and what reads and writes its values."""
+    """A connection's prepared statements, and the converters of its values."""
 
     def __init__(self, link: Link) -> None:
         self.transformer = Transformer(link)
@@ -443,14 +443,16 @@ class Pipeline:
         self._pgconn = link.pgconn
         self._statements = link.statements
         self._coming: deque[Any] = deque()
-        """For each result that will come: a `_PipelineResult`, the key of a statement to be prepared, or `_SYNC`."""
+        """For each expected result: a `_PipelineResult`, the key of a statement to be prepared, or `_SYNC`."""
         self._preparing: dict[_Key, bytes] = {}
         self._pgconn.enter_pipeline_mode()
 
     def send(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None
     ) -> _PipelineResult:
-        """Send a statement. It is planned for good when it comes a second time; with `prepare` at once, or never."""
+        """Send a statement. It is prepared the second time it is sent; `prepare` prepares it at once (True) or never
+        (False).
+        """
         statements, pgconn = self._statements, self._pgconn
         numbered, names = _numbered(sql)
         values: Sequence[Any] = [parameters[name] for name in names] if isinstance(parameters, Mapping) else parameters
@@ -508,7 +510,7 @@ class Pipeline:
     def abandon(self, error: BaseException) -> None:
         """Leave pipeline mode after an error. The caller raises that error, so later ones are dropped."""
         if isinstance(error, errors.InvalidSqlStatementName):
-            self._statements.names.clear()  # something has made the server forget all of them
+            self._statements.names.clear()  # something made the server drop all of them
         if self._pgconn.pipeline_status == PipelineStatus.OFF or self._link.closed:
             return
         if not isinstance(error, Exception):
@@ -591,8 +593,8 @@ def create_pool(
         "statement_timeout": f"{int(query_seconds * 1_000)}ms",
         "lock_timeout": f"{int(query_seconds * 1_000)}ms",
         "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_SECONDS}s",
-        "jit": "off",  # its start-up costs more than any of our statements
-        # Every statement names its namespace and has an index for it; planning each call took half as long again.
+        "jit": "off",  # starting it costs more than any of our statements
+        # Every statement names its namespace and has an index for it. Planning each call made them half as slow again.
         "plan_cache_mode": "force_generic_plan",
         "application_name": "commonplace",
     }
@@ -604,7 +606,7 @@ def create_pool(
         calls = ", ".join(["set_config(%s, %s, false)"] * len(settings))
         connection.execute(f"SELECT {calls}".encode(), [part for pair in settings.items() for part in pair])
         if durability == "full":
-            # One that the server waits longer for, such as remote_apply, stays.
+            # A stricter setting, such as remote_apply, stays.
             connection.execute(
                 "SELECT set_config('synchronous_commit', 'on', false)"
                 " WHERE current_setting('synchronous_commit') = 'off'"
@@ -634,8 +636,9 @@ def create_pool(
 class Session:
     """A transaction on a connection, from `begin` to `end`; in pipeline mode unless it copies rows in.
 
-    Without a BEGIN it is the one that PostgreSQL makes of all statements up to the next synchronisation: enough to read
-    by, and two statements less. `known` is the newest schema that this program knows: a newer one fails the session.
+    Without a BEGIN it is the implicit transaction of all statements up to the next synchronisation. That is enough for
+    reads, and saves two statements. `known` is the newest schema that this program knows; a newer one fails the
+    session.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], known: int) -> None:
@@ -673,9 +676,10 @@ class Session:
     def ask(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None
     ) -> Result:
-        """Send a statement; its rows are waited for when they are fetched. After `end` this starts a new transaction.
+        """Send a statement.
 
-        `prepare` has it planned for good at its first use, not only when it comes again.
+        Fetching its rows waits. After `end` this starts a new transaction. `prepare` prepares it at its first use, not
+        only at its second.
         """
         if not self._is_open:
             self._open()

@@ -1,7 +1,7 @@
-"""Whole namespaces out of the tables and into them: every state, live and former, with nothing lost on the way.
+"""Export and import of whole namespaces: every state, live and former, without loss.
 
-States go entry by entry, the newest first, so that each former text is made from the one read just before it, and
-kept as a delta to the one written just before it.
+States are ordered by entry, the newest first. So each former text is decoded from the one read just before it, and
+stored as a delta of the one written just before it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def adopt(session: Session, head: NamespaceHead, states: Iterable[State], check:
     if check is not None:
         check(Usage(row.entry_count, row.byte_count, row.former_states, row.former_bytes))
     if last and count:
-        # Readers of the old feed would miss what came in below their cursor: the floor tells them to read all again.
+        # Readers of the old feed would miss what was imported below their cursor. The floor tells them to read
+        # everything again.
         session.send(
             "UPDATE namespace SET commit_number = greatest(commit_number, %(floor)s),"
             " former_commit = greatest(commit_number, %(floor)s),"
@@ -128,9 +129,9 @@ def adopt(session: Session, head: NamespaceHead, states: Iterable[State], check:
 
 
 def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> tuple[NamespaceRow, int]:
-    """The namespace's row, made or brought to the head's counters, and the last commit that it had before.
+    """The namespace's row, created or updated to the head's counters, and the last commit that it had before.
 
-    Numbers that were given out never come back.
+    Numbers are never reused.
     """
     path = "/".join(head.namespace)
     session.send(
@@ -159,12 +160,11 @@ def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> tupl
     return row, commit
 
 
-# Many rows into the tables at once. COPY does not go straight into a table with row-level security, so it goes by way
-# of a temporary one.
+# Many rows at once. COPY cannot write to a table with row-level security, so it writes to a temporary table first.
 
 ROWS_A_COPY = 5_000
 ROWS_FOR_A_TABLE = 500
-"""Fewer are inserted one by one: with temporary tables for 10 rows each, 1,000 namespaces took twice as long."""
+"""Fewer rows are inserted one by one. With temporary tables for 10 rows each, 1,000 namespaces took twice as long."""
 _COLUMNS = {
     "entry": f"tenant, namespace, {COLUMNS}, begun_by, deltas",
     "history": f"tenant, namespace, {FORMER_COLUMNS}, begun_by, ended_by, ended_commit, valid_to, ended_actor",
@@ -175,7 +175,7 @@ _COLUMNS = {
 
 
 class Incoming:
-    """Rows of one namespace on their way into the tables."""
+    """Collects the rows of one namespace and writes them to the tables."""
 
     def __init__(self, session: Session, spot: Location, row: NamespaceRow) -> None:
         self._session = session
@@ -240,7 +240,7 @@ class Incoming:
         self._session.send(f"TRUNCATE incoming_{table}")
 
     def finish(self) -> None:
-        """Write what is gathered and the namespace's counters."""
+        """Write the collected rows and the namespace's counters."""
         for table in _COLUMNS:
             self._flush(table)
         row = self._row
@@ -266,7 +266,7 @@ def _marks(names: str) -> str:
     return ", ".join(["%s"] * len(names.split(", ")))
 
 
-# Backups: every table as it was at one moment, in one file, and back into an empty schema. The file is a zip with a
+# Backups: a snapshot of every table in one file, which can be restored into an empty schema. The file is a zip with a
 # member for each table, in the text form of COPY, and `commonplace.json` with the schema's number and the next id.
 
 HEAD = "commonplace.json"
@@ -330,7 +330,7 @@ def restore(connection: psycopg.Connection[Any], place: Place, source: Path) -> 
         head = json.loads(archive.read(HEAD))
     except (OSError, ValueError, KeyError, NotImplementedError, BadZipFile) as error:
         raise InvalidInput(
-            f"{source} is not a backup of a book on PostgreSQL ({error}); a file that is a book goes there with "
+            f"{source} is not a backup of a book on PostgreSQL ({error}); to copy a book file to PostgreSQL, use "
             "`commonplace move`"
         ) from error
     with archive, connection.transaction():
@@ -345,7 +345,7 @@ def restore(connection: psycopg.Connection[Any], place: Place, source: Path) -> 
             held = connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(table)).fetchone()
             if held is not None:
                 raise InvalidInput(f"{place.shown} is not empty; restore into an empty schema")
-            # COPY does not go straight into a table with row-level security.
+            # COPY cannot write to a table with row-level security.
             connection.execute(
                 sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
                     incoming, _listed(columns), table
@@ -372,7 +372,7 @@ def restore(connection: psycopg.Connection[Any], place: Place, source: Path) -> 
 
 
 class _Sink:
-    """A COPY as something to write to."""
+    """A file-like object that writes to a COPY."""
 
     def __init__(self, copy: psycopg.Copy) -> None:
         self._copy = copy

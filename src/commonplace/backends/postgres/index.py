@@ -1,9 +1,9 @@
-"""What is derived from live entries: labels, passages with their tokens, models and vectors.
+"""Rows derived from live entries: labels, passages with their tokens, models and vectors.
 
 Keywords are our own terms as tokens in a GIN index over the passages. A token carries its namespace's number in front,
 so a posting list holds one namespace.
 
-Models and vectors, except `pending` and `passage_vectors`, are work over all tenants, under the system role.
+Except for `pending` and `passage_vectors`, functions on models and vectors work on all tenants, under the system role.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class EntryIndex(BaseEntryIndex):
     def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None:
         chunks = [chunk for chunk, _ in ended]
         place = (self._tenant, chunks)
-        # The pending mark first: it is locked while a vector is stored, so afterwards the vector is there to be marked.
+        # The pending mark goes first. It is locked while a vector is stored, so the update below sees that vector.
         self._session.send("DELETE FROM pending WHERE tenant = %s AND chunk = ANY(%s)", place)
         self._session.send(
             "UPDATE chunk SET ended_commit = %s, tokens = NULL, repeated = NULL WHERE tenant = %s AND id = ANY(%s)",
@@ -173,9 +173,9 @@ def _insert_chunks(
 
 
 def rebuild_keywords(session: Session, namespace: Namespace, report: Callable[[int], None]) -> None:
-    """Make passages and tokens from the texts again, and keep every vector whose passage stays the same.
+    """Rebuild passages and tokens from the texts of one namespace, and keep every vector whose passage stays the same.
 
-    One namespace, while nobody writes to it; `report` is called with how many more entries are done.
+    Writers wait. `report` is called with how many more entries are done.
     """
     tenant, path = tenant_of(namespace), "/".join(namespace)
     namespace_id = session.rows("SELECT id FROM namespace WHERE tenant = %s AND path = %s FOR UPDATE", (tenant, path))[
@@ -256,7 +256,9 @@ def pending_count(session: Session, spot: Location | None) -> int:
 
 
 def set_target_model(session: Session, model: str, dimensions: int) -> None:
-    """Make `model` the target. A book's first one serves at once; a later one when all passages are embedded again."""
+    """Make `model` the target. A book's first model serves at once, a later one when all passages have been embedded
+    with it.
+    """
     session.send("LOCK TABLE model IN SHARE ROW EXCLUSIVE MODE")
     known = session.rows("SELECT id, dimensions, role FROM model WHERE identity = %s", (model,))
     if known and known[0][1] != dimensions:
@@ -274,7 +276,7 @@ def set_target_model(session: Session, model: str, dimensions: int) -> None:
             " ON CONFLICT (identity) DO UPDATE SET role = excluded.role RETURNING id",
             (model, dimensions, "target" if serving else "serving"),
         )[0][0]
-    # A vector of another length than its model's would fail every search of its namespace.
+    # A vector with the wrong length would make every search of its namespace fail.
     session.send(
         "DELETE FROM embedding AS v USING model AS m WHERE m.id = v.model AND vector_dims(v.value) <> m.dimensions"
     )
@@ -299,10 +301,10 @@ def set_target_model(session: Session, model: str, dimensions: int) -> None:
 def claim(
     session: Session, limit: int, lease_seconds: float, now: int | None, *, even_leased: bool
 ) -> tuple[list[Pending], bool]:
-    """Lease the newest passages: what was written last is what the next search most likely asks for.
+    """Lease the newest passages, because the next search most likely asks for what was written last.
 
-    What another worker is just claiming is passed over, and the lease is by the database's clock. Then whether the
-    target serves now: the last marks may be of passages that are gone.
+    Passages that another worker is claiming are skipped. The lease uses the database's clock. Also returns whether the
+    target serves now, since the last marks may be of passages that no longer exist.
     """
     while True:
         chosen = session.rows(
@@ -322,7 +324,7 @@ def claim(
         gone = [chunk for _, chunk in chosen if chunk not in live]
         if not gone:
             return found, False
-        # A mark made for a model may meet a passage that ended or was erased in the same moment.
+        # A mark made for a model may be of a passage that was ended or erased at the same moment.
         session.send("DELETE FROM pending WHERE chunk = ANY(%s)", (gone,))
         if found:
             return found, False
@@ -365,16 +367,17 @@ def _passages(session: Session, chunks: Sequence[tuple[str, int]]) -> list[Pendi
 
 
 def store_vectors(session: Session, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]) -> bool:
-    """Store vectors of the target model; a passage that ended, or another model's vector, is dropped.
+    """Store vectors of the target model.
 
-    Whether the target serves now, so that vectors of the model before it can go.
+    Vectors of ended passages and of other models are dropped. Returns whether the target serves now, so that vectors of
+    the previous model can be removed.
     """
     roles = {role: (id, identity) for id, identity, role in session.rows("SELECT id, identity, role FROM model")}
     model_id, identity = roles.get("target") or roles.get("serving") or (0, None)
     if identity != model:
         return False
     given = dict(vectors)
-    # Who holds the mark decides: a writer that ends the passage waits for it, or has taken it away.
+    # The mark is the lock: a writer that ends the passage waits for it, or has already deleted it.
     waiting = session.rows(
         "SELECT p.tenant, p.chunk, p.namespace FROM pending AS p"
         " JOIN chunk AS c ON c.tenant = p.tenant AND c.id = p.chunk AND c.ended_commit IS NULL"
@@ -425,7 +428,7 @@ def _promote_when_done(session: Session) -> bool:
 
 
 def drop_retired(session: Session) -> bool:
-    """Remove some vectors of models that no longer serve; whether there may be more."""
+    """Remove some vectors of models that no longer serve; returns whether there may be more."""
     for (model_id,) in session.rows("SELECT id FROM model WHERE role = 'retired'"):
         removed = session.count(
             "DELETE FROM embedding AS v USING (SELECT tenant, chunk FROM embedding WHERE model = %s LIMIT %s) AS old"

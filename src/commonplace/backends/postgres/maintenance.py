@@ -1,6 +1,6 @@
-"""Maintenance of the tables: purge, counts, checks of the indexes against the rows, and work that can wait.
+"""Maintenance of the tables: purge, counts, checks of the indexes against the rows, and background work.
 
-What can wait: old marks of attempts are deleted, and parts of the table with a large namespace get a vector index.
+The background work deletes old marks of attempts, and creates vector indexes on partitions with a large namespace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def purge(
     prefix: str | None,
     history_before: int | None,
 ) -> int:
-    """Erase the named states, live and former; how many there were."""
+    """Erase the named states, live and former; returns how many there were."""
     spot = transaction.spot
     named = Where()
     named.add("tenant = %s AND namespace = %s", spot.tenant, spot.id)
@@ -124,7 +124,7 @@ def _erase_ended_chunks(session: Session, spot: Location, ended: Sequence[tuple[
     for entry_id, commit in ended:
         newest[entry_id] = max(commit, newest.get(entry_id, commit))
     for entries in steps(list(newest)):
-        # Chosen here: a join with the entries is left to the planner, which may compare every passage with every one.
+        # Filtered here, because for a join with the entries the planner may compare every passage with every entry.
         found = session.rows(
             "SELECT id, entry, ended_commit FROM chunk"
             " WHERE tenant = %s AND entry = ANY(%s) AND ended_commit IS NOT NULL",
@@ -158,7 +158,7 @@ def stats(session: Session, schema: str) -> StoreStats:
 
 _LIVE_CHUNKS = "SELECT * FROM chunk WHERE ended_commit IS NULL"
 _MUST_BE_ZERO = {
-    "vectors of another length than their model's; `commonplace reindex` makes them again": (
+    "vectors with another length than their model's; `commonplace reindex` rebuilds them": (
         "SELECT count(*) FROM embedding AS v JOIN model AS m ON m.id = v.model"
         " WHERE vector_dims(v.value) <> m.dimensions"
     ),
@@ -209,7 +209,7 @@ _MUST_BE_ZERO = {
         " ON held.tenant = n.tenant AND held.namespace = n.id WHERE n.former_commit = n.commit_number"
         " AND (n.former_states <> coalesce(held.states, 0) OR n.former_bytes <> coalesce(held.bytes, 0))"
     ),
-    "namespaces that do not know of something that expires": (
+    "namespaces whose next expiry is wrong": (
         "SELECT count(*) FROM namespace AS n WHERE coalesce(n.expires_next, 9223372036854775807) > ("
         " SELECT min(expires_at) FROM entry AS e WHERE e.tenant = n.tenant AND e.namespace = n.id)"
     ),
@@ -221,7 +221,7 @@ _MUST_BE_ZERO = {
 
 
 def verify(session: Session, progress: Progress | None) -> list[str]:
-    """Every disagreement between the rows and what is derived from them."""
+    """Every mismatch between the rows and what is derived from them."""
     found = []
     for name, statement in _MUST_BE_ZERO.items():
         count = session.rows(statement)[0][0]
@@ -257,12 +257,12 @@ def _keyword_problems(session: Session, progress: Progress | None) -> list[str]:
         place = rows[-1][:2]
 
 
-# Work that can wait
+# Background work
 
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """An HNSW index over the vectors of one model in one part of the table, or of one namespace there."""
+    """An HNSW index on the vectors of one model in one partition, or of one namespace there."""
 
     part: int
     model: int
@@ -289,7 +289,7 @@ class VectorIndex:
 
 
 def maintain(runner: Runner, connect: Callable[[], psycopg.Connection[Any]], role: str) -> bool:
-    """Do some of it; whether there was something to do."""
+    """Do some of it; returns whether there was something to do."""
     if runner.system(_forget_attempts) >= ATTEMPTS_A_STEP:
         return True
     known = runner.system(known_indexes, mode=READ)
@@ -313,7 +313,7 @@ def _forget_attempts(session: Session) -> int:
 
 
 def known_indexes(session: Session) -> dict[str, bool]:
-    """The vector indexes by name, and whether each is complete: one whose building was cut short is not."""
+    """The vector indexes by name, and whether each is complete. One whose creation was interrupted is not."""
     return dict(
         session.rows(
             "SELECT c.relname, i.indisvalid FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid"
@@ -333,7 +333,7 @@ def _wanted_indexes(session: Session) -> tuple[list[VectorIndex], set[int]]:
 
 
 def index_of(session: Session, spot: Location) -> list[VectorIndex]:
-    """The indexes for one namespace alone: one for each model that serves or will."""
+    """The indexes for one namespace only: one for each model that serves or will serve."""
     rows = session.rows(
         f"SELECT {_PART}, m.id, m.dimensions FROM namespace AS n, model AS m"
         " WHERE n.tenant = %s AND n.id = %s AND m.role <> 'retired'",
@@ -362,8 +362,9 @@ def _drop(connect: Callable[[], psycopg.Connection[Any]], role: str, name: str) 
 
 @contextmanager
 def _alone(connect: Callable[[], psycopg.Connection[Any]], role: str) -> Iterator[psycopg.Connection[Any] | None]:
-    """A new connection, if no other server builds. An index is built outside of a transaction, so no row can be locked
-    meanwhile. This is an advisory lock, which ends with the connection."""
+    """A new connection, if no other server is building an index. An index is built outside of a transaction, so no row
+    lock can be held. This takes an advisory lock, which ends with the connection.
+    """
     with connect() as connection:
         row = connection.execute("SELECT pg_try_advisory_lock(%s)", (BUILDING,)).fetchone()
         if row is None or not row[0]:

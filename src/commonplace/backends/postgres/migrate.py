@@ -1,8 +1,8 @@
-"""Bringing a database to this program's schema: ordered steps, once, however many servers start together.
+"""Migrates a database to this program's schema: ordered steps, each applied once, however many servers start together.
 
-Servers of the schema before may be at work meanwhile. Each step is one transaction, so one that is killed leaves
-nothing behind, and the next program goes on from there. It changes only what differs, waits for no lock longer than a
-moment, gives way to whoever holds one, and tries again.
+Servers with the previous schema may be running. Each step is one transaction, so a step that is killed leaves nothing
+behind, and the next program continues from there. A step changes only what differs. It waits only briefly for a lock,
+then gives way to whoever holds it, and tries again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from commonplace.errors import ConfigurationError, Unavailable
 T = TypeVar("T")
 IDS_AT_ONCE = 32
 LOCK_SECONDS = 0.5
-"""Below PostgreSQL's `deadlock_timeout` of a second, so that a migration gives way before a server's write has to."""
+"""Below PostgreSQL's `deadlock_timeout` of one second, so that a migration gives way before a server's write has to."""
 
 PATIENCE_SECONDS = 120.0
 LONGEST_PAUSE_SECONDS = 2.0
 _LOCK = 0x434D4E50  # "CMNP"
 _SHARED = ("model",)
 _SEARCHED = ("chunk", "embedding", "entry", "namespace", "pending")
-"""Searches read the parts of these by name."""
+"""Searches read the partitions of these tables by name."""
 
 
 @cache
 def migrations() -> tuple[tuple[int, str], ...]:
-    """The numbered .sql files beside this module, in order."""
+    """The numbered .sql files next to this module, in order."""
     folder = files("commonplace.backends.postgres").joinpath("migrations")
     found = []
     for resource in folder.iterdir():
@@ -50,7 +50,7 @@ def newest() -> int:
 
 
 def schema_version(connection: psycopg.Connection[Any], place: Place) -> int:
-    """The number of the last step that was applied; 0 where nothing of ours is there."""
+    """The number of the last step that was applied; 0 if there is none."""
     if not _is_true(
         connection,
         "SELECT EXISTS (SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
@@ -58,7 +58,7 @@ def schema_version(connection: psycopg.Connection[Any], place: Place) -> int:
         place.schema,
     ):
         return 0
-    with connection.transaction():  # a login need not have the rights of its roles before it becomes one of them
+    with connection.transaction():  # a login need not have the rights of a role before SET ROLE
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(place.system_role)))
         row = connection.execute(
             sql.SQL("SELECT max(number) FROM {}.migration").format(sql.Identifier(place.schema))
@@ -78,9 +78,9 @@ def check_schema(connection: psycopg.Connection[Any], place: Place) -> bool:
 
 
 def migrate(connection: psycopg.Connection[Any], place: Place) -> int:
-    """Apply what is missing; how many steps that were."""
-    # No row to lock exists before the first migration: this is what an advisory lock is for. It is taken before the
-    # transaction, so that this sees all that whoever had it before has done.
+    """Apply the missing steps; returns how many."""
+    # An advisory lock, because before the first migration there is no row to lock. It is taken before the transaction,
+    # so that the transaction sees everything that the previous holder has done.
     lock = (_LOCK, place.schema)
     try:
         if check_schema(connection, place):
@@ -98,7 +98,7 @@ def migrate(connection: psycopg.Connection[Any], place: Place) -> int:
 def _apply(connection: psycopg.Connection[Any], place: Place) -> int:
     patiently = _Patience(connection, place)
     if schema_version(connection, place) not in (0, newest()):
-        # Each table by itself: who holds one table alone, and asks for no other, is part of no deadlock.
+        # One table per transaction: a transaction that locks only one table cannot be part of a deadlock.
         for change in patiently.run(lambda: _unguarded(connection, place)):
             patiently.run(partial(_change, connection, place, change))
     applied = 0
@@ -108,7 +108,9 @@ def _apply(connection: psycopg.Connection[Any], place: Place) -> int:
 
 
 class _Patience:
-    """Runs work in a transaction, again where somebody held what it needs; Unavailable when all of it took too long."""
+    """Runs work in a transaction, and again if someone held a lock that it needs. Raises Unavailable if all of it took
+    too long.
+    """
 
     def __init__(self, connection: psycopg.Connection[Any], place: Place) -> None:
         self._connection = connection
@@ -125,19 +127,19 @@ class _Patience:
                     self._connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds,))
                     return work()
             except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
-                # Between two attempts the servers have the tables for themselves.
+                # Between two attempts, the servers can use the tables.
                 pause = random.uniform(0.5, 1) * min(LONGEST_PAUSE_SECONDS, 0.1 * 2**tries)
                 if time.monotonic() + pause > self._deadline:
                     raise Unavailable(
-                        f"{self._place.shown} could not be upgraded: for {PATIENCE_SECONDS:.0f} seconds other programs "
-                        "held tables that have to change, as an export or a backup may; wait until they are done, or "
-                        "stop them, and start again"
+                        f"{self._place.shown} could not be upgraded: for {PATIENCE_SECONDS:.0f} seconds other "
+                        "programs, such as an export or a backup, have locked tables that must change; wait until "
+                        "they are done, or stop them, and start again"
                     ) from error
                 time.sleep(pause)
 
 
 def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
-    """Take the next step; False where there is none."""
+    """Apply the next step; False if there is none."""
     if check_schema(connection, place):
         return False
     version = schema_version(connection, place)
@@ -146,7 +148,7 @@ def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
         check_vector(connection, place)
     _become_owner(connection, place)
     if version:
-        # Programs since schema 4 hold this table in every transaction, and wait for it before they hold another.
+        # Since schema 4, programs lock this table in every transaction before any other.
         connection.execute("LOCK TABLE migration IN ACCESS EXCLUSIVE MODE")
     else:
         schema, app = sql.Identifier(place.schema), sql.Identifier(place.app_role)
@@ -175,11 +177,11 @@ def _change(connection: psycopg.Connection[Any], place: Place, change: sql.Compo
 
 
 def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
-    """The roles, the extension and the schema: what may need an administrator."""
+    """Create the roles, the extension and the schema, which may need an administrator."""
     for role in (place.system_role, place.app_role):
         name = sql.Identifier(role)
         if not _is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = %s)", role):
-            # Roles belong to all databases of a server: another one may be creating them at this moment.
+            # Roles belong to all databases of a server, and another one may be creating them at the same time.
             connection.execute(
                 sql.SQL(
                     "DO $$ BEGIN CREATE ROLE {} NOLOGIN; "
@@ -207,7 +209,7 @@ def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
 
 
 def _may_become(connection: psycopg.Connection[Any], role: str) -> bool:
-    """Since PostgreSQL 16 who creates a role may grant it, also to itself, but not yet become it."""
+    """Since PostgreSQL 16, the creator of a role may grant it, also to itself, but not SET ROLE to it."""
     right = "SET" if connection.info.server_version >= 160_000 else "MEMBER"
     return _is_true(connection, "SELECT pg_has_role(current_user, %s, %s)", role, right)
 
@@ -222,7 +224,7 @@ def _path(connection: psycopg.Connection[Any], place: Place) -> str:
 
 
 def tables(connection: psycopg.Connection[Any], place: Place) -> list[tuple[str, bool, list[str]]]:
-    """Our tables in order, whether each is divided by tenant, and the names of its parts."""
+    """Our tables in order, whether each is partitioned by tenant, and the names of its partitions."""
     return [
         (name, kind == "p", parts)
         for name, kind, parts in connection.execute(
@@ -236,12 +238,12 @@ def tables(connection: psycopg.Connection[Any], place: Place) -> list[tuple[str,
 
 
 def _made_again(name: str) -> str:
-    """A file beside the steps whose functions are made again with each of them."""
+    """A file next to the steps, whose functions are created again with each step."""
     return files("commonplace.backends.postgres").joinpath("migrations", name).read_text(encoding="utf-8")
 
 
 def _divide(connection: psycopg.Connection[Any], place: Place) -> None:
-    """Give every divided table that has no parts yet as many as its sisters have."""
+    """Give every partitioned table that has no partitions yet as many as the other tables have."""
     known = tables(connection, place)
     counted = max(len(parts) for _, _, parts in known) or place.partitions
     own = _made_again("part.sql")
@@ -276,10 +278,10 @@ _READS, _CHANGES = ("SELECT",), ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 def _unguarded(connection: psycopg.Connection[Any], place: Place) -> list[sql.Composed]:
-    """What still has to be done for row-level security, forced: one change for each table that lacks something.
+    """What is missing for forced row-level security: one change for each table that lacks something.
 
-    The app role sees its transaction's tenant, and without one nothing. A table that has all of it is not touched: its
-    change would wait for all who use it, and they for it.
+    The app role sees only its transaction's tenant, or nothing without one. A complete table is not touched, because
+    the change would wait for all its users, and they for the change.
     """
     known = {
         name: (is_guarded, rights)
@@ -307,7 +309,7 @@ def _unguarded(connection: psycopg.Connection[Any], place: Place) -> list[sql.Co
         elif name in _SHARED:
             guard(name, _READS, by_tenant=False)
         if name in _SEARCHED:
-            # A parent's policies do not hold for who names its part.
+            # A parent's policies do not apply to queries that name a partition.
             for part in parts:
                 guard(part, _READS, by_tenant=True)
     sequence = f"{place.schema}.identifier"
@@ -322,7 +324,7 @@ def _is_true(connection: psycopg.Connection[Any], query: str, *parameters: objec
 
 
 def _admin_advice(connection: psycopg.Connection[Any], place: Place, error: Exception) -> str:
-    """What an administrator must run: all that is missing, unless the login can make it by itself."""
+    """What an administrator must run: everything that is missing, unless the login can create it itself."""
     login = connection.info.user
     can_create, has_vector, has_schema = connection.execute(
         "SELECT rolcreaterole AND has_database_privilege(current_database(), 'CREATE'),"

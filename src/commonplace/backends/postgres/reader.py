@@ -33,16 +33,18 @@ _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A namespace and its row: what every statement about it names."""
+    """A namespace and its row, which every statement names."""
 
     namespace: Namespace
     tenant: str
     id: int
     part: int | None = None
-    """Which part of every table holds its rows, where that is known."""
+    """Which partition of every table holds its rows, if known."""
 
     def of(self, table: str) -> str:
-        """The table to read from: of one part the plan is simple, one over all parts takes several times as long."""
+        """The table to read from. A query on one partition has a simple plan; one on all partitions takes several times
+        as long.
+        """
         return table if self.part is None else f"{table}_p{self.part:d}"
 
 
@@ -51,9 +53,9 @@ def tenant_of(namespace: Namespace) -> str:
     return "/".join(namespace[:2])
 
 
-# The counts of former states are the row's, where they are of its last commit; else they are counted here.
+# The counts of former states come from the row if they are of its last commit; otherwise they are counted here.
 def _counted(tenant: str) -> str:
-    """Of one namespace with its tenant given, so that one part is looked at; of several with `n.tenant`."""
+    """For one namespace pass its tenant, so that one partition is read; for several pass `n.tenant`."""
     return (
         "namespace AS n LEFT JOIN LATERAL (SELECT count(*) AS states,"
         f" coalesce(sum({FORMER_BYTES}), 0)::bigint AS bytes FROM history AS h"
@@ -68,10 +70,10 @@ _FORMER_STATES, _FORMER_BYTES = (
 )
 
 
-# Made so that no statistics lead to a plan that looks at all rows of the namespace for each child. They say of tenant,
-# namespace and kind that a row or two have them: each step brings its row along, since a join afterwards may compare
-# every child with every row; and it begins at a key and tenant, as the index is ordered, since of a bound on the key
-# alone PostgreSQL 18 expects a skip scan, and takes to sort all rows for the cheaper way.
+# Written so that no statistics lead to a plan that reads all rows of the namespace for each child. The statistics say
+# that only a row or two have a given tenant, namespace and kind. So each step returns its whole row, since a later join
+# may compare every child with every row. And each step starts at a key and tenant, in the order of the index: for a
+# bound on the key alone PostgreSQL 18 expects a skip scan, and considers sorting all rows cheaper.
 _CHILDREN = """
     WITH RECURSIVE found AS (
         (SELECT e.key, e.attributes, e.revision, e.created_at, e.updated_at, e.expires_at FROM entry AS e
@@ -199,7 +201,9 @@ class PostgresReader(Reader):
         return Page(tuple(page), pages.cursor_of(scan, page[-1]) if more else None)
 
     def _number_of(self, as_of: int | None, kind: str, key: str) -> int | None:
-        """The id of the entry that has a key, or else of the last one that had it; of the one that had it `as_of`."""
+        """The id of the entry that has a key, or else of the last one that had it. With `as_of`, of the one that had it
+        then.
+        """
         place: tuple[Any, ...] = (self._spot.tenant, self._spot.id, kind, key)
         live = "SELECT id FROM entry WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
         former = "FROM history WHERE tenant = %s AND namespace = %s AND kind = %s AND key = %s"
@@ -213,7 +217,7 @@ class PostgresReader(Reader):
         return rows[0][0] if rows else None
 
     def _is_rare(self, filter: Filter) -> bool:
-        """Whether few entries have one of the filter's labels, so that it is quicker to begin with these."""
+        """Whether few entries have one of the filter's labels, so that it is faster to start with these."""
         for name, value in pages.single_labels(filter):
             counted = self._session.rows(
                 "SELECT count(*) FROM (SELECT 1 FROM label WHERE tenant = %s AND namespace = %s AND name = %s"
@@ -318,7 +322,7 @@ class PostgresReader(Reader):
 
     def _changes(self, after: int, limit: int) -> list[Change]:
         """Every state's beginning and every key's loss of one, in commit order."""
-        # Each part has an index in commit order and gives no more than a page; only their pages are merged.
+        # Each branch has an index in commit order and returns at most a page, so only pages are merged.
         part = (
             "(SELECT {commit} AS commit_number, {at} AS at, {by} AS by, kind, key, {revision} AS revision,"
             " {actor} AS actor FROM {table} WHERE tenant = %(tenant)s AND namespace = %(namespace)s"
@@ -374,7 +378,7 @@ class PostgresReader(Reader):
 
 
 def usage_below(session: Session, prefix: Namespace) -> Usage:
-    """What the namespaces at and below a prefix hold together."""
+    """The total usage of the namespaces at and below a prefix."""
     path = "/".join(prefix)
     where = "path = %s OR (path >= %s AND path < %s)" if prefix else "true"
     parts = ("n.entry_count", "n.byte_count", _FORMER_STATES, _FORMER_BYTES)
@@ -387,7 +391,7 @@ def usage_below(session: Session, prefix: Namespace) -> Usage:
     return Usage(*rows[0])
 
 
-# Former rows: deltas as bytes are `n` and a number, `t` and a text, or a compressed form as deltas.py makes it.
+# Former rows. A delta as bytes is `n` and a number, `t` and a text, or a compressed form from deltas.py.
 
 
 def pack_delta(stored: Stored) -> bytes:
@@ -411,7 +415,7 @@ def former_of(columns: Sequence[Any]) -> Former:
 
 
 def former_entries(session: Session, tenant: str, namespace: Namespace, rows: list[tuple[Any, ...]]) -> list[Entry]:
-    """Former rows, in the order of FORMER_COLUMNS, with their texts made from the states after them."""
+    """Former rows, in the order of FORMER_COLUMNS, with their texts decoded from the states after them."""
     states = [(entry_id, revision) for entry_id, _, _, _, _, _, revision, *_ in rows]
     try:
         contents = decode_former(session, tenant, states)
@@ -463,5 +467,5 @@ def _decode_one(
     decoded = deltas.decode_last(live[1], [value for _, value in chain])
     if chain[-1][0] is None:
         return None, decoded
-    # A text that was replaced by a state without one of its own was kept whole.
+    # A text that was replaced by a state without a text was stored whole.
     return deltas.decode_last(live[0], [text for text, _ in chain if text is not None]), decoded

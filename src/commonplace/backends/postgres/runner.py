@@ -1,9 +1,9 @@
-"""Work on the server: retries if a second attempt may help, the outcome of a lost COMMIT, a replica, notifications.
+"""Runs work on the server: retries, the outcome of a lost COMMIT, a read replica, notifications.
 
 A read, or a write that is known not to have happened, is tried again for a bounded time with growing, random pauses.
-Then the caller gets Unavailable, and the pool goes on looking for the server. After one caller has waited in vain, the
-others get the error at once, and one of them looks again each second. If all waited, they would hold every thread of a
-service.
+Then the caller gets Unavailable, and the pool keeps trying to reconnect. After one caller has waited without success,
+the others get the error at once, and one of them tries again each second. If all of them waited, they would occupy
+every thread of a service.
 """
 
 from __future__ import annotations
@@ -41,19 +41,24 @@ _log = logging.getLogger(__name__)
 MOST_TRIES = 8
 LONGEST_PAUSE_SECONDS = 1.0
 PATIENCE_SECONDS = 5.0
-"""How long a call waits for a server that went away, in all."""
+"""How long a call waits in total for a server that is down."""
 
 LOOK_SECONDS = 1.0
-"""How long a call waits for a free connection before it looks whether there is a server at all, and how long all calls
-are refused between two looks for one that is away."""
+"""How long a call waits for a free connection before it checks that the server is up, and how long all calls are
+refused between two checks of a server that is down.
+"""
 
 DATABASE = "the database"
-"""The name in errors of calls. A service shows them to its callers, who need not know the address; the cause has it."""
+"""The name of the database in errors. A service shows them to its callers, who need not know the address. The cause
+contains it.
+"""
 
 CATCH_UP_SECONDS = 0.2
 REPLAY_LOOK_SECONDS = 0.01
 REPLICA_PATIENCE_SECONDS = 0.5
-"""How long a search waits for a replica that is behind, how often it looks, and how long for one that is away."""
+"""How long a search waits for a replica that is behind, how often it checks, and how long a replica that is down is not
+used.
+"""
 
 NOTIFY_SECONDS = 0.02
 """Between two notifications."""
@@ -63,9 +68,9 @@ WRITE = "BEGIN"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 NO_TENANT = "/"
-"""Stands in the marks of work over all tenants; no tenant is called so."""
+"""The tenant in the marks of work on all tenants. No tenant has this name."""
 
-# What changed nothing, such as an indexer's look for work, has no number and leaves no mark.
+# A transaction without changes, such as an indexer's check for work, has no id and leaves no mark.
 _MARK = (
     "INSERT INTO attempt (tenant, id, made_at) SELECT %s, %s, now_micros()"
     " WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
@@ -73,7 +78,7 @@ _MARK = (
 
 
 class Runner:
-    """Gives work a session of the right role, and tries again if that may help."""
+    """Gives work a session with the right role, and retries it if that may help."""
 
     def __init__(self, place: Place, pool: Pool, *, known: int, patience_seconds: float) -> None:
         self._place = place
@@ -96,14 +101,14 @@ class Runner:
             )
 
     def read(self, tenant: str, work: Callable[[Session], T], *, snapshot: bool = False) -> T:
-        """Under the app role: the rows of one tenant."""
+        """Run work under the app role, which sees the rows of one tenant."""
         mode = SNAPSHOT if snapshot else READ
         return self._again(lambda: self._once(mode, self._place.app_role, tenant, work))
 
     def system(
         self, work: Callable[[Session], T], *, mode: str | None = WRITE, is_long: bool = False, copies: bool = False
     ) -> T:
-        """Under the system role: over all tenants. `is_long` lifts the time-out; `copies` allows COPY."""
+        """Run work under the system role, on all tenants. `is_long` removes the time-out; `copies` allows COPY."""
 
         def run(session: Session) -> T:
             if is_long:
@@ -118,7 +123,9 @@ class Runner:
         )
 
     def write(self, tenant: str, work: Callable[[Session], tuple[T, bool]]) -> T:
-        """Under the app role; `work` says whether there is something to commit. What was committed is not run again."""
+        """Run a write under the app role. `work` returns whether there is something to commit. Committed work is not
+        run again.
+        """
         if getattr(self._local, "is_writing", False):
             raise RuntimeError("a write inside a write would wait for itself; use the transaction that is open")
         self._local.is_writing = True
@@ -168,10 +175,10 @@ class Runner:
             return done[-1]
 
     def _has_happened(self, role: str, tenant: str, attempt: UUID) -> bool:
-        """Whether a transaction whose COMMIT was not answered took place.
+        """Whether a transaction whose COMMIT was not answered was committed.
 
-        It wrote a row with its own id. Writing the same row waits until the server is done with it, if it still runs
-        it. If the row was not there, it is now, so that the transaction can never take place later.
+        It inserted a row with its own id. Inserting the same row waits until that transaction has ended, if it is still
+        running. If the row did not exist, it does now, so that the transaction can never commit later.
         """
 
         def settle(session: Session) -> bool:
@@ -185,8 +192,8 @@ class Runner:
             return self._again(lambda: self._once(WRITE, role, tenant, settle), even_away=True)
         except Unavailable as error:
             raise Unavailable(
-                f"the connection to {DATABASE} was lost during COMMIT and the server has not come back: "
-                "whether the write was done is not known, look before you repeat it"
+                f"the connection to {DATABASE} was lost during COMMIT and the server has not come back; it is not "
+                "known whether the write was done, so check before you repeat it"
             ) from error
 
     # Connections
@@ -198,14 +205,14 @@ class Runner:
             yield connection
         except BaseException as error:
             if not isinstance(error, Exception):
-                connection.close()  # interrupted before its result came: the next caller would get it
+                connection.close()  # interrupted before its result arrived, which the next caller would get
             _roll_back(connection)
             raise
         finally:
             self._pool.putconn(connection)
 
     def _get_connection(self) -> Link:
-        """Wait for a free connection while the server is there; if it is away, fail early."""
+        """Wait for a free connection while the server is up; if it is down, fail early."""
         deadline = time.monotonic() + self._pool.timeout
         while True:
             try:
@@ -216,7 +223,7 @@ class Runner:
                 self._look()
 
     def _look(self) -> None:
-        """Check that a server is there; raises if not."""
+        """Check that the server is up; raises if not."""
         try:
             psycopg.connect(self._place.conninfo, connect_timeout=CONNECT_SECONDS).close()
         except psycopg.OperationalError:
@@ -248,13 +255,15 @@ class Runner:
                 return result
 
     def _patience_now(self) -> float:
-        """How long a new call may take; Unavailable if the server is known to be away and another call is looking."""
+        """How long a new call may take. Raises Unavailable if the server is known to be down and another call is
+        checking it.
+        """
         with self._mutex:
             now = time.monotonic()
             if self._next_look is None:
                 return self._patience
             if now < self._next_look:
-                raise Unavailable(f"{DATABASE} is away; nothing was changed, try again in a moment")
+                raise Unavailable(f"{DATABASE} is down; nothing was changed, try again in a moment")
             self._next_look = now + LOOK_SECONDS
         return min(LOOK_SECONDS, self._patience)
 
@@ -280,7 +289,7 @@ class _Behind(Exception):
 
 
 class Replica:
-    """Searches on a standby of the primary, if it has this process's last write; otherwise the primary is asked."""
+    """Searches on a standby if it has this process's last write, otherwise on the primary."""
 
     def __init__(self, place: Place, pool: Pool, *, known: int) -> None:
         self._pool = pool
@@ -296,7 +305,7 @@ class Replica:
             self._written = max(self._written, (int(high, 16) << 32) + int(low, 16))
 
     def read(self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T]) -> T:
-        """Read on the replica; `otherwise` if it is away or does not catch up in time."""
+        """Read on the replica; calls `otherwise` if it is down or does not catch up in time."""
         position = f"{self._written >> 32:X}/{self._written & 0xFFFFFFFF:X}"
 
         def run(session: Session) -> T:
@@ -321,12 +330,14 @@ class Replica:
                 return otherwise()
 
     def _warn_once(self, error: ConfigurationError) -> None:
-        """A replica far behind lacks even the roles until it catches up, but a wrong login stays wrong: log it."""
+        """A replica that is far behind may even lack the roles until it catches up. But a wrong login stays wrong, so
+        log it.
+        """
         with self._mutex:
             if self._has_warned:
                 return
             self._has_warned = True
-        _log.warning("the read replica cannot be used, searches ask the primary: %s", error)
+        _log.warning("the read replica cannot be used, searches use the primary: %s", error)
 
     def close(self) -> None:
         self._runner.is_closed = True
@@ -369,7 +380,7 @@ class Notifier:
                         "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')", (self._channel,)
                     )
             except (psycopg.Error, PoolTimeout, PoolClosed):
-                # A lost notification delays feeds until their next look; those whose connection broke look at once.
+                # A lost notification delays feeds until their next poll. Feeds whose connection broke poll at once.
                 self._wanted.set()
                 if self._closed.wait(1.0):
                     return

@@ -65,7 +65,7 @@ T = TypeVar("T")
 KNOWN_NAMESPACES = 100_000
 MODELS_KNOWN_SECONDS = 0.5
 WAKER_SECONDS = 0.2
-"""How often a waker looks whether it was closed."""
+"""How often a waker checks whether it was closed."""
 
 
 class PostgresStore(Store):
@@ -84,7 +84,7 @@ class PostgresStore(Store):
         replica_url: str | None = None,
     ) -> None:
         self.place = parse_url(url)
-        # A caller of a service gets half of each: its slow calls, of both kinds together, leave connections to others.
+        # A caller of a service gets half of each, so that its slow calls of both kinds leave connections to others.
         self.parallel_reads = pool_size
         self.parallel_writes = max(1, pool_size * 3 // 4)
         self._clock = clock
@@ -108,7 +108,7 @@ class PostgresStore(Store):
         self._notifier = Notifier(self._pool, self._channel)
         self._replica: Replica | None = None
         with translated(self.place.shown):
-            # Waited for: a call before the first connection is there would have a second one made.
+            # Wait here, because a call before the first connection exists would create a second one.
             self._pool.open(wait=True, timeout=query_seconds)
         if replica_url is not None:
             pool = create_pool(
@@ -132,7 +132,7 @@ class PostgresStore(Store):
         return psycopg.connect(self.place.conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS)
 
     def _connect(self) -> psycopg.Connection[Any]:
-        """A connection outside of the pool, for what takes as long as its caller does."""
+        """A connection outside of the pool, for work that takes as long as its caller."""
         known, vector_schema = self._context
         connection = psycopg.connect(
             self.place.conninfo, autocommit=True, connect_timeout=CONNECT_SECONDS, context=known
@@ -177,7 +177,7 @@ class PostgresStore(Store):
         return self._runner.read(tenant, run, snapshot=snapshot)
 
     def _spot(self, session: Session, namespace: Namespace, tenant: str) -> Location | None:
-        """The namespace's number and part: they never change, so one look is enough."""
+        """The namespace's number and partition. They never change, so they are read once."""
         known = self._spots.get(namespace)
         if known is None:
             rows = session.rows(
@@ -256,7 +256,7 @@ class PostgresStore(Store):
             lambda session: maintenance.stats(session, self.place.schema), mode=SNAPSHOT, is_long=True
         )
 
-    # Beside the entries
+    # System values
 
     def waker(self) -> Waker:
         self._runner.check_usable()
@@ -314,7 +314,7 @@ class PostgresStore(Store):
     def search(
         self, namespace: Namespace, query: SearchQuery, choose: Choose, *, unless_pending: bool = False
     ) -> Candidates | None:
-        if self._replica is not None:  # it may propose, but the primary knows what is live
+        if self._replica is not None:  # the replica proposes, but the primary knows what is live
             return super().search(namespace, query, choose, unless_pending=unless_pending)
         model = None if query.meaning is None else self._model(query.meaning[0])
 
@@ -355,7 +355,7 @@ class PostgresStore(Store):
         return found.get(identity)
 
     def _models(self) -> list[index.Model]:
-        """All models. They change so rarely that a look twice a second is enough; every search asks for them."""
+        """All models. Every search needs them, and they change rarely, so they are read at most twice a second."""
         known = self._known_models
         if known is None or time.monotonic() - known[0] > MODELS_KNOWN_SECONDS:
             asked_at = time.monotonic()
@@ -397,7 +397,7 @@ class PostgresStore(Store):
         self._note_write()
 
     def _drop_retired(self) -> None:
-        """After a change of roles: what the former models leave behind."""
+        """After a change of roles, remove what former models leave behind."""
         self._known_models = None
         while self._runner.system(index.drop_retired):
             continue
@@ -412,7 +412,7 @@ class PostgresStore(Store):
         return self._runner.system(maintenance.known_indexes, mode=READ)
 
     def index_namespace(self, namespace: Namespace) -> list[str]:
-        """Give a large namespace a vector index of its own, while everything goes on; the names of those made."""
+        """Give a large namespace its own vector index without blocking; returns the names of the new indexes."""
         none: list[maintenance.VectorIndex] = []
         wanted = self._read(namespace, none, maintenance.index_of)
         known = self.vector_indexes()
@@ -423,7 +423,7 @@ class PostgresStore(Store):
                     made.append(one.name)
         return made
 
-    # Care: erasing, copies, checks, whole namespaces in and out
+    # Maintenance: purge, backups, checks, export and import
 
     def purge(
         self,
@@ -504,7 +504,9 @@ class PostgresStore(Store):
 
 
 class _ListeningWaker(Waker):
-    """Listens on a connection of its own. One that broke counts as a commit: something may have been missed."""
+    """Listens on its own connection. A broken connection counts as a commit, because a notification may have been
+    missed.
+    """
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]], channel: str, place: str) -> None:
         self._connect = connect
@@ -537,7 +539,7 @@ class _ListeningWaker(Waker):
                 self._connection = self._listen()
                 return True
             if list(self._connection.notifies(timeout=seconds, stop_after=1)):
-                list(self._connection.notifies(timeout=0))  # what came with it is told by the same answer
+                list(self._connection.notifies(timeout=0))  # the same answer reports what came with it
                 return True
         except psycopg.OperationalError:
             self._connection = None

@@ -1,9 +1,9 @@
 """One atomic change of one namespace: states, their history, labels, passages, tokens and pending marks together.
 
 The rules are in `ledger`; this is their SQL. The namespace's row is locked from the first statement on, so nothing that
-is read here changes until the commit. Nobody waits for the result of a write: it is sent with the next read, or with
-COMMIT. Changes of a whole range of keys have statements over the range, so that a tree of 100,000 files takes seconds,
-not minutes.
+is read here changes until the commit. The result of a write is not awaited: the write is sent with the next read, or
+with COMMIT. Changes of a whole range of keys have statements over the range, so that a tree of 100,000 files takes
+seconds, not minutes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from commonplace.filters import Filter
 from commonplace.store import FORMER_STATE_BYTES, Scan, Usage
 
 FORGOTTEN_AT_ONCE = 20
-"""How many expired operations a write removes: more than it adds, so that they do not pile up."""
+"""How many expired operations a write removes: more than it adds, so that they do not accumulate."""
 
 IDS_A_STEP = 1_000
 
@@ -83,7 +83,7 @@ class PostgresTransaction(Ledger, PostgresReader):
         self._spot = Location(namespace, tenant, self._row.id)
         self._ids = Identifiers(session)
         self._index: EntryIndex = EntryIndex(session, tenant, self._row, self._ids)
-        if self._row.former_commit != self._row.commit_number:  # a server that does not count them has written
+        if self._row.former_commit != self._row.commit_number:  # written by a server that does not count them
             self.count_former()
         self._sweep()
 
@@ -102,7 +102,7 @@ class PostgresTransaction(Ledger, PostgresReader):
         return NamespaceRow(*counters), at
 
     def finish(self) -> int | None:
-        """Write the counters; the commit's number, or None when no state was changed."""
+        """Write the counters; returns the commit's number, or None if no state was changed."""
         if not self._has_commit:
             return None
         row = self._row
@@ -134,11 +134,11 @@ class PostgresTransaction(Ledger, PostgresReader):
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is something to commit. A namespace that nothing was written to is not created."""
+        """Whether there is something to commit. A namespace without writes is not created."""
         return self._has_commit or (self._is_marked and self._row.commit_number > 0)
 
     def mark_changed(self) -> None:
-        """Have this transaction committed although it has no commit number: it changed something besides states."""
+        """Commit this transaction although it has no commit number, because it changed something other than states."""
         self._is_marked = True
 
     # Rows
@@ -217,7 +217,7 @@ class PostgresTransaction(Ledger, PostgresReader):
         self._session.send(_KEEP, (*packed, self._spot.tenant, self._spot.id))
 
     def _expect(self, expires_at: int | None) -> None:
-        """Something expires then, or earlier something else."""
+        """Note that something expires at this time."""
         if expires_at is not None and (self._row.expires_next is None or expires_at < self._row.expires_next):
             self._row.expires_next = expires_at
 
@@ -327,7 +327,7 @@ class PostgresTransaction(Ledger, PostgresReader):
         self._index.add_headings(self._take_commit(), headings)
 
     def _has_range(self, kind: str, prefix: str) -> bool:
-        """Whether live entries have a prefix; ends first what has expired."""
+        """Whether live entries have a prefix. Expired entries are ended first."""
         self._sweep_all()
         return bool(self.scan(Scan(Filter(kinds=(kind,), key_prefix=prefix), limit=1)).entries)
 

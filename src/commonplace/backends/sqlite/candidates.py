@@ -1,4 +1,4 @@
-"""Candidates of a search: passages ranked by their words or by their vectors, turned into live entries that pass."""
+"""Candidates of a search: passages ranked by keywords or by vectors, mapped to live entries that pass the filter."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _postings(connection: Connection, counts: Counts, terms: Mapping[str, float]
             rows = json.loads(next(lists)[0])
             if rows:
                 levels.append((frequency, rows))
-        if sum(len(rows) for _, rows in levels) > passages:  # BM25 has no number for this
+        if sum(len(rows) for _, rows in levels) > passages:  # BM25 is not defined for this
             raise Corrupt("the keyword index is damaged; run `commonplace reindex --keywords`")
         yield Postings(weight, levels)
 
@@ -93,7 +93,7 @@ def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> dict[int, 
 
 
 def _whole_numbers(rows: Iterable[Any]) -> list[Any]:
-    """Rows of passages, which have no checksum: that they are numbers is all that is checked."""
+    """Rows of passages. They have no checksum, so only their types are checked."""
     found = list(rows)
     if not _INTEGERS.issuperset(map(type, chain.from_iterable(found))):
         raise damaged_row("a passage of this namespace")

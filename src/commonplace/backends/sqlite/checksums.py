@@ -1,11 +1,10 @@
-"""Checksums of rows: what is read is what was written, or the row is named as damaged.
+"""Checksums of rows, so that damaged content is reported and never returned.
 
-SQLite finds damage to the structure of its pages, not to what is in them. So each row that cannot be made again from
-others has a CRC-32. That of an entry or a former state has two halves: the upper one is of everything but the text and
-the value, so that a list need not read these; the lower one is of the text and the value. What is derived (labels,
-passages, keywords, counts) has none: `verify` makes it again and compares.
-
-A row without a checksum was written by a program from before they came. `fill` adds what is missing.
+SQLite detects damage to the structure of its pages, but not to their content. So each row that cannot be rebuilt from
+others has a CRC-32. The checksum of an entry or a former state has two halves. The upper half covers everything except
+the text and the value, so that a listing need not read these; the lower half covers the text and the value. Derived
+rows (labels, passages, keywords, counts) have no checksum: `verify` rebuilds and compares them. A row without a
+checksum was written by a version that had none. `fill` adds the missing ones.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from commonplace.errors import Corrupt
 LIVE = f"{COLUMNS}, begun_by, deltas, namespace, checksum"
 FORMER = f"{FORMER_COLUMNS}, begun_by, namespace, ended_by, ended_commit, valid_to, ended_actor, checksum"
 SHORT_BYTES = 3_000
-"""A row up to this lies on one page. Of a longer one, the checksum lies behind the value, on the last of its pages."""
+"""A row up to this size is on one page. In a longer row, the checksum comes after the value, on its last page."""
 
 _LIVE_REST, _FORMER_REST = slice(16, 19), slice(16, 22)
 """The columns between the content and the checksum."""
@@ -50,12 +49,12 @@ _OFFSET = 1 << 63
 
 
 def live_row(row: Sequence[Any]) -> Live:
-    """A row of LIVE, or of `head_columns(LIVE)`: there the text and the value are None."""
+    """A row of LIVE, or of `head_columns(LIVE)`, where the text and the value are None."""
     return Live._make(row[:LIVE_WIDTH])
 
 
 def former_row(row: Sequence[Any]) -> Former:
-    """A row of FORMER, or of `head_columns(FORMER)`: there the text and the value are None."""
+    """A row of FORMER, or of `head_columns(FORMER)`, where the text and the value are None."""
     *beginning, _namespace, ended_by, ended_commit, valid_to, ended_actor, _checksum = row
     return Former._make((*beginning, ended_by, ended_commit, valid_to, ended_actor))
 
@@ -67,9 +66,8 @@ def namespace_number(row: Sequence[Any]) -> int:
 
 
 def head_columns(columns: str, *, also_long: bool = False) -> str:
-    """The columns of a row without its text and value, which are read as NULL.
-
-    The checksum of a long row is NULL too, so that a list does not read its pages; `also_long` reads them.
+    """The columns of a row with NULL for its text and value. The checksum of a long row is NULL too, so that a listing
+    does not read its pages; with `also_long` it is read.
     """
     names = columns.split(", ")
     is_long = f"octet_length(value) + coalesce(octet_length(text), 0) > {SHORT_BYTES}"
@@ -100,24 +98,26 @@ def _former_upper(row: Sequence[Any]) -> int:
 
 
 def live_sum(row: Sequence[Any]) -> int:
-    """Of a row in the order of LIVE, with or without its checksum."""
+    """The checksum of a row in the order of LIVE, which may include its old one."""
     return (_live_upper(row) << 32 | _lower(*row[CONTENT])) - _OFFSET
 
 
 def former_sum(row: Sequence[Any]) -> int:
-    """Of a row in the order of FORMER, with or without its checksum."""
+    """The checksum of a row in the order of FORMER, which may include its old one."""
     return (_former_upper(row) << 32 | _lower(*row[CONTENT])) - _OFFSET
 
 
 def changed_sum(row: Live, namespace: int, former: int | None) -> int | None:
-    """The checksum of a live row after its former one: its head has changed, its text and value have not."""
+    """The new checksum of a live row, from its old one: its head has changed, its text and value have not."""
     if former is None:
         return None
     return (_live_upper((*row, namespace)) << 32 | (former + _OFFSET) & _HALF) - _OFFSET
 
 
 def kept_sum(*values: Any) -> int:
-    """For SQL that turns live rows into former ones: a row of LIVE, then what of FORMER is not in it, in its order."""
+    """A function for SQL that turns live rows into former ones. It takes a row of LIVE, then the columns of FORMER that
+    LIVE does not have, in order.
+    """
     row, (text, value, *ending) = values[:20], values[20:]
     live, namespace, checksum = live_row(row), *row[LIVE_WIDTH:]
     if checksum is not None and checksum != live_sum(row):
@@ -150,7 +150,7 @@ def _damaged(namespace: Namespace, row: Sequence[Any]) -> Corrupt:
 
 
 def _has_right_types(row: Sequence[Any]) -> bool:
-    """Of a row without a checksum: what its readers rely on."""
+    """Check what readers rely on in a row without a checksum."""
     return all(isinstance(value, allowed) for value, allowed in zip(row, _TYPES[len(row)], strict=True))
 
 
@@ -178,7 +178,7 @@ def is_whole_content(text: Any, value: Any, checksum: int | None) -> bool:
 
 
 def row_sum(*values: Any) -> int:
-    """Of a short row: 4 bytes in the file."""
+    """The checksum of a short row: 4 bytes in the file."""
     return crc32("\0".join(map(str, values)).encode()) - (1 << 31)
 
 
@@ -195,7 +195,7 @@ def damaged_row(name: str) -> Corrupt:
 
 
 def damaged_vector() -> Corrupt:
-    return Corrupt("a vector of this namespace is damaged in the book; `commonplace reindex` makes it again")
+    return Corrupt("a vector of this namespace is damaged in the book; `commonplace reindex` rebuilds it")
 
 
 def vector_half(chunk: int, value: bytes) -> int:
@@ -208,5 +208,5 @@ def vector_sum(chunk: Sequence[int], value: bytes) -> int:
 
 
 def is_whole_vector(chunk: Any, value: Any, checksum: int | None) -> bool:
-    """Whether a vector is the one that was stored for a chunk; the chunk's own row is another matter."""
+    """Whether a vector is the one that was stored for a chunk. The chunk's own row is not checked."""
     return checksum is None or (type(value) is bytes and (checksum + _OFFSET) & _HALF == vector_half(chunk, value))

@@ -24,7 +24,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What our statements need of a connection of apsw."""
+    """The part of an apsw connection that our statements use."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -34,7 +34,7 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-APPLICATION_ID = 0x434D4E50  # "CMNP", so that no other program's database is taken for a book
+APPLICATION_ID = 0x434D4E50  # "CMNP", so that another program's database is not mistaken for a book
 MEMORY = ":memory:"
 BOOK = "the book"
 DRIVER_ERRORS = (apsw.Error, UnicodeDecodeError)
@@ -48,7 +48,7 @@ def connect(
 ) -> Connection:
     """A connection that waits for locks, and whose commits survive a power cut when durability is full.
 
-    One that `only_reads` writes nothing, not even an index of the log.
+    With `only_reads` it writes nothing, not even the index of the log.
     """
     with translated(path, in_use=in_use):
         if only_reads:
@@ -61,8 +61,8 @@ def connect(
             connection.set_busy_timeout(int(busy_seconds * 1000))
             # Otherwise some statements are planned again for every value bound to them: 5-30 µs each time, not 1-3.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-            # The last to close would write its log into the file, whatever that is by now; the store allows it (see
-            # guard.py).
+            # The last connection to close would checkpoint its log into whatever file is there now. The store allows it
+            # (see guard.py).
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.create_scalar_function("kept_sum", kept_sum)
             connection.create_scalar_function("conditions_hold", conditions_hold, 3)
@@ -70,7 +70,7 @@ def connect(
                 "temp_store = MEMORY",
                 "cache_size = -16000",
                 "secure_delete = ON",
-                "cell_size_check = ON",  # a damaged page is refused when it is read, not when it has misled
+                "cell_size_check = ON",  # refuse a damaged page when it is read
                 "trusted_schema = OFF",
                 f"synchronous = {durability.upper()}",
             ):
@@ -105,7 +105,7 @@ def translate(error: apsw.Error | UnicodeDecodeError, path: str, *, in_use: bool
 
 
 def _meaning(error: apsw.Error | UnicodeDecodeError, name: str, path: str) -> CommonplaceError:
-    """All errors of SQLite get their meaning here."""
+    """All errors of SQLite are translated here."""
     if _is_damage(error, path):
         reason = "a text is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         return Corrupt(
@@ -132,11 +132,11 @@ def _meaning(error: apsw.Error | UnicodeDecodeError, name: str, path: str) -> Co
 
 
 def _is_damage(error: apsw.Error | UnicodeDecodeError, path: str) -> bool:
-    if isinstance(error, apsw.SQLError):  # our statements are right: a damaged schema, or JSON that is none
+    if isinstance(error, apsw.SQLError):  # our statements are correct, so this is a damaged schema or damaged JSON
         return (
             re.search("no such|has no column|malformed|fts5|no query solution|invalid|encoding", str(error)) is not None
         )
-    if isinstance(error, apsw.ReadOnlyError):  # a damaged header says so of a file that can be written
+    if isinstance(error, apsw.ReadOnlyError):  # a damaged header also causes this for a writable file
         is_plain = getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY
         return is_plain and os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)
     damage = (UnicodeDecodeError, apsw.CorruptError, apsw.NotADBError, apsw.MismatchError, apsw.FormatError)

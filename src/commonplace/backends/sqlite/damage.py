@@ -1,7 +1,7 @@
-"""Damage in the file: looking for it everywhere, naming what it hit, and adding checksums that are missing.
+"""Finds damage in the file, names the damaged entries, and adds missing checksums.
 
-The structure of pages and indexes is SQLite's to check. Rows are compared with their checksums, and what is derived
-from them (labels, passages, keywords, counts) is made again and compared. Everything here goes on where reading fails.
+SQLite checks the structure of pages and indexes. Rows are compared with their checksums. Derived rows (labels,
+passages, keywords, counts) are rebuilt and compared. A read that fails does not stop the search.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ from commonplace.store import Progress
 
 ROWS_A_STEP = 500
 MOST_PROBLEMS = 20
-"""Of one kind; a torn page may hold hundreds of entries."""
+"""How many findings of one kind are reported; a torn page may hold hundreds of entries."""
 
 UNREADABLE = (apsw.Error, *DAMAGE, Corrupt)
 """What reading damaged rows raises."""
 
 RAISED = (*DAMAGE, LookupError, AttributeError, RecursionError)
-"""What readers of damaged rows raise where no checksum has stopped them."""
+"""What readers of damaged rows raise if no checksum has caught the damage."""
 
 _OPCODES_A_LOOK = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A finding. `namespace` is where the entry is that it names: others must not be told of it.
+    """A finding.
 
-    A vague one has neither an entry nor a page.
+    `namespace` is that of the entry that it names, which other namespaces must not see. A vague finding has neither an
+    entry nor a page.
     """
 
     text: str
@@ -102,7 +103,7 @@ def read_row(connection: Connection, columns: str, table: str, key: str, number:
 
 
 def paths_of(connection: Connection) -> dict[int, str]:
-    """Namespaces by number, from the table and from its index: one of them may be damaged."""
+    """Namespaces by number, from the table and from its index, since one of them may be damaged."""
     found: dict[int, str] = {}
     for source in ("namespace NOT INDEXED", "namespace INDEXED BY sqlite_autoindex_namespace_1"):
         for order in ("ASC", "DESC"):
@@ -118,7 +119,7 @@ def paths_of(connection: Connection) -> dict[int, str]:
 def name_of(
     connection: Connection, table: str, number: int, paths: dict[int, str], namespace: Namespace | None = None
 ) -> tuple[str, Namespace | None]:
-    """What to call a row that cannot be read: as much of its name as there is. `namespace` is where it is, if known."""
+    """The name of a row that cannot be read, as far as it is known. `namespace` is that of the row, if known."""
     raw = read_row(connection, "CAST(kind AS BLOB), CAST(key AS BLOB), namespace", table, "id", number)
     if raw is None:
         return f"{'entry' if table == 'entry' else 'former state'} {number}", None
@@ -133,7 +134,7 @@ def name_of(
 
 
 def problems(connection: Connection, progress: Progress | None = None) -> Iterator[Problem]:
-    """All that is found, what is primary first; what is derived is compared only where that is whole."""
+    """All findings, primary data first. Derived rows are compared only if the primary data is undamaged."""
     is_whole = True
     for problem in losses(connection, progress):
         is_whole = False
@@ -144,7 +145,7 @@ def problems(connection: Connection, progress: Progress | None = None) -> Iterat
 
 
 def losses(connection: Connection, progress: Progress | None = None) -> Iterator[Problem]:
-    """Damage to what cannot be made again; twenty times quicker than to make all passages again and compare them."""
+    """Damage to what cannot be rebuilt. This is twenty times as fast as rebuilding and comparing all passages."""
     for stage in (_schema_problems, _entry_problems, _history_problems, _row_problems, _file_problems):
         yield from _guarded(connection, stage, progress)
 
@@ -245,7 +246,7 @@ def _row_problems(connection: Connection, progress: Progress | None) -> Iterator
 
 
 def _file_problems(connection: Connection, progress: Progress | None) -> Iterator[Problem]:
-    # FTS5 checks by the segments it remembers from the last search here; a search makes it read them again.
+    # FTS5 checks the segments that it cached at the last search on this connection. A search makes it read them again.
     connection.execute("SELECT rowid FROM keywords WHERE keywords MATCH 'x'").fetchall()
     for (message,) in connection.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})").fetchall():
         if message != "ok":
@@ -255,11 +256,11 @@ def _file_problems(connection: Connection, progress: Progress | None) -> Iterato
 def _vector_problems(connection: Connection, progress: Progress | None) -> Iterator[Problem]:
     ranges = _ranges(connection, "vector")
     for chunk in damaged_vectors(connection):
-        yield Problem(f"index: the vector of passage {chunk} is damaged; `commonplace reindex` makes it again")
+        yield Problem(f"index: the vector of passage {chunk} is damaged; `commonplace reindex` rebuilds it")
     if not ranges:
         lost = connection.execute("SELECT count(*) FROM vector WHERE checksum IS NULL").fetchall()[0][0]
         if lost:
-            yield Problem(f"index: {lost:,} vectors have lost their checksum; `commonplace reindex` makes them again")
+            yield Problem(f"index: {lost:,} vectors have lost their checksum; `commonplace reindex` rebuilds them")
 
 
 _MUST_BE_ZERO = {
@@ -278,7 +279,7 @@ _MUST_BE_ZERO = {
     "vectors of ended passages among the live ones": (
         "SELECT count(*) FROM vector AS v JOIN chunk AS c ON c.id = v.chunk WHERE v.former = (c.ended_commit IS NULL)"
     ),
-    "vectors of another length than their model's; `commonplace reindex` makes them again": (
+    "vectors with another length than their model's; `commonplace reindex` rebuilds them": (
         "SELECT count(*) FROM vector AS v JOIN model AS m ON m.id = v.model WHERE length(v.value) <> 2 * m.dimensions"
     ),
     "vectors of an unknown model or namespace": (
@@ -306,14 +307,14 @@ _MUST_BE_ZERO = {
         "SELECT count(*) FROM entry AS e JOIN namespace AS n ON n.id = e.namespace"
         " WHERE e.commit_number > n.commit_number"
     ),
-    "counters below the ids that were given out": (
+    "counters below the ids in use": (
         "SELECT count(*) FROM next_id AS c WHERE c.namespace < (SELECT coalesce(max(id), 0) FROM namespace)"
         " OR c.entry < (SELECT coalesce(max(id), 0) FROM entry)"
         " OR c.entry < (SELECT coalesce(max(entry), 0) FROM history)"
         " OR c.chunk < (SELECT coalesce(max(id), 0) FROM chunk)"
         " OR c.vector < (SELECT coalesce(max(sequence), 0) FROM vector)"
     ),
-    "namespaces whose measured use is wrong": (
+    "namespaces whose usage is wrong": (
         "SELECT count(*) FROM (SELECT namespace, entries, bytes, former_states, former_bytes FROM usage"
         " WHERE entries OR bytes OR former_states OR former_bytes"
         f" EXCEPT {MEASURED})"
@@ -342,7 +343,7 @@ def _label_problems(connection: Connection, progress: Progress | None) -> Iterat
 
 
 def _passage_problems(connection: Connection, progress: Progress | None) -> Iterator[Problem]:
-    """Make the passages again, and their postings: the same on both sides, by count and by sum of hashes."""
+    """Rebuild the passages and their postings, and compare them by count and by sum of hashes."""
     connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.posting USING fts5vocab(main, keywords, instance)")
     stored = expected = stored_sum = expected_sum = 0
     for term, row in connection.execute("SELECT term, doc FROM temp.posting"):
@@ -384,7 +385,9 @@ def _passage_problems(connection: Connection, progress: Progress | None) -> Iter
 
 
 def first_problem(connection: Connection, seconds: float) -> Problem | None:
-    """What is found first that has a name, for an error that a read met; raises TimeoutError where time is short."""
+    """The first finding that names an entry or a page, for an error that a read met. Raises TimeoutError if that takes
+    too long.
+    """
     deadline = time.monotonic() + seconds
 
     def is_late(*_: object) -> bool:
@@ -407,11 +410,11 @@ def first_problem(connection: Connection, seconds: float) -> Problem | None:
         driver.set_progress_handler(None)
 
 
-# Checksums that are missing
+# Missing checksums
 
 
 def fill(connection: Connection) -> bool:
-    """Give some rows their checksums; whether there were any to look at. A row that cannot be read gets none."""
+    """Give some rows their checksums; returns whether there were any to check. A row that cannot be read gets none."""
     left = ROWS_A_STEP
     ranges = connection.execute("SELECT rowid, part, first, last FROM unchecked LIMIT ?", (ROWS_A_STEP,)).fetchall()
     paths = paths_of(connection) if ranges else {}
@@ -433,7 +436,7 @@ def fill(connection: Connection) -> bool:
 
 
 def _fill_range(connection: Connection, part: str, first: int, last: int, most: int, paths: dict[int, str]) -> int:
-    """The first one that is still to do."""
+    """The first row that is still to do."""
     done = 0
     for number, row in read_rows(connection, _FILLED[part], part, first=first, last=last):
         if done >= most:

@@ -1,7 +1,7 @@
-"""Whole namespaces out of the file and into it: every state, live and former, with nothing lost on the way.
+"""Export and import of whole namespaces: every state, live and former, without loss.
 
-States go entry by entry, the newest first, so that each former text is made from the one read just before it, and
-kept as a delta to the one written just before it: one text in memory at a time, however long the history.
+States are ordered by entry, the newest first. So each former text is decoded from the one read just before it, and
+stored as a delta of the one written just before it. Only one text is in memory at a time, however long the history.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from commonplace.language.passages import passages
 from commonplace.store import CheckUsage, NamespaceHead, State
 
 MORE_IDS = 100_000
-"""A highest id so much above twice what most of the others say is damaged."""
+"""A highest id that is more than this above twice what most of the other sources say is damaged."""
 _HEADS = "SELECT id, path, commit_number, commit_time, history_floor FROM namespace"
 
 
@@ -89,7 +89,7 @@ def _states(connection: Connection, namespace: Namespace, entry_id: int) -> Iter
 def salvage(
     connection: Connection, namespaces: Sequence[Namespace] | None, unreadable: Callable[[str], object]
 ) -> Iterator[NamespaceHead | State]:
-    """Every state that can be read. Each id that was given out is looked for: no list of them need be whole."""
+    """Every state that can be read. Every id up to the highest is looked up, so no list of ids is needed."""
     paths = damage.paths_of(connection)
     wanted = None if namespaces is None else {"/".join(namespace) for namespace in namespaces}
     ids = _ids_by_namespace(connection, paths, unreadable if namespaces is None else lambda text: None)
@@ -110,7 +110,7 @@ def salvage(
             yield NamespaceHead(namespace, row.commit_number, row.commit_time, row.history_floor)
             yield from states
             continue
-        unreadable(f"the counters of namespace {path}: its last commit is taken for the last one that was found")
+        unreadable(f"the counters of namespace {path}: the last commit that was found is used as its last commit")
         found = list(states)
         commits = [one.commit for state in found for one in (state.entry, state.ended) if one is not None]
         times = [time for state in found for time in (state.valid_from, state.ended.at if state.ended else 0)]
@@ -141,7 +141,7 @@ def _ids_by_namespace(
 
 
 def _last_id(connection: Connection) -> int:
-    """The highest id that was given out, by what can still be read of it; a damaged number must not be believed."""
+    """The highest id in use, from what can still be read. A damaged number must not be trusted."""
     found = [0]
     for sql in (
         "SELECT max(id) FROM entry NOT INDEXED",
@@ -162,7 +162,7 @@ def _last_id(connection: Connection) -> int:
 
 
 def _salvaged_live(connection: Connection, namespace: Namespace, place: int, entry_id: int) -> Live | None:
-    """The live row. Its key may be damaged in the row and whole in the index, from which a read of the key takes it."""
+    """The live row. If its key is damaged in the row, the index may still have it."""
     try:
         for row in connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall():
             live_entry(namespace, row)
@@ -225,7 +225,8 @@ def adopt(
         ) from error
     if check is not None:
         check(usage_of(connection, row.id))
-    # Readers of the old feed would miss what came in below their cursor: the floor tells them to read all again.
+    # Readers of the old feed would miss what was imported below their cursor. The floor tells them to read everything
+    # again.
     floor = last + 1 if last and count else 0
     row.commit_number = max(row.commit_number, floor)
     row.history_floor = max(row.history_floor, floor)
@@ -235,9 +236,9 @@ def adopt(
 
 
 def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) -> tuple[NamespaceRow, int]:
-    """The namespace's row, made or brought to the head's counters, and the last commit that it had before.
+    """The namespace's row, created or updated to the head's counters, and the last commit that it had before.
 
-    Numbers that were given out never come back.
+    Numbers are never reused.
     """
     path = "/".join(head.namespace)
     refusal = Conflict(f"namespace {path} holds entries or history already; import into an empty one, or merge")
@@ -260,7 +261,7 @@ def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) 
 
 
 class _Incoming:
-    """Rows of one namespace on their way into the file."""
+    """Writes the rows of one namespace to the file."""
 
     def __init__(self, connection: Connection, group: Group, row: NamespaceRow) -> None:
         self._connection = connection
@@ -281,11 +282,11 @@ class _Incoming:
         self._connection.execute(_INSERT_FORMER, (*written, former_sum(written)))
 
 
-# Another program's SQLite file, read and never written: its tables in one snapshot, a row at a time
+# Reads the tables of another program's SQLite file, in one snapshot and a row at a time
 
 BUSY_SECONDS = 10
 
-# Text as bytes, since one row that is no UTF-8 must not end the reading; SQLite's binary JSON as its text.
+# Text is read as bytes, since a row that is not UTF-8 must not stop the import; SQLite's binary JSON is read as text.
 _READ = (
     "CASE typeof({0}) WHEN 'text' THEN CAST({0} AS BLOB)"
     " WHEN 'blob' THEN CASE WHEN json_valid({0}, 8) THEN CAST(json({0}) AS BLOB) ELSE {0} END ELSE {0} END"
@@ -299,7 +300,7 @@ class ForeignTables:
         self._connection = connection
 
     def columns(self, table: str) -> list[str]:
-        """The names of a table's columns; none where there is no such table."""
+        """The names of a table's columns; empty if there is no such table."""
         rows = self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
         return [str(row[0]) for row in rows]
 
@@ -316,14 +317,14 @@ class ForeignTables:
 
 @contextmanager
 def open_foreign(path: Path) -> Iterator[ForeignTables]:
-    """Open a file that some other program may have open, too."""
+    """Open a file that another program may also have open."""
     if not path.is_file():
         raise NotFound(f"there is no file {path} to import")
     with translated(str(path)):
         try:
             connection = _snapshot(path)
         except apsw.NotADBError as error:
-            raise InvalidInput(f"{path} is no SQLite database; give the memory.db that Mastra wrote") from error
+            raise InvalidInput(f"{path} is not a SQLite database; give the memory.db that Mastra wrote") from error
         try:
             [(application,)] = connection.execute("PRAGMA application_id").fetchall()
             if application == APPLICATION_ID:
@@ -338,8 +339,8 @@ def _snapshot(path: Path) -> apsw.Connection:
     try:
         return _reading(f"file:{quote(str(path))}?mode=ro")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # A file in WAL mode wants a log beside it, which a folder that is read-only does not let in. Where there is
-        # none yet, nobody writes, and all is in the file itself.
+        # A file in WAL mode needs a log next to it, which cannot be created in a read-only folder. If there is no log
+        # yet, nobody is writing, and the file is complete.
         if Path(f"{path.resolve()}-wal").exists():
             raise
         return _reading(f"file:{quote(str(path))}?mode=ro&immutable=1")

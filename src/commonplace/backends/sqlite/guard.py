@@ -1,17 +1,17 @@
-"""Whether the file is still the book that was opened.
+"""Checks that the file is still the book that was opened.
 
-Somebody may copy another file over a book, cut it, or remove its log while programs have it open. SQLite does not
-notice: it believes its log index and its cache, and its next checkpoint would write old pages over the new file. So
-whoever is about to commit looks at the files without SQLite, under the lock of writers:
+While programs have a book open, someone may copy another file over it, truncate it, or remove its log. SQLite does not
+notice: it trusts its log index and its cache, and its next checkpoint would write old pages over the new file. So
+before each commit a writer checks the files without SQLite, while it holds the writer lock:
 
 - the file and its log are those that were opened (device and inode);
-- the file has the size and the time of change that the last writer left. They are written down behind the lock's byte
-  in `-lock`, with an epoch that changes when other content takes the book's place;
-- where size or time differ, the mark of the file's generation decides. Each first commit after a checkpoint gives the
-  book a new random generation, so its page in the file is the former or the present one, or the file is another.
-  (A checkpoint of a program that was killed, and `touch`, are harmless so.)
+- the file has the size and the modification time that the last writer left. They are recorded after the lock's byte in
+  `-lock`, with an epoch that changes when other content replaces the book;
+- if size or time differ, the generation mark of the file decides. Each first commit after a checkpoint gives the book a
+  new random generation, so the mark in the file is the previous or the current one, unless it is another file. (So a
+  checkpoint of a program that was killed, and `touch`, do no harm.)
 
-Each log begins with the mark's page, and so can be told from the log of another file without `-lock`, too.
+Each log begins with the page of the mark, so it can be told apart from the log of another file even without `-lock`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _RECORD_BYTES = _RECORD.size + 4
 _RECORD_MAGIC = b"CMNPgen1"
 _RECORD_AT = 64  # on Windows a locked byte cannot be read, and the lock is on byte 0
 NONE_YET = bytes(8)
-"""The generation of a file whose mark is in the log only, as while a book is upgraded; see migration 003."""
+"""The generation of a file whose mark is only in the log, as during an upgrade; see migration 003."""
 LOOKS = 5
 
 
 Stamp = tuple[int, int, int, int]
-"""Device, inode, size and time of change of a file: another after a write, and when another file takes its place."""
+"""Device, inode, size and modification time of a file. It changes with a write, and when another file replaces it."""
 
 
 class Mark(NamedTuple):
-    """The row of `generation`: which book this is, and which state of the file its log belongs to."""
+    """The row of `generation`: the identity of the book, and the state of the file that its log belongs to."""
 
     identity: str
     current: bytes
@@ -77,15 +77,15 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What writers tell each other in `-lock`: the file as the last of them left it."""
+    """The record that writers share in `-lock`: the file as the last of them left it."""
 
     epoch: bytes
     stamp: Stamp
     page: int
     page_size: int
     reached: bytes  # the generation of the file itself
-    current: bytes  # that of the book, which may be in the log only
-    is_certain: bool = True  # false while a commit brings a new generation
+    current: bytes  # that of the book, which may be only in the log
+    is_certain: bool = True  # false during a commit that brings a new generation
 
     def packed(self) -> bytes:
         body = _RECORD.pack(
@@ -131,8 +131,9 @@ def write_mark(connection: Connection, mark: Mark) -> None:
 
 @contextmanager
 def _raw(file: str) -> Iterator[Any]:
-    """The file without SQLite's cache and log, but opened by SQLite: when a file of Python's is closed, the process
-    loses its other connections' locks."""
+    """The file without SQLite's cache and log, but opened by SQLite: when Python closes a file, the process loses the
+    POSIX locks of its other connections.
+    """
     opened = apsw.VFSFile("", file, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
     try:
         yield opened
@@ -157,7 +158,7 @@ else:
 
 
 def _marked(raw: Any, page: int, page_size: int) -> bytes:
-    """The generation of the file itself; that of no file where the page holds no mark."""
+    """The generation of the file itself; empty if the page holds no mark."""
     try:
         found = Mark.found(raw.xRead(page_size, (page - 1) * page_size))
     except apsw.Error:
@@ -166,14 +167,14 @@ def _marked(raw: Any, page: int, page_size: int) -> bytes:
 
 
 def _log_marks(file: str) -> tuple[int, int, set[bytes]] | None:
-    """The generations that a log knows, with the page and the page size; None for a log without a mark."""
+    """The generations in a log, with the page and the page size; None for a log without a mark."""
     page, page_size, known = 0, 0, set[bytes]()
     with open(f"{file}-wal", "rb") as log:
         header = log.read(_LOG_HEADER)
         page_size = int.from_bytes(header[8:12], "big")
         while len(frame := log.read(_FRAME_HEADER + page_size)) == _FRAME_HEADER + page_size:
             if frame[8:16] != header[16:24]:
-                break  # from here on it is an older log, which this one has not overwritten yet
+                break  # the rest is an older log, which this one has not overwritten yet
             if (mark := Mark.found(frame)) is not None:
                 page = int.from_bytes(frame[:4], "big")
                 known |= {mark.current, mark.former}
@@ -181,9 +182,9 @@ def _log_marks(file: str) -> tuple[int, int, set[bytes]] | None:
 
 
 def check_log(path: str) -> None:
-    """Refuse the log of another file that was here before: SQLite would write its pages over it."""
+    """Refuse the log of another file that was here before, because SQLite would write its pages into this file."""
     file = os.path.realpath(path)
-    for _ in range(LOOKS):  # others may be writing meanwhile
+    for _ in range(LOOKS):  # others may be writing at the same time
         try:
             problem = _log_problem(path, file)
         except (OSError, apsw.Error):
@@ -197,7 +198,7 @@ def check_log(path: str) -> None:
 
 
 def _log_problem(path: str, file: str) -> str | None:
-    # The log first: a copy that another process is just making a book of is marked as one before it has a log.
+    # Read the log first: another process that turns a copy into a book marks it before it creates a log.
     if not os.path.getsize(f"{file}-wal"):
         return None
     if not os.path.exists(file) or not os.path.getsize(file):
@@ -217,9 +218,10 @@ def _log_problem(path: str, file: str) -> str | None:
 
 
 def lost_commits(file: str, connection: Connection) -> int:
-    """How many commits stand in the log from a damaged frame on: SQLite reads it up to there, and says nothing.
+    """How many commits the log has from a damaged frame on.
 
-    A damaged last commit is none: a power cut may have torn it before it was acknowledged.
+    SQLite silently ignores everything after that frame. A damaged last commit is not counted, because a power cut may
+    have torn it before it was acknowledged.
     """
     reached, _ = cast(apsw.Connection, connection).wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
     page_size = connection.execute("PRAGMA page_size").fetchall()[0][0]
@@ -238,17 +240,17 @@ def lost_commits(file: str, connection: Connection) -> int:
         least, lost, page = (2 if is_whole else 1), 0, b""
         log.seek(_LOG_HEADER + reached * (_FRAME_HEADER + page_size))
         while len(frame := log.read(_FRAME_HEADER)) == _FRAME_HEADER:
-            is_ours = frame[8:16] == salts  # others are of an older log, which this one has not overwritten yet
+            is_ours = frame[8:16] == salts  # other frames are of an older log, which this one has not overwritten yet
             is_commit = is_ours and any(frame[4:8])
             if is_commit or (is_ours and is_whole):
                 if len(page := log.read(page_size)) < page_size:
-                    break  # somebody is writing it, or was killed meanwhile
+                    break  # someone is writing it, or was killed while writing it
             else:
                 log.seek(page_size, os.SEEK_CUR)
             if is_whole:
                 is_whole = is_ours and _log_sum(order, frame[:8] + page, known) == frame[16:]
                 if is_whole and is_commit:
-                    return 0  # others have just written it, or it is in the file already
+                    return 0  # others have just written it, or it is already in the file
                 lost += is_commit
             elif is_commit:
                 lost += not lost or _log_sum(order, frame[:8] + page, known) == frame[16:]
@@ -258,7 +260,7 @@ def lost_commits(file: str, connection: Connection) -> int:
 
 
 def _log_sum(order: str, data: bytes, before: bytes) -> bytes:
-    """The checksum of SQLite's log; each goes on from the one before it."""
+    """The checksum of SQLite's log. Each continues the previous one."""
     first, second = struct.unpack(">II", before)
     words = iter(struct.unpack(f"{order}{len(data) // 4}I", data))
     for one, other in zip(words, words, strict=True):
@@ -268,7 +270,7 @@ def _log_sum(order: str, data: bytes, before: bytes) -> bytes:
 
 
 class Guard:
-    """Looks at one opened book. `handle` is an open handle of its `-lock`. Who writes holds that lock."""
+    """Checks the files of one opened book. `handle` is an open handle of its `-lock`, which every writer locks."""
 
     def __init__(self, path: str, handle: int) -> None:
         self._path = path
@@ -277,11 +279,11 @@ class Guard:
         self._handle = handle
         self._identity = identity(path)
         self._logs: tuple[object, object] | None = None
-        self._lost: str | None = None  # why nothing may be written any more
+        self._lost: str | None = None  # why writing is no longer allowed
         self._record: Record | None = None
-        self._packed = b""  # the record as it was read, where it is certain
-        self._seen: Stamp | None = None  # how the file was last found to be the book
-        self._is_renewed = False  # by the commit under way
+        self._packed = b""  # the record as it was read, if it is certain
+        self._seen: Stamp | None = None  # the stamp with which the file was last found to be the book
+        self._is_renewed = False  # by the current commit
         self._changes = 0
         self._mutex = threading.Lock()
 
@@ -311,12 +313,12 @@ class Guard:
     # Opening
 
     def knows(self) -> bool:
-        """Whether the file is as the last writer left it, so that `begin` needs no lock."""
+        """Whether the file is unchanged since the last writer, so that `begin` needs no lock."""
         record = self._read()
         return record is not None and record.is_certain and record.stamp == stamp(self._path)
 
     def begin(self, connection: Connection) -> None:
-        """Take the file for the book, as `connection` has opened it; callers hold the lock unless it `knows`."""
+        """Accept the file that `connection` has opened as the book. Callers hold the lock unless `knows` is true."""
         mark = book_mark(connection)
         page_size, pages, page = connection.execute(
             "SELECT page_size, page_count, (SELECT rootpage FROM sqlite_schema WHERE name = 'generation')"
@@ -334,10 +336,10 @@ class Guard:
         if known is not None and record.reached in (known.reached, known.current):
             record = replace(record, epoch=known.epoch)
         elif present[2] != pages * page_size and not os.path.getsize(self._log):
-            # The log is empty: SQLite has the number of pages from a program that still has the former file open.
+            # The log is empty, so SQLite got the number of pages from a program that still has the former file open.
             raise unavailable(
-                "the book's file was replaced, and another program still has the former one open; "
-                "nothing was changed, close that program and open the book again",
+                "the book's file was replaced, and another program still has the former one open; nothing was "
+                "changed; close that program and open the book again",
                 self._path,
             )
         self._write(record)
@@ -345,7 +347,7 @@ class Guard:
     # Looking
 
     def check_place(self) -> Stamp:
-        """A write to a file, or a log, that is gone would be acknowledged and lost."""
+        """Raise if the file or its log is gone: a write to it would be acknowledged and lost."""
         if self._lost is not None:
             raise unavailable(self._lost, self._path)
         present = stamp(self._path)
@@ -377,11 +379,11 @@ class Guard:
         return unavailable(why, self._path)
 
     def look(self) -> None:
-        """For a reader: refuse a file with other content, where its size or its time tell."""
+        """For a reader: refuse a file with other content, if its size or its time shows that."""
         if self._lost is None and stamp(self._path) == self._seen:
             return
         with self._mutex:
-            for _ in range(LOOKS):  # a writer may be at work meanwhile
+            for _ in range(LOOKS):  # a writer may be active
                 present, record = self.check_place(), self._read() or self._record
                 if self._is_same(record, present):
                     self._seen = present
@@ -398,7 +400,7 @@ class Guard:
     # Writing
 
     def check(self, connection: Connection) -> None:
-        """Before a commit: the file is the book, or nothing is written to it any more."""
+        """Before a commit: check that the file is still the book; otherwise refuse all further writes."""
         self._is_renewed = False
         self._changes = connection.total_changes()
         if (
@@ -419,13 +421,15 @@ class Guard:
         assert record is not None
         if record.is_certain and record.stamp == present:
             self._take(record)
-        else:  # `touch`, or a writer that did not come to the end
+        else:  # `touch`, or a writer that did not finish
             reached = self._in_file(record) or NONE_YET
             current = record.current if record.is_certain else reached
             self._write(replace(record, stamp=present, reached=reached, current=current, is_certain=True))
 
     def _save_log(self, connection: Connection) -> None:
-        """Where only the log's names are gone, this program may be the last to have it: move it into the file."""
+        """If only the names of the log are gone, this program may be the last one that has it open, so move it into the
+        file.
+        """
         record, logs = self._read(), self._present_logs()
         assert self._logs is not None
         is_alone = logs[0] is None and logs[1] in (None, self._logs[1])
@@ -440,20 +444,21 @@ class Guard:
             self.finish(checkpointed=True)
 
     def renew(self, connection: Connection) -> None:
-        """As a part of a commit that changes something: the first since a checkpoint brings a new generation."""
+        """As part of a commit with changes: the first one since a checkpoint brings a new generation."""
         record = self._record
         assert record is not None
         if record.reached == record.current and connection.total_changes() != self._changes:
             fresh = book_mark(connection).next()
             write_mark(connection, fresh)
-            # Before the commit: it may end with a checkpoint, after which readers find this generation in the file.
+            # Recorded before the commit, because the commit may end with a checkpoint, after which readers find this
+            # generation in the file.
             self._write(replace(record, current=fresh.current, is_certain=False))
             self._is_renewed = True
 
     def finish(self, *, checkpointed: bool = False) -> None:
-        """After a commit that brought a new generation, and after a checkpoint: write down how the file is left.
+        """After a commit with a new generation, and after a checkpoint: record the state of the file.
 
-        (A commit may end with a checkpoint of SQLite's. Whoever writes next looks closer then.)
+        (A commit may end with a checkpoint of SQLite. Then the next writer checks the file more closely.)
         """
         if not (self._is_renewed or checkpointed):
             return
@@ -463,14 +468,15 @@ class Guard:
             return
         reached = record.reached if present == record.stamp else self._in_file(record)
         if reached is None or reached not in (record.reached, record.current):
-            self._replaced()  # in this very moment: whoever comes next is told
+            self._replaced()  # at this moment; the next writer will report it
             return
-        with suppress(Unavailable):  # the commit stands; the next writer finds the record uncertain, and looks
+        # the commit is durable; the next writer finds the record uncertain and checks the file
+        with suppress(Unavailable):
             self._write(replace(record, stamp=present, reached=reached, is_certain=True))
 
 
-# The queue of writing processes. With SQLite's own busy handler a busy process starves the others. Here a writer first
-# takes its turn, then the right to write, then gives up its turn: while one process writes, exactly one other is next.
+# The queue of writing processes. With SQLite's own busy handler, a busy process starves the others. Here a writer locks
+# the turn, then the right to write, then unlocks the turn. So while one process writes, exactly one other is next.
 
 if os.name == "nt":
     import msvcrt
@@ -502,19 +508,19 @@ else:
         return True
 
     def _unlocking(handle: int) -> Callable[[], object]:
-        """Unlocks, locked or not; no function of Python's, at whose start an interrupt could come before it."""
+        """Unlocks a lock in any state. Not a Python function, because an interrupt could arrive at its start."""
         return partial(fcntl.flock, handle, fcntl.LOCK_UN)
 
 
 class WriterQueue:
-    """Held by one writer at a time, among all processes and all stores of one process."""
+    """The lock that one writer at a time holds, among all processes and all stores of one process."""
 
     def __init__(self, path: str, timeout_seconds: float) -> None:
         self._path = path
         self._timeout_seconds = timeout_seconds
         self._free_since = 0.0
         self._handles: list[int] = []
-        file = os.path.realpath(path)  # whoever comes by a link stands in the same queue
+        file = os.path.realpath(path)  # a link to the file leads to the same queue
         try:
             for suffix in ("-turn", "-lock"):
                 self._handles.append(os.open(file + suffix, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -527,12 +533,12 @@ class WriterQueue:
 
     @property
     def handle(self) -> int:
-        """Of the file that is locked while somebody writes."""
+        """The path of the file that is locked during a write."""
         return self._handles[1]
 
     @contextmanager
     def held(self, seconds: float | None = None) -> Iterator[None]:
-        """With the right to write, for which it waits as long as the queue does, or only some seconds."""
+        """Hold the right to write. Waits for it up to the queue's time-out, or a given number of seconds."""
         try:
             self._enter(time.monotonic() - (0 if seconds is None else self._timeout_seconds - seconds))
             yield
@@ -540,9 +546,11 @@ class WriterQueue:
             self._leave()
 
     def hold(self, work: Callable[[], None], since: float) -> None:
-        """Run `work` with the right to write, for which a job has waited since then; an interrupt never keeps it."""
+        """Run `work` with the right to write, for which a job has waited since `since`. The right is released even
+        after an interrupt.
+        """
         try:
-            self._enter(max(since, self._free_since))  # a job that waited for its own process has not waited for others
+            self._enter(max(since, self._free_since))  # time that a job waited for its own process does not count
             work()
             self._free_since = time.monotonic()
         finally:

@@ -1,9 +1,8 @@
-"""What is derived from live entries and kept in the file: labels, passages, keywords, models and vectors.
+"""Rows derived from live entries: labels, passages, keywords, models and vectors.
 
-FTS5 only keeps posting lists. A term carries its namespace's number in front and its frequency level behind, and a
-rowid its passage's length step, so a score needs no look at any row (see docs/decisions/002).
-
-A statement hands the interpreter's lock to the other writers, so everything of one kind goes into one statement.
+FTS5 only stores posting lists. A term is prefixed with its namespace's number and followed by its frequency level, and
+a rowid includes its passage's length step, so a score needs no row (see docs/decisions/002). Each statement releases
+the interpreter's lock to other writers, so everything of one kind goes into one statement.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _LISTED = "(SELECT value FROM json_each(?))"
 
 
 def tokens(namespace_id: int, terms: Mapping[str, int]) -> str:
-    """The terms of a passage as FTS5 is given them."""
+    """The terms of a passage in the form that FTS5 indexes."""
     prefix = f"{namespace_id}{_AFTER_NAMESPACE}"
     marked = [term if count == 1 else term + _LEVEL_MARKS.get(count, _MANY) for term, count in terms.items()]
     if not "".join(terms).isalnum():
@@ -149,9 +148,9 @@ def _insertion(table: str, width: int, rows: int) -> str:
 
 
 def rebuild_keywords(connection: Connection, group: Group, progress: Progress | None) -> None:
-    """Make passages and keywords from the texts again, and keep every vector whose passage stays the same.
+    """Rebuild passages and keywords from the texts, and keep every vector whose passage stays the same.
 
-    All in one transaction, so that a book is never without its keywords.
+    It is one transaction, so that a book is never without its keywords.
     """
     execute = connection.execute
     execute("INSERT INTO keywords (keywords) VALUES ('delete-all')").fetchall()
@@ -208,7 +207,7 @@ def _rebuild_entry(
 
 
 def _set_length(connection: Connection, chunk: int, length: int) -> None:
-    """Store the length of a passage by the present tokenizer; the checksums of its vectors include it."""
+    """Store the length of a passage by the current tokenizer. The checksums of its vectors include it."""
     connection.execute("UPDATE chunk SET length = ? WHERE id = ?", (length, chunk))
     for model, value, start, stop, commit in connection.execute(
         "SELECT v.model, v.value, c.start, c.stop, c.commit_number FROM vector AS v JOIN chunk AS c ON c.id = v.chunk"
@@ -241,7 +240,9 @@ def indexing(connection: Connection, namespace_id: int | None) -> Indexing:
 
 
 def set_target_model(connection: Connection, model: str, dimensions: int) -> None:
-    """Make `model` the target. A book's first one serves at once; a later one when all passages are embedded again."""
+    """Make `model` the target. A book's first model serves at once, a later one when all passages have been embedded
+    with it.
+    """
     known = connection.execute("SELECT id, dimensions, role FROM model WHERE identity = ?", (model,)).fetchall()
     if known and known[0][1] != dimensions:
         raise ConfigurationError(
@@ -260,7 +261,7 @@ def set_target_model(connection: Connection, model: str, dimensions: int) -> Non
             (model, dimensions, role),
         )
         model_id = connection.execute("SELECT id FROM model WHERE identity = ?", (model,)).fetchall()[0][0]
-    # A vector of another length than its model's, or a damaged one, would fail every search of its namespace.
+    # A damaged vector, or one with the wrong length, would make every search of its namespace fail.
     for chunk in list(damaged_vectors(connection)):
         connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
     connection.execute(
@@ -283,7 +284,7 @@ def set_target_model(connection: Connection, model: str, dimensions: int) -> Non
 
 
 def damaged_vectors(connection: Connection) -> Iterator[int]:
-    """The chunks of vectors that are not what was stored, or whose chunk is not."""
+    """The chunks whose vector, or whose own row, is damaged."""
     for chunk, value, checksum, *place in connection.execute(
         "SELECT v.chunk, v.value, v.checksum, c.start, c.stop, c.length, c.commit_number"
         " FROM vector AS v LEFT JOIN chunk AS c ON c.id = v.chunk"
@@ -293,8 +294,8 @@ def damaged_vectors(connection: Connection) -> Iterator[int]:
 
 
 def claim(connection: Connection, limit: int, lease_seconds: float, now: int, *, even_leased: bool) -> list[Pending]:
-    """Lease the newest passages: what was written last is what the next search most likely asks for."""
-    # A namespace that another write of this very group begins has no row yet: its passages wait for the next turn.
+    """Lease the newest passages, because the next search most likely asks for what was written last."""
+    # A namespace that another write of the same group creates has no row yet. Its passages wait for the next call.
     chosen = connection.execute(
         "SELECT chunk, attempts FROM pending WHERE (ready_at <= ? OR ?)"
         " AND EXISTS (SELECT 1 FROM namespace AS n WHERE n.id = pending.namespace) ORDER BY chunk DESC LIMIT ?",
@@ -347,7 +348,7 @@ def _passages(connection: Connection, chunks: Sequence[int]) -> list[Pending]:
 def store_vectors(
     connection: Connection, group: Group, model: str, vectors: Sequence[tuple[int, NDArray[float32]]]
 ) -> None:
-    """Store vectors of the target model; a passage that ended, or another model's vector, is dropped."""
+    """Store vectors of the target model. Vectors of ended passages and of other models are dropped."""
     from commonplace.backends.vectors import pack
 
     roles = {role: (id, identity) for id, identity, role in connection.execute("SELECT id, identity, role FROM model")}
@@ -405,7 +406,7 @@ def _promote_when_done(connection: Connection) -> None:
 
 
 def drop_retired(connection: Connection) -> bool:
-    """Remove some vectors of models that no longer serve; whether there may be more."""
+    """Remove some vectors of models that no longer serve; returns whether there may be more."""
     for (model_id,) in connection.execute("SELECT id FROM model WHERE role = 'retired'").fetchall():
         rows = connection.execute(
             "SELECT chunk FROM vector WHERE model = ? LIMIT ?", (model_id, RETIRED_A_STEP)

@@ -38,7 +38,7 @@ def purge(
     prefix: str | None,
     history_before: int | None,
 ) -> int:
-    """Erase the named states, live and former, with every trace in the file; how many there were."""
+    """Erase the named states, live and former, with every trace in the file; returns how many there were."""
     named = Where()
     named.add("namespace = ?", transaction.namespace_id)
     add_names(named, kind, key, prefix)
@@ -132,7 +132,7 @@ def backup(connection: Connection, target: Path, progress: Progress | None) -> N
     unfinished = unfinished_file(target)
     unfinished.unlink(missing_ok=True)  # left by a run that was killed
     try:
-        unfinished.touch(0o600, exist_ok=False)  # what SQLite creates is readable by everybody
+        unfinished.touch(0o600, exist_ok=False)  # a file that SQLite creates is readable by everyone
         copy = apsw.Connection(str(unfinished))
         try:
             with copy.backup("main", cast("apsw.Connection", connection), "main") as work:
@@ -166,16 +166,16 @@ def _check_copy(copy: Connection, progress: Progress | None) -> None:
     problem = next(damage.losses(copy, progress), None) if version == migrations()[-1][0] else None
     if problem is not None:
         raise Corrupt(
-            f"{problem.text}; no copy was made, since it would have the damage too: `commonplace doctor` tells "
-            "all that is damaged, and `commonplace export --salvage` writes what can be read"
+            f"{problem.text}; no copy was made, since it would have the damage too: `commonplace doctor` lists all "
+            "damage, and `commonplace export --salvage` writes what can be read"
         )
     if version >= FIRST_WITH_MARK:
         write_mark(copy, book_mark(copy).next())
 
 
-# Restoring a backup, even while programs have the book open. They keep the former file, which gets another name, and
-# write nothing more to it (see guard.py). If this is killed, it leaves the former book or the restored one; in between,
-# a file with the former log is refused, and running it again completes the work.
+# Restores a backup, even while programs have the book open. They keep the former file, which gets another name, and
+# cannot write to it any more (see guard.py). If this is killed, it leaves the former or the restored book; in between,
+# a file with the former log is refused, and running it again completes the restore.
 
 LOGS = ("-wal", "-shm")
 
@@ -183,7 +183,7 @@ LOGS = ("-wal", "-shm")
 def restore(
     source: Path, path: str, busy_seconds: float, progress: Progress | None, *, keep_former: bool
 ) -> Path | None:
-    """Make the book at `path` the one that a backup holds; the file that the former book has become, if it is kept."""
+    """Replace the book at `path` with a backup; returns the new path of the former book, if it is kept."""
     book = Path(os.path.realpath(path))
     if not source.is_file():
         raise NotFound(f"there is no backup at {source}; name the file that `commonplace backup` wrote")
@@ -210,7 +210,7 @@ def restore(
 
 
 def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
-    """Copy a backup that can be read from its first page to its last."""
+    """Copy a backup, and check that every page of it can be read."""
     with translated(str(source)):
         connection = cast("Connection", apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY))
         try:
@@ -229,7 +229,7 @@ def _exchange(book: Path, copy: Path, *, keep_former: bool) -> Path | None:
     former = _free_name(book) if keep_former and book.exists() and book.stat().st_size else None
     try:
         if former is not None:
-            # The log with it, and before the file: together they are the former book.
+            # Move the log too, and before the file. Together they are the former book.
             for suffix in (*LOGS, ""):
                 with suppress(FileNotFoundError):
                     _name_too(f"{book}{suffix}", f"{former}{suffix}")

@@ -1,4 +1,4 @@
-"""Bringing a file to this program's schema: ordered steps, each applied once, all or nothing."""
+"""Migrates a file to this program's schema: ordered steps, each applied once, all or nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import apsw
 from commonplace.backends.sqlite.connection import APPLICATION_ID, MEMORY, Connection, unavailable
 from commonplace.errors import ConfigurationError, Corrupt
 
-# One statement sees one state of the file: between three, another process may have made the book.
+# One statement sees one state of the file. Between three statements, another process could create the book.
 ONE_LOOK = (
     "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) "
     "FROM pragma_application_id, pragma_user_version"
@@ -21,7 +21,7 @@ ONE_LOOK = (
 
 @cache
 def migrations() -> tuple[tuple[int, str], ...]:
-    """The numbered .sql files beside this module, in order."""
+    """The numbered .sql files next to this module, in order."""
     folder = files("commonplace.backends.sqlite").joinpath("migrations")
     found = []
     for resource in folder.iterdir():
@@ -31,7 +31,7 @@ def migrations() -> tuple[tuple[int, str], ...]:
 
 
 def schema_version(connection: Connection) -> int:
-    """The schema of a book; 0 for a file that is none yet, whatever number another program has put into it."""
+    """The schema of a book; 0 for a file that is not a book yet, whatever number another program has stored in it."""
     application, version, _ = connection.execute(ONE_LOOK).fetchall()[0]
     return int(version) if application == APPLICATION_ID else 0
 
@@ -77,7 +77,9 @@ def _wrong_header(path: str, claim: str) -> Corrupt:
 
 
 def wrong_names(connection: Connection, *, also_others: bool = False) -> list[str]:
-    """Which tables, indexes, views and triggers are not as the migrations make them; `also_others`: which are more."""
+    """The tables, indexes, views and triggers that differ from what the migrations create; with `also_others`,
+    additional ones too.
+    """
     fresh = apsw.Connection(MEMORY)
     try:
         migrate(cast(Connection, fresh), MEMORY)

@@ -179,7 +179,7 @@ class SQLiteReader(Reader):
         ).fetchall()
 
     def _is_rare(self, filter: Filter) -> bool:
-        """Whether few entries have one of the filter's labels, so that it is quicker to begin with these."""
+        """Whether few entries have one of the filter's labels, so that it is faster to start with these."""
         for name, value in pages.single_labels(filter):
             counted = self._connection.execute(
                 "SELECT count(*) FROM (SELECT 1 FROM label WHERE namespace = ? AND name = ? AND value = ? LIMIT ?)",
@@ -363,7 +363,7 @@ MEASURED = (
     f"SELECT namespace, 1 AS entries, {_BYTES} AS bytes, 0 AS former_states, 0 AS former_bytes FROM entry"
     f" UNION ALL SELECT namespace, 0, 0, 1, {FORMER_STATE_BYTES} + {_BYTES} FROM history) GROUP BY namespace"
 )
-"""What the triggers of `usage` keep, worked out again."""
+"""The counts that the triggers of `usage` maintain, computed again."""
 
 
 def usage_of(connection: Connection, namespace_id: int) -> Usage:
@@ -376,7 +376,7 @@ def usage_of(connection: Connection, namespace_id: int) -> Usage:
 
 
 def usage_below(connection: Connection, prefix: Namespace) -> Usage:
-    """What the namespaces at and below a prefix hold together."""
+    """The total usage of the namespaces at and below a prefix."""
     path = "/".join(prefix)
     where = "path = ? OR (path >= ? AND path < ?)" if prefix else "?1 = '' AND ?2 <> ?3"
     sums = ", ".join(f"coalesce(sum({name}), 0)" for name in ("entries", "bytes", "former_states", "former_bytes"))
@@ -422,7 +422,7 @@ def decode_former(connection: Connection, entry_id: int, revision: int) -> tuple
     value = deltas.decode_last(newest_value, [former for _, former in chain])
     if chain[-1][0] is None:
         return None, value
-    # A text that was replaced by a state without a text was kept whole.
+    # A text that was replaced by a state without a text was stored whole.
     return deltas.decode_last(newest_text, [former for former, _ in chain if former is not None]), value
 
 

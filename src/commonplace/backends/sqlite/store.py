@@ -73,19 +73,21 @@ if TYPE_CHECKING:
 CHECKPOINT_PAGES = 4_000
 DAMAGED_LOG = "-wal.damaged-"
 WAKER_SECONDS = 0.05
-"""How often a waker looks for a commit."""
+"""How often a waker checks for a commit."""
 CLOSING_SECONDS = 1.0
-"""How long closing waits for writers of other processes. Who comes after them moves the log into the file."""
+"""How long closing waits for writers of other processes. If it takes longer, the next program to close moves the log
+into the file.
+"""
 FILL_SECONDS = 0.5
-"""How long opening a book adds missing checksums; what is left waits for quiet moments and for the next program."""
+"""How long opening a book adds missing checksums. The rest is added when the book is idle, or by the next program."""
 ANY_UNCHECKED = "SELECT 1 FROM unchecked LIMIT 1"
 LOOK_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 60.0
-"""How long a read that failed looks for what is damaged, and how soon another one looks again."""
+"""How long a failed read looks for the damage, and how soon another one looks again."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 MERGED_PAGES = 200
-"""Of the keyword index, in one step of upkeep: some milliseconds, so that no writer waits long."""
+"""Pages of the keyword index that one step of maintenance merges: some milliseconds, so that no writer waits long."""
 
 
 def system_time() -> int:
@@ -119,7 +121,7 @@ class SQLiteStore(Store):
         clock: Callable[[], int] = system_time,
     ) -> None:
         self.path = str(path)
-        self.reads_at_once = self.path != MEMORY  # a book in memory lets one read or write at a time
+        self.reads_at_once = self.path != MEMORY  # a book in memory allows one read or write at a time
         self._busy_seconds = busy_seconds
         self._durability: Durability = durability
         self._clock = clock
@@ -148,7 +150,8 @@ class SQLiteStore(Store):
             self._begin_group,
             self._flush_group,
         )
-        with suppress(CommonplaceError), translated(self.path):  # nobody waits for checksums; another program adds them
+        # the book is usable without them; another program adds them
+        with suppress(CommonplaceError), translated(self.path):
             if self._still is None and self._writing.execute(ANY_UNCHECKED).fetchall():
                 self._add_checksums(FILL_SECONDS)
 
@@ -157,7 +160,7 @@ class SQLiteStore(Store):
         return self._has_met_damage
 
     def _add_checksums(self, seconds: float) -> bool:
-        """Give checksums to rows that have none, for about so long; whether there may be more."""
+        """Give checksums to rows that have none, for about `seconds`; returns whether there may be more."""
         deadline = time.monotonic() + seconds
         while self._run(lambda group: damage.fill(self._writing)):
             if time.monotonic() > deadline:
@@ -165,7 +168,7 @@ class SQLiteStore(Store):
         return False
 
     def _is_only_readable(self) -> bool:
-        """Whether the file is there, but neither it nor what must stand with it can be written."""
+        """Whether the file exists, but it and the files next to it cannot be written."""
         file = os.path.realpath(self.path)
         if not os.path.isfile(file) or not os.path.getsize(file):
             return False
@@ -194,7 +197,7 @@ class SQLiteStore(Store):
         return connection
 
     def _open_file(self) -> Connection:
-        """Open, and create or migrate where that is due, one process at a time."""
+        """Open the file, and create or migrate it if needed, one process at a time."""
         check_log(self.path)
         self._create_private()
         connection = self._connect(in_use=False)
@@ -229,7 +232,9 @@ class SQLiteStore(Store):
         return connection
 
     def _keep_damaged_log(self, connection: Connection, guard: Guard) -> None:
-        """Set a log aside whose later commits cannot be read: the next checkpoint would erase what is left of them."""
+        """Set aside a log whose later commits cannot be read, because the next checkpoint would erase what is left of
+        them.
+        """
         file = os.path.realpath(self.path)
         lost = lost_commits(file, connection)
         if not lost or any(_start(one) == _start(f"{file}-wal") for one in self._damaged_logs()):
@@ -255,11 +260,11 @@ class SQLiteStore(Store):
         return sorted(glob(f"{escape(os.path.realpath(self.path))}{DAMAGED_LOG}*")) if self.path != MEMORY else []
 
     def _create_private(self) -> None:
-        """Memories are nobody else's business: a new file is readable by its owner only."""
+        """Create a new file readable by its owner only."""
         try:
             os.close(os.open(os.path.realpath(self.path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except OSError:
-            return  # it exists, or SQLite will say why it cannot
+            return  # it exists, or SQLite will report why it cannot be created
 
     @staticmethod
     def _journal_mode(connection: Connection) -> str:
@@ -333,7 +338,7 @@ class SQLiteStore(Store):
     def _reading(self, of: Namespace | None = None, *, snapshot: bool = False) -> Iterator[Connection]:
         """This thread's reading connection; with `snapshot`, all statements see one state of the file.
 
-        `of` is whose entries are read: an error may name these, and no others.
+        `of` is the namespace that is read: an error may name its entries, and no others.
         """
         self._check_usable()
         if self.path == MEMORY:
@@ -342,7 +347,7 @@ class SQLiteStore(Store):
             return
         if self._guard is not None:
             self._guard.look()
-        elif stamp(os.path.realpath(self.path)) != self._still:  # by somebody who may write to it
+        elif stamp(os.path.realpath(self.path)) != self._still:  # by someone who may write to it
             raise unavailable("the read-only book was changed by another program; open it again", self.path)
         connection: Connection | None = getattr(self._readers, "connection", None)
         if connection is None:
@@ -370,7 +375,7 @@ class SQLiteStore(Store):
             self._raise_named(error, connection, of)
 
     def _raise_named(self, error: Exception, connection: Connection, of: Namespace | None) -> NoReturn:
-        """Raise what damaged rows raise as `Corrupt`, with the entry or the page; other errors as they are."""
+        """Raise errors from damaged rows as `Corrupt`, with the entry or the page, and other errors unchanged."""
         if isinstance(error, Corrupt):
             self._has_met_damage = True
         elif isinstance(error, DRIVER_ERRORS):
@@ -388,7 +393,7 @@ class SQLiteStore(Store):
         raise error
 
     def _named(self, error: Corrupt, connection: Connection, of: Namespace | None) -> Corrupt:
-        """The error with what is damaged: for the caller where that is its own or a page, else for the operator."""
+        """The error with what is damaged: in the message if it is the caller's entry or a page, else in the log."""
         problem = self._find_damage(connection)
         if problem is None:
             return error
@@ -400,13 +405,13 @@ class SQLiteStore(Store):
         return error
 
     def _find_damage(self, connection: Connection) -> damage.Problem | None:
-        """What is damaged, as far as a short look finds it; looked for once in a while only."""
+        """What is damaged, as far as a short search finds it. The search is repeated only once in a while."""
         self._has_met_damage = True
         if time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
             try:
                 self._damage = damage.first_problem(connection, LOOK_SECONDS)
             except TimeoutError:
-                _log.warning("the look for the damage took too long; `commonplace doctor` takes the time")
+                _log.warning("finding the damage took too long; run `commonplace doctor`")
             self._looked_at = time.monotonic()
         return self._damage
 
@@ -419,14 +424,14 @@ class SQLiteStore(Store):
             raise
 
     def close(self) -> None:
-        """Wait for the writes under way, then close the file; a read under way closes its connection when it ends."""
+        """Wait for running writes, then close the file. A running read closes its connection when it ends."""
         if self._is_closed:
             return
         self._is_closed = True
         if os.getpid() != self._process:
             return
         if not self._writer.close(self._busy_seconds):
-            _log.warning("%s is still being written to; it stays open until that ends", self.path)
+            _log.warning("%s is still being written to; it is closed when that ends", self.path)
             return
         with self._memory_lock, self._connections_mutex, self._last_checkpoint():
             self._connections.discard(self._writing)
@@ -439,7 +444,7 @@ class SQLiteStore(Store):
 
     @contextmanager
     def _last_checkpoint(self) -> Iterator[None]:
-        """Let the last to close the book move its log into the file, where the file is still the book."""
+        """Let the last program that closes the book move its log into the file, if the file is still the book."""
         if self._queue is None or self._guard is None:
             yield
             return
@@ -447,7 +452,7 @@ class SQLiteStore(Store):
             try:
                 held.enter_context(self._queue.held(CLOSING_SECONDS))
                 self._guard.check(self._writing)
-            except (Unavailable, apsw.Error):  # others write on, or nothing may be written any more
+            except (Unavailable, apsw.Error):  # others are still writing, or writing is no longer allowed
                 yield
                 return
             self._writing.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -635,7 +640,7 @@ class SQLiteStore(Store):
         while self._run(lambda group: index.drop_retired(self._writing)):
             continue
 
-    # Care: erasing, copies, checks, whole namespaces in and out
+    # Maintenance: purge, backups, checks, export and import
 
     def purge(
         self,
@@ -658,14 +663,14 @@ class SQLiteStore(Store):
         erased: int
         erased, number = self._run(job)
         self._vectors.evict(number)
-        if self.path != MEMORY:  # even where nothing was left to erase: an earlier purge may not have come so far
+        if self.path != MEMORY:  # even if nothing was left to erase: an earlier purge may have failed before this
             self._truncate_log()
         return erased
 
     def _truncate_log(self) -> None:
-        """Move everything from the log into the file and cut the log; waits for readers, bounded."""
+        """Move everything from the log into the file and truncate the log; waits for readers for a bounded time."""
         deadline = time.monotonic() + self._busy_seconds
-        # A place in the queue and a connection of its own: those of this store are its writer's, who may be at work.
+        # This uses its own place in the queue and its own connection, because the store's may be in use by its writer.
         connection = self._connect_apart()
         queue = WriterQueue(self.path, self._busy_seconds)
         try:
@@ -686,7 +691,7 @@ class SQLiteStore(Store):
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         with self._reading(snapshot=True) as connection:
-            # Only a snapshot that has begun holds still: else every write of others makes the copy start again.
+            # Begin a snapshot first: without one, every write by others makes the copy start again.
             connection.execute("SELECT entry FROM next_id").fetchall()
             maintenance.backup(connection, target, progress)
 
@@ -697,8 +702,8 @@ class SQLiteStore(Store):
                 late = "SELECT count(*), max(commit_time) FROM namespace WHERE commit_time > ?"
                 problems += late_problem(*connection.execute(late, (is_late(self._clock()),)).fetchall()[0])
             return problems + [
-                f"file: the log was damaged, and commits in it are lost; it is kept as {kept}: restore a backup or go "
-                "on without them, then move that file away"
+                f"file: the log was damaged, and commits in it are lost; it is kept as {kept}; restore a backup or "
+                "continue without them, then move that file away"
                 for kept in self._damaged_logs()
             ]
 
@@ -747,7 +752,7 @@ class SQLiteStore(Store):
 
 
 class _FileWaker(Waker):
-    """Looks at a connection's `data_version` (3 µs), which changes with every commit of any other connection."""
+    """Polls a connection's `data_version` (3 µs), which changes with every commit of any other connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -779,7 +784,7 @@ class _FileWaker(Waker):
 
 
 class _MemoryWaker(Waker):
-    """Looks at how many rows the one connection of a database in memory has changed."""
+    """Polls how many rows the one connection of a database in memory has changed."""
 
     def __init__(self, count: Callable[[], int]) -> None:
         self._count = count

@@ -39,7 +39,7 @@ from commonplace.filters import Filter
 from commonplace.store import Scan
 
 FORGOTTEN_AT_ONCE = 20
-"""How many expired operations a write removes: more than it adds, so that they do not pile up."""
+"""How many expired operations a write removes: more than it adds, so that they do not accumulate."""
 
 IDS_A_STEP = 1_000
 
@@ -54,7 +54,7 @@ _ASSIGNMENTS = dict(
 
 
 def _update(*unchanged: str) -> str:
-    """Columns that are not assigned keep their pages as they are."""
+    """Pages of columns that are not assigned are not rewritten."""
     return ", ".join(assignment for name, assignment in _ASSIGNMENTS.items() if name not in unchanged)
 
 
@@ -123,7 +123,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
             self._group.namespaces[self._namespace] = self._row
 
     def finish(self) -> int | None:
-        """Hand the counters back to the group; the commit's number, or None when nothing was changed."""
+        """Hand the counters back to the group; returns the commit's number, or None if nothing was changed."""
         if not self._has_commit:
             return None
         self._group.namespaces[self._namespace] = self._row
@@ -283,7 +283,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
     def _set_headings(
         self, ids: Sequence[int], checksums: dict[int, int | None], heading_of: Callable[[str], str | None]
     ) -> None:
-        """After a move: give entries the headings of their new keys, and the checksums that follow from all that."""
+        """After a move: give entries the headings of their new keys, and new checksums."""
         self._index.end_chunks(self._index.chunks_of(ids, only_headings=True))
         changed, headings = [], []
         for row in self._connection.execute(
@@ -301,7 +301,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         self._index.add_headings(self._take_commit(), headings)
 
     def _has_range(self, kind: str, prefix: str) -> bool:
-        """Whether live entries have a prefix; ends first what has expired."""
+        """Whether live entries have a prefix. Expired entries are ended first."""
         self._sweep_all()
         return bool(self.scan(Scan(Filter(kinds=(kind,), key_prefix=prefix), limit=1)).entries)
 

@@ -76,7 +76,7 @@ def _add_condition(where: Where, condition: Condition) -> None:
 
 
 def _at_path(source: str, path: Sequence[str], test: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Whether the field at `path` below `source` exists and passes a test that speaks of it as `@`."""
+    """Whether the field at `path` below `source` exists and passes a test, in which `@` is the field."""
     tables, keys = [], []
     for depth in range(len(path)):
         tables.append(f"json_each({source}) AS j{depth}")
