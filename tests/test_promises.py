@@ -38,9 +38,9 @@ def test_each_kind_of_disagreement_is_found(tmp_path):
         "untested (design) has no test",
         "untested (seed) has no test",
         f"{tmp_path.name}/test_some.py::TestSome::test_one names an unknown promise: of-a-parameter",
-        "untested stands twice in the list",
+        "untested is in the list twice",
         "of-a-class belongs before of-a-module",
-        "of-a-class lacks a word",
+        "of-a-class lacks a field",
     ]
 
 

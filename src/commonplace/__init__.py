@@ -1,4 +1,4 @@
-"""One memory for AI agents: five faces on one store, offline semantic search, history and undo."""
+"""Long-term memory for AI agents: files, records and conversations, with offline semantic search, history and undo."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ __all__ = [
     "open",
 ]
 
-# Imported on first use: naming the package costs a program nothing.
+# Submodules are imported on first use, so that `import commonplace` is fast.
 _LAZY = {
     "open": ("commonplace.book", "open_book"),
     "connect": ("commonplace.api.client", "connect"),

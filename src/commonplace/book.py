@@ -174,7 +174,7 @@ def check_actor(actor: str | None) -> str | None:
 
 
 def check_namespaces(namespaces: Sequence[Namespace] | None) -> list[Namespace] | None:
-    """Return the given namespaces, each once; None means all of them."""
+    """Return the given namespaces without duplicates; None means all of them."""
     return None if namespaces is None else list(dict.fromkeys(map(check_namespace, namespaces)))
 
 

@@ -35,7 +35,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What a screen has let in; a draft with any other content is screened again."""
+    """What a screen has accepted; a draft with any other content is screened again."""
 
     screen: object
     value: JSON
@@ -85,7 +85,7 @@ class Draft:
         return self if at is None else replace(self, expires_at=at)
 
     def is_screened_by(self, screen: object) -> bool:
-        """Whether this screen has let in exactly this content."""
+        """Whether this screen has accepted exactly this content."""
         seen = self.screened
         return (
             seen is not None
@@ -96,13 +96,13 @@ class Draft:
         )
 
     def with_screen(self, screen: object) -> Draft:
-        """This draft, marked as let in by a screen."""
+        """This draft, marked as accepted by a screen."""
         return replace(self, screened=Screened(screen, self.value, self.text, self.heading))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One state of one entry, as it is or as it was."""
+    """One state of one entry, live or former."""
 
     namespace: Namespace
     kind: str
@@ -161,7 +161,7 @@ class Hit:
 
     @property
     def created_at(self) -> datetime:
-        """When the entry was made. `entry.created_at` is the same time in microseconds."""
+        """When the entry was created. `entry.created_at` is the same time in microseconds."""
         return moment(self.entry.created_at)
 
     @property

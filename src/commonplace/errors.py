@@ -5,12 +5,12 @@ CommonplaceError
 │   ├── InvalidPath     a path that no file can have; `segment` is what was refused
 │   └── TooLarge        an argument exceeds a size limit
 ├── NotFound            what was named does not exist (also a LookupError)
-├── Conflict            the present state does not allow it; read it again, then decide
+├── Conflict            the current state does not allow it; read it again, then decide
 │   ├── AlreadyExists   something has that name already
 │   ├── IsADirectory    a file was expected at that path
 │   ├── NotADirectory   a directory was expected at that path
 │   ├── Ambiguous       the text to replace occurs more than once
-│   └── Outdated        an entry is not at the revision that was expected; `revision` is the present one
+│   └── Outdated        an entry is not at the revision that was expected; `revision` is the current one
 ├── Unauthorized        the credentials are missing or invalid; send a valid key or token
 ├── Forbidden           the caller has no permission for it
 ├── ConfigurationError  a setting, a file or an install step is missing or wrong
@@ -54,7 +54,7 @@ class NotFound(CommonplaceError, LookupError):
 
 
 class Conflict(CommonplaceError):
-    """The present state does not allow the change; nothing was changed."""
+    """The current state does not allow the change; nothing was changed."""
 
 
 class AlreadyExists(Conflict):
@@ -78,7 +78,7 @@ class Ambiguous(Conflict):
 
 
 class Outdated(Conflict):
-    """An entry was changed since the caller read it; `revision` is the present one, or 0 if it does not exist."""
+    """An entry was changed since the caller read it; `revision` is the current one, or 0 if it does not exist."""
 
     def __init__(self, message: str, revision: int) -> None:
         super().__init__(message)

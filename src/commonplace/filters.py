@@ -46,7 +46,7 @@ class Filter:
     """Everything that an entry must satisfy. The time ranges are half-open: from `after` (inclusive) to `before`.
 
     The range between `key_after` and `key_before` includes neither. `unchanged_since` keeps only live entries whose
-    present state is at least that old; it does not apply to former states.
+    current state is at least that old; it does not apply to former states.
     """
 
     kinds: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The client of a service under the name that programs import; `commonplace.connect` is the documented way."""
+"""The client of a service, under its former module name. Use `commonplace.connect`."""
 
 from __future__ import annotations
 

@@ -429,7 +429,7 @@ def test_agents_need_one_place(book, base):
 # Vectors
 
 
-@pytest.mark.promise("agents-embed-behind-the-writes")
+@pytest.mark.promise("agents-embed-in-background")
 def test_what_is_saved_gets_its_vectors_behind_the_writes_also_where_files_are_closed(base, clock, embedder):
     options = BookOptions(embedder=embedder, clock=clock, durability="normal")
     with AgentMemories(base, options=options, max_open=1) as memories:
@@ -469,7 +469,7 @@ def test_closing_waits_for_the_vectors_in_hand(base, clock):
     assert memories.settle(0)
 
 
-@pytest.mark.promise("agents-embed-behind-the-writes")
+@pytest.mark.promise("agents-embed-in-background")
 def test_settling_waits_for_the_vectors_of_a_shared_book(tmp_path, clock):
     slow = Slow()
     with commonplace.open(tmp_path / "book.db", embedder=slow, clock=clock) as book:

@@ -360,7 +360,7 @@ def test_the_tool_is_called_update_working_memory_and_takes_memory(memory):
     [
         ({}, "memory is required"),
         ({"memory": None}, "memory is required"),
-        ({"memory": "no JSON"}, "this text is no JSON"),
+        ({"memory": "no JSON"}, "this text is not JSON"),
         ({"memory": "[1]"}, "memory must be an object"),
         ({"memory": "[" * 100_000}, "nested too deeply"),
         ({"memory": [1]}, "working memory must be a text or an object"),

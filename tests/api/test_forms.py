@@ -227,7 +227,7 @@ def test_a_form_of_another_version_is_refused() -> None:
 
 ERRORS: list[CommonplaceError] = [
     InvalidPath("invalid path segment: '..'", "..", is_traversal=True),
-    Ambiguous("the text stands 2 times", (1, 7)),
+    Ambiguous("the text occurs 2 times", (1, 7)),
     Outdated("file /a is at revision 3", 3),
     RateLimited("too many calls", 2.5),
     *(

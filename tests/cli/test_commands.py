@@ -378,7 +378,7 @@ def test_purge_of_everything_has_to_be_said(run: Run) -> None:
     run("add", "--file", "/a", "one")
     run("add", "--file", "/a", "two")
     assert run("purge", "--yes").code == 2
-    assert run("purge", "--history-before", "2020-01-01", "--yes").out == "erased 0 states for good\n"
+    assert run("purge", "--history-before", "2020-01-01", "--yes").out == "permanently erased 0 states\n"
     assert run("purge", "--all", "--yes").code == 0
     assert run("ls").out == ""
 

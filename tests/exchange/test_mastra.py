@@ -466,7 +466,7 @@ def test_what_is_no_mastra_memory_is_told_and_changes_nothing(tmp_path, take, sp
         tmp_path / "strange.db", "CREATE TABLE mastra_threads (id TEXT); CREATE TABLE mastra_messages (id TEXT);"
     ).saved()
     cases: list[tuple[Path, type[Exception], str]] = [
-        (text, InvalidInput, "is no SQLite database"),
+        (text, InvalidInput, "is not a SQLite database"),
         (other, InvalidInput, "has no tables mastra_threads and mastra_messages"),
         (strange, InvalidInput, "the table mastra_threads has no column resourceId"),
         (tmp_path / "book.db", InvalidInput, "is a commonplace book"),

@@ -173,7 +173,7 @@ def test_whoever_shows_no_good_key_is_refused(server, make_key, headers):
     assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-@pytest.mark.promise("service-keys-close-an-open-book")
+@pytest.mark.promise("service-keys-turn-authentication-on")
 def test_the_first_key_closes_a_running_service_and_the_last_revocation_leaves_it_closed(
     server, http, service, make_key
 ):
@@ -295,7 +295,7 @@ def test_a_quota_counts_history_and_every_namespace_that_the_key_writes_to(serve
     with server.client(make_key("light", max_bytes=5_000)) as client:
         answers = [client.put("/v1/files/a", content=hashlib.sha256(b"%d" % n).hexdigest() * 20) for n in range(20)]
         assert code_of(answers[-1]) == (413, "too_large")
-        assert "user/u1 with what is below it would hold" in answers[-1].json()["detail"]
+        assert "user/u1 and below would hold" in answers[-1].json()["detail"]
         assert client.get("/v1/stats").json()["former_bytes"] > 1_000
         for number in range(20):
             path, agent = "/api/memory/threads", {"agentId": f"a-{number}"}

@@ -18,15 +18,7 @@ from real_server import Server
 import commonplace
 from commonplace.api.client import RemoteFiles, RemoteRecords, RemoteSpace, RemoteThreads, RemoteWorkingMemories
 from commonplace.book import Book
-from commonplace.errors import (
-    Ambiguous,
-    ConfigurationError,
-    Forbidden,
-    InvalidInput,
-    NotFound,
-    Outdated,
-    Unauthorized,
-)
+from commonplace.errors import Ambiguous, ConfigurationError, Forbidden, InvalidInput, NotFound, Outdated, Unauthorized
 from commonplace.redaction import Redactor
 from commonplace.remote import RemoteBook
 from commonplace.space.files import Files
@@ -69,7 +61,7 @@ def test_a_session_of_the_openai_agents_sdk_works_on_a_service(remote: RemoteBoo
     asyncio.run(scenario())
 
 
-@pytest.mark.promise("connect-same-face")
+@pytest.mark.promise("connect-same-interface")
 @pytest.mark.parametrize(("local", "remote"), FACES, ids=lambda kind: kind.__name__)
 def test_every_public_method_is_there_with_the_same_arguments(local: type, remote: type) -> None:
     names = [name for name in dir(local) if not name.startswith("_") and name not in INSIDE_A_WRITE | WORKS_AS_IT_IS]
@@ -169,7 +161,7 @@ def test_what_is_no_address_or_no_limit_is_refused(address: str, options: dict[s
 def test_errors_are_those_of_the_library_with_their_attributes(remote: RemoteBook) -> None:
     space = remote.space()
     space.files.write("/f", "one\ntwo\none")
-    with pytest.raises(Ambiguous, match="stands 2 times") as ambiguous:
+    with pytest.raises(Ambiguous, match="occurs 2 times") as ambiguous:
         space.files.replace("/f", "one", "1", unique=True)
     assert ambiguous.value.lines == (1, 3)
     with pytest.raises(NotFound, match=r"^Memory r not found$"):
@@ -407,7 +399,7 @@ def test_an_argument_that_json_cannot_hold_is_told(remote: RemoteBook) -> None:
 def test_what_needs_the_file_says_so(remote: RemoteBook) -> None:
     calls: list[Callable[[], object]] = [remote.reindex, remote.rebuild_keywords, remote.verify]
     for needs in (*calls, lambda: remote.backup("x"), lambda: remote.store):
-        with pytest.raises(ConfigurationError, match="needs the book itself and not a service"):
+        with pytest.raises(ConfigurationError, match="needs the book itself, not a service"):
             needs()
 
 

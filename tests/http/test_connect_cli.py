@@ -90,7 +90,7 @@ def test_a_key_and_its_namespace_come_from_the_environment(
 def test_what_needs_the_file_says_so(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words)
     assert ran.code in (1, 6)
-    assert "needs the book itself and not a service" in ran.err + ran.out
+    assert "needs the book itself, not a service" in ran.err + ran.out
 
 
 def test_no_hint_names_a_command_that_a_service_refuses(

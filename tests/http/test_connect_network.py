@@ -140,7 +140,7 @@ def test_a_deletion_whose_answer_is_lost_is_not_repeated(proxy: FlakyProxy, book
     space.files.write("/f", "x")
     with commonplace.connect(proxy.address) as remote:
         proxy.lose = once(b"DELETE", "after")
-        with pytest.raises(Unavailable, match="the change may have been made: look before you repeat it"):
+        with pytest.raises(Unavailable, match="the change may have been made, so check before you repeat it"):
             remote.space("user", "u1").files.delete("/f")
     assert not space.files.exists("/f")
     assert proxy.seen.count("DELETE /v1/files/f") == 1
@@ -182,7 +182,7 @@ def test_a_service_that_says_nothing_is_unavailable_after_the_time_out() -> None
 
 
 def test_something_else_than_a_service_is_told_so(server: Server) -> None:
-    with pytest.raises((Unavailable, NotFound), match=r"commonplace|nothing at this address"):
+    with pytest.raises((Unavailable, NotFound), match=r"commonplace|nothing at this URL"):
         commonplace.connect(f"{server.address}/other")
 
 

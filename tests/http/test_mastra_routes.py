@@ -378,7 +378,7 @@ def test_the_same_id_with_another_content_is_refused_and_nothing_is_lost(http: h
     message = {"id": "m", "role": "user", "threadId": "t", "resourceId": "u-1", "content": "two"}
     refused = http.post(f"{PREFIX}/save-messages", params=AGENT, json={"messages": [message]})
     assert refused.status_code == 409
-    assert "exists already with another content" in refused.json()["error"]
+    assert "exists already with a different content" in refused.json()["error"]
     other = http.post(f"{PREFIX}/threads", params=AGENT, json={"resourceId": "u-1", "threadId": "t", "title": "Other"})
     assert other.status_code == 409
 

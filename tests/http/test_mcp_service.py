@@ -162,7 +162,7 @@ def test_the_session_of_another_key_does_not_exist(server, make_key):
         assert result(send(one, "tools/list", session=mine))["result"]["tools"]
 
 
-@pytest.mark.promise("service-mcp-come-again")
+@pytest.mark.promise("service-mcp-retryable-refusals")
 def test_a_refusal_that_may_be_tried_again_reaches_a_client_in_words(server, make_key):
     async def sees(key: str) -> str:
         headers = {"Authorization": f"Bearer {key}"}
@@ -181,7 +181,7 @@ def test_a_refusal_that_may_be_tried_again_reaches_a_client_in_words(server, mak
         assert int(refused.headers["retry-after"]) > 0
         told = refused.json()
         assert (told["id"], told["error"]["code"], told["error"]["data"]["code"]) == (None, -32000, "rate_limited")
-    assert "this access takes 1/d calls; try again in" in anyio.run(sees, key)
+    assert "the rate limit is 1/d calls; try again in" in anyio.run(sees, key)
 
 
 @pytest.mark.promise("service-mcp-unauthorized")
@@ -267,7 +267,7 @@ def test_an_unknown_profile_is_not_found(http):
 # Sessions
 
 
-@pytest.mark.promise("service-mcp-rooms")
+@pytest.mark.promise("service-mcp-sessions-bounded")
 def test_a_key_that_reaches_many_namespaces_leaves_the_sessions_of_other_keys(service, make_key, monkeypatch):
     monkeypatch.setattr(mcp_http, "Sessions", partial(Sessions, max_callers=3))
     keys = make_key("b", "user/b"), make_key("a", "org", reach="below")
@@ -304,7 +304,7 @@ async def ask(sessions: Sessions[str], key: str, method: str = "POST", **headers
     return sent
 
 
-@pytest.mark.promise("service-mcp-rooms")
+@pytest.mark.promise("service-mcp-sessions-bounded")
 def test_the_sessions_idle_longest_are_evicted_for_new_ones():
     made: list[str] = []
 
@@ -323,7 +323,7 @@ def test_the_sessions_idle_longest_are_evicted_for_new_ones():
     anyio.run(use)
 
 
-@pytest.mark.promise("service-mcp-rooms")
+@pytest.mark.promise("service-mcp-sessions-bounded")
 def test_who_opens_many_sessions_pushes_out_its_own_and_nobody_elses():
     made: list[str] = []
 
@@ -341,7 +341,7 @@ def test_who_opens_many_sessions_pushes_out_its_own_and_nobody_elses():
     anyio.run(use)
 
 
-@pytest.mark.promise("service-mcp-rooms")
+@pytest.mark.promise("service-mcp-sessions-bounded")
 def test_who_keeps_its_sessions_in_use_gets_no_more_at_the_cost_of_others():
     async def use() -> None:
         sessions: Sessions[str] = Sessions(a_manager, owner=lambda key: key[0], max_callers=2)
@@ -358,7 +358,7 @@ def test_who_keeps_its_sessions_in_use_gets_no_more_at_the_cost_of_others():
     anyio.run(use)
 
 
-@pytest.mark.promise("service-mcp-rooms")
+@pytest.mark.promise("service-mcp-sessions-bounded")
 def test_sessions_in_use_are_never_taken_away():
     async def use() -> None:
         sessions: Sessions[str] = Sessions(a_manager, max_callers=1)
@@ -374,7 +374,7 @@ def test_sessions_in_use_are_never_taken_away():
     anyio.run(use)
 
 
-@pytest.mark.promise("service-mcp-rooms")
+@pytest.mark.promise("service-mcp-sessions-bounded")
 def test_sessions_that_nobody_uses_end_and_are_made_again():
     now = [0.0]
 
@@ -411,7 +411,7 @@ def test_many_first_requests_at_once_share_their_sessions():
     anyio.run(use)
 
 
-@pytest.mark.promise("service-mcp-rooms")
+@pytest.mark.promise("service-mcp-sessions-bounded")
 def test_sessions_that_fail_end_alone_and_are_made_again(caplog):
     class Failing:
         """Serves until it is told to fail, as a manager does whose background task raises."""

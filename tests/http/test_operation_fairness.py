@@ -117,7 +117,7 @@ def test_a_key_cannot_take_all_streams(service: Service, make_key: Any) -> None:
             "overloaded",
             "10",
         )
-        assert refused.json()["detail"] == "this access has its share of the streams; close one of yours first"
+        assert refused.json()["detail"] == "this caller already has its share of the streams; close one of yours first"
         other = streams.enter_context(server.client(bob))
         assert streams.enter_context(other.stream("GET", "/v1/changes/stream")).status_code == 200
 
@@ -137,7 +137,7 @@ def test_a_key_cannot_take_all_requests(service: Service, make_key: Any) -> None
             assert routes.has_come.acquire(timeout=20)
         refused = mine.get("/v1")
         assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "overloaded", "1")
-        assert mine.post("/mcp", json={}).json()["error"]["message"].startswith("this access has its share")
+        assert mine.post("/mcp", json={}).json()["error"]["message"].startswith("this caller already has its share")
         assert other.get("/v1").status_code == 200
         routes.go_on.set()
         assert [one.result().status_code for one in waiting] == [200, 200]

@@ -140,7 +140,7 @@ def test_a_restart_under_load_is_answered_with_success_or_come_again(place: Plac
     assert set(callers["append"].acknowledged) <= kept.keys()
 
 
-@pytest.mark.promise("service-tells-at-once-that-postgres-is-away")
+@pytest.mark.promise("service-reports-postgres-down-at-once")
 def test_while_the_database_is_away_every_face_says_so_at_once_and_streams_stay_open(place: Place) -> None:
     with place.client() as client, ThreadPoolExecutor(AT_ONCE) as threads:
         assert client.post("/v1/files/watched", content="before").status_code == 200

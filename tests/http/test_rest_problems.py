@@ -95,9 +95,9 @@ def test_a_book_that_cannot_be_used_is_told_without_its_place(open_book: OpenBoo
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"{", "the body is no JSON"),
-        (b"\xff", "the body is no JSON"),
-        (b'{"query": "x"', "the body is no JSON"),
+        (b"{", "the body is not JSON"),
+        (b"\xff", "the body is not JSON"),
+        (b'{"query": "x"', "the body is not JSON"),
     ],
 )
 def test_a_body_that_is_no_json_is_told_so(http: httpx.Client, body: bytes, words: str) -> None:
@@ -115,7 +115,7 @@ def test_a_body_that_is_no_json_is_told_so(http: httpx.Client, body: bytes, word
         ({"query": "x", "limit": "5"}, "body.limit"),
         ({"query": "x", "limit": True}, "body.limit"),
         ({"query": "x", "below": 1}, "body.below"),
-        ({"query": "x", "colour": "red"}, "body.colour: is not known; leave it out"),
+        ({"query": "x", "colour": "red"}, "body.colour: is unknown; leave it out"),
         ({"limit": 5}, "body.query: field required"),
         ({"query": 5}, "query must be a string"),
         ([], "body"),

@@ -116,7 +116,7 @@ def test_people_are_told_in_words(environment):
         [*PROGRAM, "serve", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
     )
     assert process.stdout is not None
-    told = "".join(iter(process.stdout.readline, "Ctrl-C stops it.\n"))
+    told = "".join(iter(process.stdout.readline, "Press Ctrl-C to stop.\n"))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=SECONDS)
     assert process.returncode == 0

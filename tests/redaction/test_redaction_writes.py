@@ -101,7 +101,7 @@ def test_a_rejected_write_changes_nothing_and_does_not_tell_the_secret(rejecting
 def test_a_name_cannot_be_masked_and_is_refused(rejecting: Space, open_book: OpenBook, mode: Any, name: str) -> None:
     space = open_book(redaction=Redactor(mode)).space("user", "u1")
     before = space.stats()
-    with pytest.raises(InvalidInput, match="a name cannot be masked: choose another one") as caught:
+    with pytest.raises(InvalidInput, match="a name cannot be masked, so choose another one") as caught:
         NAMED[name](space)
     assert TOKEN not in str(caught.value)
     assert space.stats() == before
@@ -114,7 +114,7 @@ def test_the_place_is_told_without_the_secret() -> None:
         redactor.screen(Draft("record", "r", value))
     assert str(caught.value) == (
         "people.1.mails.[redacted:email] contains what looks like a secret or personal data (email), from character 1 "
-        "on; nothing was saved: leave it out"
+        "on; nothing was saved; leave it out"
     )
 
 

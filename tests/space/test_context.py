@@ -134,7 +134,7 @@ def test_a_counter_is_a_function(space):
 def test_a_count_is_a_whole_number_of_0_or_more(space, count):
     thread = space.threads.create()
     space.threads.add(thread.id, [user("hello"), user("named", name="Ann")])
-    with pytest.raises(InvalidInput, match="count_tokens must give a whole number of 0 or more, not "):
+    with pytest.raises(InvalidInput, match="count_tokens must return a whole number of 0 or more, not "):
         thread.context(count_tokens=lambda text: count)
     assert thread.context(count_tokens=lambda text: 0).tokens == 2 * TOKENS_AROUND_A_MESSAGE
 

@@ -98,7 +98,7 @@ def test_the_time_of_the_last_use_may_be_expected_too(space: Space) -> None:
     seen = (1, space.state("thread", "t", 1).updated_at)
     space.expecting("thread", "t", seen).files.write("/f", "one")
     space.threads.add("t", [{"id": "m", "role": "user", "content": "hello"}])
-    with pytest.raises(Outdated, match="thread t is at revision 1, but not as it was seen; read it again"):
+    with pytest.raises(Outdated, match="thread t is at revision 1, but has changed since it was read; read it again"):
         space.expecting("thread", "t", seen).threads.delete("t")
     space.expecting("thread", "t", 7, (1, space.state("thread", "t", 1).updated_at)).threads.delete("t")
 

@@ -149,10 +149,10 @@ def test_bad_keys_and_calls_that_make_nothing_are_told(space: Space) -> None:
     for bad in ("", " ", "a\nb", "x" * 300):
         with pytest.raises(InvalidInput, match="idempotency key"):
             space.once(bad, "f")
-    with pytest.raises(InvalidInput, match="cannot be made once"):
+    with pytest.raises(InvalidInput, match="does not support an idempotency key"):
         space.once("d", "f").threads.delete_messages(["x"])
     space.files.write("/a", "a a a")
-    with pytest.raises(InvalidInput, match="a replacement cannot be made once only; leave the idempotency key out"):
+    with pytest.raises(InvalidInput, match="an idempotency key cannot be used for a replacement; leave it out"):
         space.once("r", "f").files.replace("/a", "a", "b")
     assert space.files.read("/a") == "a a a"
 

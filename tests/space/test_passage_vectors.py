@@ -27,7 +27,7 @@ def write_notes(space: Space, count: int) -> None:
         space.files.write(f"/note{number}", f"{TOPIC}{ASIDE} Note {number}.")
 
 
-@pytest.mark.promise("passages-heard-by-sentence")
+@pytest.mark.promise("passages-embedded-by-sentence")
 def test_a_short_passage_is_heard_by_its_sentences_as_well(open_book: OpenBook) -> None:
     embedder = SentenceEmbedder()
     space = open_book(embedder=embedder).space("user", "u1")
@@ -65,7 +65,7 @@ def test_vectors_with_sentences_have_an_identity_of_their_own(
     assert (plain.stats().model, reading.stats().model) == (embedder.identity, embedder.identity + SUFFIX)
 
 
-@pytest.mark.promise("passages-heard-by-sentence-identity")
+@pytest.mark.promise("passages-embedded-by-sentence-identity")
 def test_a_book_from_before_sentences_were_heard_answers_and_is_embedded_anew_when_asked(
     open_book: OpenBook, embedder: WordEmbedder
 ) -> None:

@@ -427,7 +427,7 @@ def test_the_background_indexer_embeds_without_being_asked(open_book: Any, embed
     assert book.stats().vectors == 20
 
 
-@pytest.mark.promise("search-hurries-what-its-words-find")
+@pytest.mark.promise("search-embeds-keyword-matches-first")
 def test_where_much_waits_for_vectors_the_passages_that_the_words_find_get_theirs_first(
     space: Space, embedder: Any
 ) -> None:
@@ -454,7 +454,7 @@ class EverythingAlike(WordEmbedder):
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-@pytest.mark.promise("search-waiting-not-below")
+@pytest.mark.promise("search-pending-not-ranked-lower")
 def test_a_text_that_waits_for_its_vector_does_not_stand_below_all_that_have_one(open_book: Any) -> None:
     embedder = EverythingAlike()
     space = open_book(embedder=embedder).space("user", "u1")

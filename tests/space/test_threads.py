@@ -65,7 +65,7 @@ def test_a_thread_begins_with_its_messages_in_one_change_and_is_the_same_when_th
         ([], InvalidInput, "there is nothing to save"),
         ([{"role": "system", "content": "x"}], InvalidInput, "there is nothing to save"),
         ([{"role": "user", "content": "x", "resourceId": "u2"}], InvalidInput, "has the resourceId 'u2'"),
-        ([{"role": "user", "content": "x", "id": "m1"}], Conflict, "with another content"),
+        ([{"role": "user", "content": "x", "id": "m1"}], Conflict, "with a different content"),
         (
             [{"role": "user", "content": "hi", "id": "m1"}, {"role": "user", "content": "x"}],
             Conflict,

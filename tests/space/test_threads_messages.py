@@ -104,7 +104,7 @@ def test_saving_the_same_messages_again_changes_nothing(space, thread, clock):
 def test_the_same_id_with_another_content_is_refused_and_nothing_of_the_call_is_saved(space, thread, changed):
     space.threads.add(thread.id, [user("a", id="1")])
 
-    with pytest.raises(Conflict, match="a message with id 1 exists already with another content"):
+    with pytest.raises(Conflict, match="a message with id 1 exists already with a different content"):
         space.threads.add(thread.id, [user("new", id="2"), changed])
     assert everything(space, thread) == ["a"]
 

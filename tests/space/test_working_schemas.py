@@ -181,10 +181,10 @@ def test_a_pydantic_model_is_taken_by_its_json_schema_also_a_recursive_one(worki
         ("object", InvalidInput, "a schema is a JSON Schema object or a pydantic model class"),
         (dict, InvalidInput, "a schema is a JSON Schema object or a pydantic model class"),
         ({"type": "array"}, InvalidInput, "a working memory is an object"),
-        ({"type": "objekt"}, InvalidInput, "this is no JSON Schema: type: 'objekt'"),
-        ({"$schema": 5}, InvalidInput, "this is no JSON Schema: \\$schema: 5"),
-        ({"properties": []}, InvalidInput, "this is no JSON Schema: properties"),
-        ({"properties": {"a": {"pattern": "("}}}, InvalidInput, "no JSON Schema: properties.a.pattern"),
+        ({"type": "objekt"}, InvalidInput, "this is not a JSON Schema: type: 'objekt'"),
+        ({"$schema": 5}, InvalidInput, "this is not a JSON Schema: \\$schema: 5"),
+        ({"properties": []}, InvalidInput, "this is not a JSON Schema: properties"),
+        ({"properties": {"a": {"pattern": "("}}}, InvalidInput, "not a JSON Schema: properties.a.pattern"),
         ({"description": "x" * 200_000}, TooLarge, "schema has"),
         ({"default": float("nan")}, InvalidInput, "nan"),
     ],
@@ -295,7 +295,7 @@ def test_no_schema_makes_us_fetch_anything(working, schema, monkeypatch):
 def test_a_reference_that_was_let_in_is_not_followed_out_either(working, monkeypatch):
     monkeypatch.setattr(working_memory, "_check_references", lambda schema: None)
     monkeypatch.setattr(socket.socket, "connect", lambda *address: pytest.fail(f"connected to {address}"))
-    with pytest.raises(InvalidInput, match="leads nowhere"):
+    with pytest.raises(InvalidInput, match="unresolvable"):
         working.write({"a": 1}, schema={"properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}})
 
 
@@ -341,7 +341,7 @@ def test_a_reference_that_was_let_in_is_not_followed_out_either(working, monkeyp
 )
 def test_a_schema_that_leads_nowhere_or_on_and_on_is_refused_soon(working, schema):
     began = time.monotonic()
-    with pytest.raises(InvalidInput, match=r"correct the schema|write it plainer"):
+    with pytest.raises(InvalidInput, match=r"correct the schema|simplify it"):
         working.write({"a": 1, "b": 10**400}, schema=schema)
     assert time.monotonic() - began < 10
     assert working.read() is None
@@ -371,7 +371,7 @@ def test_a_reference_into_data_finds_no_way_past_the_counter(place):
     for hidden in (twice, slow, {"$ref": "http://127.0.0.1:9/schema.json"}):
         schema = {"properties": {"x": {place: [hidden]}}, "$defs": slow["$defs"], "$ref": f"#/properties/x/{place}/0"}
         began = time.monotonic()
-        with pytest.raises(InvalidInput, match=r"correct the schema|write it plainer|use additionalProperties"):
+        with pytest.raises(InvalidInput, match=r"correct the schema|simplify it|use additionalProperties"):
             Schema(schema).check("memory", {"a": 1, "b": 2})
         assert time.monotonic() - began < 10
 

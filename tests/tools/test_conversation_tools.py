@@ -144,7 +144,7 @@ def test_an_answer_has_the_thread_as_it_is_after_the_messages(tools, clock):
         ("message_add", {"messages": [USER, {"role": "user"}]}, "message 2: content is required"),
         ("message_add", {"messages": [{**USER, "id": "m1"}, ASSISTANT]}, "in thread t1 already; name that thread"),
         ("message_add", {"messages": [{**USER, "id": "m1"}, {**USER, "id": "m2"}]}, "in thread t1, t2 already"),
-        ("message_add", {"messages": [{**ASSISTANT, "id": "m1"}]}, "exists already with another content"),
+        ("message_add", {"messages": [{**ASSISTANT, "id": "m1"}]}, "exists already with a different content"),
         ("message_add", {"messages": [{"role": "system", "content": "x"}]}, "there is nothing to save"),
         ("message_add", {"thread": "none", "messages": [USER]}, "No thread found with id none"),
         ("message_add", {"thread": "t1", "title": "x", "messages": [USER]}, "title is for a new conversation"),
@@ -168,7 +168,7 @@ def test_what_is_refused_says_what_to_correct_and_leaves_nothing_behind(space, t
     ("message", "reason"),
     [
         ({"role": "bad", "content": "x"}, "message 1: role is required"),
-        ({**ASSISTANT, "id": "m1"}, "exists already with another content"),
+        ({**ASSISTANT, "id": "m1"}, "exists already with a different content"),
         ({**USER, "resourceId": "u2"}, "has the resourceId 'u2'"),
         ({**USER, "content": "x" * 3_000}, "at most 3,000 are allowed"),
     ],

@@ -321,9 +321,9 @@ def test_what_is_there_already_is_overwritten_only_when_asked(space, folder):
     FolderMemoryStore(folder, "/").create("/a", "new")
     FolderMemoryStore(folder, "/").create("/same", "same")
 
-    assert import_folder(folder, space).skipped == ("/a: it exists already, with another text",)
+    assert import_folder(folder, space).skipped == ("/a: it exists already, with a different text",)
     assert space.files.read("/a") == "old"
-    assert export_folder(space, folder).skipped == ("/a: it exists already, with another text",)
+    assert export_folder(space, folder).skipped == ("/a: it exists already, with a different text",)
     assert (folder / "a").read_text() == "new"
     assert export_folder(space, folder, overwrite=True).skipped == ()
     assert (folder / "a").read_text() == "old"

@@ -181,7 +181,7 @@ def test_a_model_is_told_that_it_cannot_change_a_text_into_data(space, sent):
     answer = WorkingMemoryTool(space).call({"memory": sent})
     assert answer.is_error
     assert answer.text.endswith(
-        "this working memory is a text that a person or a program wrote; this tool cannot change it, go on without"
+        "this working memory is a text that a person or a program wrote; this tool cannot change it; continue without"
     )
     assert space.threads.working.read() == kept
 
@@ -194,7 +194,7 @@ def test_a_model_is_told_that_it_cannot_change_data_into_a_text(space, sent):
     answer = tool.call({"memory": sent})
     assert answer.is_error
     assert answer.text.endswith(
-        "this working memory is data that a person or a program wrote; this tool cannot change it, go on without"
+        "this working memory is data that a person or a program wrote; this tool cannot change it; continue without"
     )
     assert space.threads.working.read() == kept
 

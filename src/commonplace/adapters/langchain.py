@@ -29,7 +29,7 @@ __all__ = ["FactsTool", "create_manage_memory_tool", "create_search_memory_tool"
 
 
 _NOT_FOR_A_MODEL = (ConfigurationError, Corrupt, Unauthorized)
-"""What only the program or its operator can fix."""
+"""Errors that only the program or its operator can fix."""
 
 
 class FactsTool(BaseTool):

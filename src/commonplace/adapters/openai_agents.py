@@ -36,14 +36,16 @@ __all__ = ["CommonplaceSession"]
 
 T = TypeVar("T")
 READ_AT_ONCE = 50
-"""Up to this many items of a local book are read faster than a worker thread starts."""
+"""Reading up to this many items of a local book takes less time than starting a worker thread."""
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class HasSpace(Protocol):
-    """Such as an agent's memory. Its `save_messages`, if it has one, saves the items and titles the thread."""
+    """An object with a space, such as an agent's memory. If it has `save_messages`, that saves the items and titles the
+    thread.
+    """
 
     @property
     def space(self) -> Space: ...

@@ -245,7 +245,7 @@ class AgentMemory:
         *,
         revision: int | None = None,
     ) -> WorkingMemory:
-        """Replace the text or merge the data, as configured. With a `revision`, only if it is the present one."""
+        """Replace the text or merge the data, as configured. With a `revision`, only if it is the current one."""
         return self._working(thread, resource).update(memory, revision=revision)
 
     def system_message(self, thread: str | None = None, resource: str | None = None) -> str | None:
@@ -339,7 +339,7 @@ class Background:
             return True
 
     def settle(self, seconds: float) -> bool:
-        """Wait until no job is left; whether that happened in time."""
+        """Wait until no job is left; returns whether that happened in time."""
         with self._here():
             return self._changed.wait_for(lambda: not self._waiting and not self._running, seconds)
 

@@ -152,7 +152,7 @@ class AgentMemories:
         self._place.forget(id)
 
     def settle(self, seconds: float = 10.0) -> bool:
-        """Wait until pending titles and vectors are done; whether that happened in time."""
+        """Wait until pending titles and vectors are done; returns whether that happened in time."""
         return self._titling.settle(seconds) and self._place.settle(seconds)
 
     def close(self) -> None:
@@ -490,7 +490,7 @@ class OpenBooks:
         _close_all(leaving)
 
     def _leaves(self, opened: _OpenBook) -> bool:
-        """Take a book off the list; whether to close it now."""
+        """Take a book off the list; returns whether to close it now."""
         del self._books[opened.agent_id]
         opened.is_leaving = True
         return not opened.users
@@ -583,7 +583,7 @@ def _worded(error: ConfigurationError, path: Path, agent_id: str) -> Configurati
         ["commonplace", "import-mastra", str(aside), "--db", str(path), "--namespace", f"agent/{agent_id}"]
     )
     return ConfigurationError(
-        f"{path} is a memory of Mastra's, not a commonplace book; nothing was changed. Import it: move it to {aside} "
+        f"{path} is a Mastra memory, not a commonplace book; nothing was changed. Import it: move it to {aside} "
         f"(with its -wal, if there is one), then run `{command}`"
     )
 

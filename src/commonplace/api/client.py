@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 60.0
 MAX_RETRIES = 3
 MAX_ATTEMPTS = 100
-"""How often a change is made again because another writer was faster."""
+"""How often a change is tried again after another writer was faster."""
 LIST_PAGE = 10_000
 HISTORY_PAGE = 1_000
 
@@ -82,9 +82,10 @@ def connect(
     timeout_seconds: float = TIMEOUT_SECONDS,
     max_retries: int = MAX_RETRIES,
 ) -> Book:
-    """The book of a service, such as `connect("http://127.0.0.1:8765", key="cp_…")`; asks it once who calls.
+    """The book of a service, such as `connect("http://127.0.0.1:8765", key="cp_…")`; makes one request to identify the
+    caller.
 
-    Raises Unavailable where nobody answers and Unauthorized where the key is missing or wrong.
+    Raises Unavailable if nothing answers and Unauthorized if the key is missing or wrong.
     """
     connections = Connections(url, key=key, timeout_seconds=timeout_seconds, max_retries=max_retries)
     return cast("Book", RemoteBook(connections))
@@ -165,7 +166,7 @@ class RemoteFiles(Part, mirrors=Files, prefix="files"):
                 elif not self._has(path, text):
                     self._perform("write_file", path=path, text=text, overwrite=overwrite)
             except AlreadyExists:
-                refused[path] = "it exists already, with another text"
+                refused[path] = "it exists already, with a different text"
             except (InvalidInput, Conflict) as error:
                 refused[path] = str(error)
         return refused
@@ -177,7 +178,7 @@ class RemoteFiles(Part, mirrors=Files, prefix="files"):
             return False
 
     def edit(self, path: str, change: Callable[[str], str]) -> FileInfo:
-        """As `Files.edit`: made on the text that is read, and again where another writer was faster."""
+        """As `Files.edit`. It is applied to the text that was read, and tried again if another writer was faster."""
         for _ in range(MAX_ATTEMPTS):
             answer = self._caller.ask(BY_NAME["read_file"], {"path": path})
             etag = answer.header("ETag")
@@ -186,7 +187,7 @@ class RemoteFiles(Part, mirrors=Files, prefix="files"):
             try:
                 edited = self._caller.perform(BY_NAME["edit_file"], edit, is_keyed=True, if_match=etag)
             except Outdated:
-                # While the file is as it was, it is another entry that is not as expected.
+                # If the file has not changed, another entry of the condition has.
                 if self._caller.expected and self._etag(path) == etag:
                     raise
             else:
@@ -227,7 +228,8 @@ class RemoteRecords(Part, mirrors=Records, prefix="records"):
 class RemoteWorkingMemories(Part, mirrors=WorkingMemories, prefix="threads.working"):
     """`WorkingMemories` of a service.
 
-    A schema is checked on this side: its patterns run in Python's `re`, and a service runs no patterns of its callers.
+    The client checks a schema itself: its patterns run in Python's `re`, and a service does not run patterns that
+    callers send.
     """
 
     _check: Any = WorkingMemories._check
@@ -250,7 +252,7 @@ class RemoteWorkingMemories(Part, mirrors=WorkingMemories, prefix="threads.worki
         if rules is None:
             return cast("WorkingMemory", self._perform("write_working", **given))
         if isinstance(update, str):
-            raise InvalidInput("this working memory has a schema: send an object with the fields to change, no text")
+            raise InvalidInput("this working memory has a schema; send an object with the fields to change, not a text")
         for _ in range(MAX_ATTEMPTS):
             present = self._perform("read_working", **owner)
             self._check_fit(present, update, template, rules)
@@ -260,13 +262,15 @@ class RemoteWorkingMemories(Part, mirrors=WorkingMemories, prefix="threads.worki
             except Outdated:
                 if revision is not None:
                     raise
-                # While the memory is as it was, it is another entry that is not as expected.
+                # If the memory has not changed, another entry of the condition has.
                 if self._caller.expected and _revision(self._perform("read_working", **owner)) == seen:
                     raise
-        raise Conflict(f"the working memory was changed by others {MAX_ATTEMPTS} times meanwhile; try again later")
+        raise Conflict(
+            f"the working memory was changed by others {MAX_ATTEMPTS} times in the meantime; try again later"
+        )
 
     def _check_fit(self, present: WorkingMemory | None, update: dict[str, Any], template: Any, rules: Any) -> None:
-        """Refuse what would not fit the schema after the merge, as the library does inside its write."""
+        """Refuse an update that would not match the schema after the merge, as the library does inside its write."""
         new: Any = merged({}, update) if present is None else self._next(present.content, update, template, rules)
         rules.check("working memory", check_object("working memory", new, self._limits.metadata_bytes))
 
@@ -329,7 +333,7 @@ class RemoteThreads(Part, mirrors=Threads, prefix="threads"):
         verbatim: bool = False,
     ) -> tuple[Message, ...]:
         if verbatim and isinstance(messages, Sequence):
-            # Here the fields that name a message are part of it.
+            # In a request, the fields that name a message are part of it.
             for number, message in enumerate(messages, 1):
                 if isinstance(message, Mapping):
                     check_json(f"message {number}", dict(message))
@@ -354,7 +358,7 @@ class RemoteThreads(Part, mirrors=Threads, prefix="threads"):
         working: bool = True,
         count_tokens: CountTokens = estimate_tokens,
     ) -> Context:
-        """As `Threads.context`; with a counter of the caller it is put together on this side."""
+        """As `Threads.context`. If you pass your own counter, the context is built on the client."""
         recall = {"query": query, "resource": resource, "last": last, "top": top, "neighbours": neighbours}
         options: dict[str, Any] = {"thread_id": thread_id, **recall, "scope": scope}
         if count_tokens is estimate_tokens:
@@ -457,7 +461,7 @@ class RemoteSpace(Part, mirrors=Space, prefix=""):
             found += page.changes
         if len(found) <= limit:
             return found
-        # As a store does it: whole commits only, and one that is larger than the limit all the same.
+        # As in a store: whole commits only, even one that is larger than the limit.
         whole = [change for change in found if change.commit < found[limit].commit]
         return whole or self.changes(after, limit * 10)
 
@@ -471,12 +475,12 @@ class RemoteSpace(Part, mirrors=Space, prefix=""):
         return int(self._perform("purge", **given))
 
     def _entry(self, kind: str, key: str) -> dict[str, str]:
-        """An entry in an address. A path is checked here, because a proxy may rewrite `..` on the way."""
+        """An entry as part of a URL. A path is checked here, because a proxy may rewrite `..` on the way."""
         name = self._name(kind, key)
         return {"kind": kind, "key": name.removeprefix("/") if kind in (FILE, DIRECTORY) else name}
 
     def _name(self, kind: str, key: str) -> str:
-        """The name of an entry as the service is told it, checked."""
+        """The name of an entry as it is sent to the service, checked."""
         if kind not in KINDS:
             raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")
         if kind in (FILE, DIRECTORY):
@@ -499,9 +503,9 @@ class RemoteBook:
         return self._connections.url
 
     def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> Space:
-        """The handle on one namespace; without labels the caller's own. What it may do, the service decides."""
+        """The handle on one namespace; without labels, the caller's own. The service decides what it may do."""
         if rules is not None:
-            raise ConfigurationError("a service has the rules of its keys; make one with `commonplace keys create`")
+            raise ConfigurationError("on a service, the key sets the rules; create one with `commonplace keys create`")
         namespace = check_namespace(labels) if labels else self.namespace
         caller = Caller(self._connections, namespace, self.limits, check_actor(actor))
         return cast("Space", RemoteSpace(caller))
@@ -532,9 +536,9 @@ class RemoteBook:
         salvage: bool = False,
     ) -> Exported:
         if salvage:
-            raise ConfigurationError("salvage needs the book itself and not a service; run it where the book is")
+            raise ConfigurationError("salvage needs the book itself, not a service; run it where the book is")
         chosen = check_namespaces(namespaces)
-        if chosen == []:  # in the request, no names mean the caller's own
+        if chosen == []:  # a request without names means the caller's own
             write(header_line())
             write(footer_line(0, 0))
             return Exported(0, 0)
@@ -559,9 +563,9 @@ class RemoteBook:
         rules: Rules | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Imported]:
-        """As `Book.import_lines`; all come together, when the service has taken in the last."""
+        """As `Book.import_lines`, but all results come at once, after the service has imported the last namespace."""
         if rules is not None:
-            raise ConfigurationError("a service has the rules of its keys; make one with `commonplace keys create`")
+            raise ConfigurationError("on a service, the key sets the rules; create one with `commonplace keys create`")
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         operation = BY_NAME["import_lines"]
@@ -574,7 +578,7 @@ class RemoteBook:
         yield from operation.result.read(answer.json())
 
     def close(self) -> None:
-        """Close the connections; everything acknowledged is on the service's disk already."""
+        """Close the connections. Everything acknowledged is already on the service's disk."""
         self._connections.close()
 
     def __enter__(self) -> Self:
@@ -605,17 +609,17 @@ class RemoteBook:
 
     def _needs_the_file(self, what: str) -> NoReturn:
         raise ConfigurationError(
-            f"{what} needs the book itself and not a service ({self.url}); run it where the book is, with --db"
+            f"{what} needs the book itself, not a service ({self.url}); run it where the book is, with --db"
         )
 
 
 def _footer(end: bytes) -> Exported:
-    """What the last line of an export counts; without it the export was cut off."""
+    """The counts in the last line of an export; without that line, the export was cut off."""
     last = end[:-1].rpartition(b"\n")[2]
     if end.endswith(b"\n") and last.startswith(b'{"line":"footer"'):
         counts = json.loads(last)
         return Exported(counts["namespaces"], counts["states"])
-    raise Unavailable("the export was cut off before its end; what was written is not complete: export again")
+    raise Unavailable("the export was cut off before its end and is not complete; export again")
 
 
 Space.register(RemoteSpace)

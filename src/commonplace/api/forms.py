@@ -34,7 +34,7 @@ KindName = Literal["file", "directory", "record", "thread", "message", "working"
 
 
 class AnyJson:
-    """Stands in a type for any JSON value."""
+    """Marks any JSON value in a type."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def form_for(of: type[T], name: str, extra: Mapping[str, Converter] | None = Non
 COMMIT = inside(
     "CommitModel",
     "commit",
-    WHOLE.optional.noted(description="What `POST /v1/undo` takes back; null where nothing was changed."),
+    WHOLE.optional.noted(description="The commit, for `POST /v1/undo`; null if nothing was changed."),
 )
 
 # Files and records
@@ -237,7 +237,7 @@ ENTRY = form_for(
     Entry,
     "EntryModel",
     **_ENTRY_FIELDS,
-    key=TEXT.noted(description="As it is stored; U+0001 divides the parts of a path and of a message's key."),
+    key=TEXT.noted(description="As it is stored. U+0001 separates the parts of a path and of a message's key."),
 )
 REVISION = form_for(Revision, "RevisionModel", at=STORED_TIME)
 CHANGE = form_for(Change, "ChangeModel", at=STORED_TIME, kind=KIND)
@@ -261,9 +261,9 @@ class ChangePage:
 CHANGES = form_for(
     ChangePage,
     "Changes",
-    {"next": OPTIONAL_TEXT.noted(description="The address of the next page; null where nothing is newer.")},
+    {"next": OPTIONAL_TEXT.noted(description="The address of the next page; null if nothing is newer.")},
     changes=many(CHANGE),
-    cursor=WHOLE.noted(description="The last commit here: send it as `after` to go on."),
+    cursor=WHOLE.noted(description="The last commit on this page; send it as `after` to continue."),
 )
 PURGED = inside("PurgedModel", "states", WHOLE)
 
@@ -320,9 +320,9 @@ LIGHT_HIT = form_for(
     "HitModel",
     **_HIT_FIELDS,
     start=WHOLE.noted(description="Where the snippet begins in the searched text, in characters."),
-    type=OPTIONAL_TEXT.noted(description="Of a record."),
+    type=OPTIONAL_TEXT.noted(description="The type of a record."),
     thread=OPTIONAL_TEXT.noted(description="The thread of a message."),
-    role=OPTIONAL_TEXT.noted(description="Who said it, for a message."),
+    role=OPTIONAL_TEXT.noted(description="The role of a message's author."),
 )
 
 
@@ -348,7 +348,7 @@ def light(hit: Hit) -> LightHit:
 
 HITS = many(FULL_HIT)
 LIGHT_HITS = Converter(ListOf(LIGHT_HIT), lambda hits: [LIGHT_HIT.write(light(hit)) for hit in hits])
-SEARCH_NOTICES = TEXTS.noted(description="Where vectors could not take part.")
+SEARCH_NOTICES = TEXTS.noted(description="Why the search did not use vectors; null if it did.")
 _SEARCH_EXTRA = {
     "wrapped": OPTIONAL_TEXT.noted(description="With `wrapped`: the hits for a prompt, marked as data."),
     **PAGED,
@@ -388,7 +388,7 @@ OPTIONAL_WORKING = inside("OptionalWorking", "working_memory", one(WORKING_FORM)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, as the credentials say, and what that gives access to."""
+    """The caller that the credentials identify, and what it has access to."""
 
     service: str
     version: str
@@ -464,8 +464,8 @@ NAMESPACE_STATS = form_for(
     NamespaceStats,
     "NamespaceModel",
     updated_at=STORED_TIME,
-    bytes=WHOLE.noted(description="Of live entries, as a limit counts them."),
-    former_bytes=WHOLE.noted(description="Of former states, with 200 for each."),
+    bytes=WHOLE.noted(description="Bytes of live entries, as a limit counts them."),
+    former_bytes=WHOLE.noted(description="Bytes of former states, plus 200 for each."),
 )
 STORE_STATS = replace(form_for(StoreStats, "StoreModel"), is_open=True)
 IMPORTED_NAMESPACES = inside(

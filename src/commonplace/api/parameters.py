@@ -1,7 +1,7 @@
-"""What the table of operations is made of: an operation, its arguments, where each travels and how a client checks it.
+"""What the table of operations is made of: an operation, its arguments, where each is sent and how a client checks it.
 
-The library checks most values itself. These have a JSON schema for the documentation, and the service passes them on as
-they came, so that a wrong value is refused in the library's own words. Values that only the service knows have a strict
+The library checks most values itself. Such a value has a JSON schema for the documentation, and the service passes it
+on unchanged, so that the library's own error refuses a wrong one. Values that only the service knows have a strict
 type.
 """
 
@@ -43,15 +43,15 @@ class Kind:
     """What an argument is."""
 
     type: Any = str
-    """In an address, and in a body that has no `schema`."""
+    """The type in a URL, and in a body that has no `schema`."""
     schema: Mapping[str, Any] | None = None
-    """In a body: the library checks the value, and this describes it."""
+    """In a body, the library checks the value and this describes it."""
     send: Callable[[Any, Limits], Any] = _as_it_is
-    """Checks a value on the client's side and makes JSON of it."""
+    """Checks a value in the client and converts it to JSON."""
     receive: Callable[[Any], Any] = _received
-    """Makes the library's argument from what came."""
+    """Converts the received value to the library's argument."""
     bounds: Mapping[str, int] = field(default_factory=dict)
-    """`ge`, `le` and `lt`, where the service checks them."""
+    """`ge`, `le` and `lt`, if the service checks them."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Argument:
     about: str | None = None
     examples: Sequence[Any] = ()
     sent: Any = None
-    """What the Python client always sends; the library's method has no such argument then."""
+    """The value that the Python client always sends, for an argument that the library's method does not have."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ class Nested:
 Subject = Callable[[Space, Mapping[str, Any]], tuple[str, str]]
 """The kind and name of the entry that a condition such as If-Match is about."""
 WRITE_STATUSES = (404, 409, 412)
-"""What any change may be answered with as well: an earlier answer is gone, a key was used before, it is outdated."""
+"""Statuses that any change may answer with: an earlier answer is gone, the key was used before, the condition is
+outdated.
+"""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Operation:
     needs: tuple[Action, ...] = ("read",)
     status: int = 200
     statuses: tuple[int, ...] = ()
-    """Statuses of failures besides those that any request may have."""
+    """Statuses of failures, other than those that any request may have."""
     links: Mapping[str, Link] = field(default_factory=dict)
     body: str | None = None
     """The name of the body in the documentation."""
@@ -123,17 +125,17 @@ class Operation:
     etag: bool = False
     if_match: Subject | None = None
     if_new: bool = False
-    """Whether `If-None-Match: *` is taken too."""
+    """Whether `If-None-Match: *` is accepted too."""
     location: bool = False
     again: str | None = None
-    """What 200 says in place of 201, where the entry was there already."""
+    """What 200 instead of 201 means: the entry existed already."""
     keyed: bool = False
     """Whether the Python client sends an idempotency key, so that it can repeat the request."""
     in_namespace: bool = True
     group: str = ""
     """The heading in the documentation."""
     in_client: bool = True
-    """Whether the client's method of `call` is this operation; a GET and a POST may do the same."""
+    """Whether the client's method for `call` uses this operation, since a GET and a POST may do the same."""
 
     @property
     def is_read(self) -> bool:
@@ -141,7 +143,7 @@ class Operation:
 
     @property
     def is_once(self) -> bool:
-        """Whether conditions and an idempotency key may come with it."""
+        """Whether it accepts conditions and an idempotency key."""
         return not self.is_read and self.needs != ("admin",)
 
     @property
@@ -193,7 +195,7 @@ def body(name: str, kind: Kind, default: Any = REQUIRED, *, examples: Sequence[A
 
 
 def _path_out(value: Any, limits: Limits) -> str:
-    # Checked here: a proxy may rewrite `..` in an address before the service can refuse it.
+    # Checked here, because a proxy may rewrite `..` in a URL before the service can refuse it.
     return normalise(value, limits).removeprefix("/")
 
 
@@ -235,7 +237,7 @@ def _ids_out(value: Any, limits: Limits) -> Any:
 
 
 def _messages_out(messages: Any, limits: Limits) -> Any:
-    """Refuse what JSON would change on its way, such as a key that is a number. The service checks the rest."""
+    """Refuse what JSON would change, such as a key that is a number. The service checks the rest."""
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
         raise InvalidInput('messages must be a list, such as [{"role": "user", "content": "…"}]')
     for number, message in enumerate(messages, 1):
@@ -251,7 +253,7 @@ def _filter_in(text: str | None) -> JSON:
     try:
         found: JSON = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput('filter is no JSON; write it like {"size":{"$gt":3}}') from error
+        raise InvalidInput('filter is not JSON; write it like {"size":{"$gt":3}}') from error
     return found
 
 
@@ -268,7 +270,7 @@ _OBJECT = {"type": "object", "additionalProperties": True}
 _TIME = {"type": ["string", "null"], "examples": [MOMENT], "description": "ISO 8601, with an offset or `Z`."}
 
 PATH = Kind(send=_path_out, receive=lambda path: "/" + path)
-"""A file's path as the end of an address."""
+"""A file's path as the end of a URL."""
 PATH_TEXT = Kind(schema=_TEXT, send=_normal_path)
 STRICT_TEXT = Kind()
 TYPE_NAME = Kind(send=lambda text, limits: None if text is None else check_text("type", text))
@@ -278,7 +280,7 @@ FILE_TEXT = Kind(send=lambda text, limits: check_text("text", text).encode())
 FLAG = Kind(bool, send=_flag_out)
 SECONDS = Kind(
     float,
-    schema={"type": ["number", "null"], "exclusiveMinimum": 0, "description": "How long it lives; null is for ever."},
+    schema={"type": ["number", "null"], "exclusiveMinimum": 0, "description": "The time to live; null means for ever."},
 )
 TTL = replace(SECONDS, send=_ttl_out)
 ANY_JSON = Kind(schema={"description": "Any JSON."})
@@ -322,12 +324,12 @@ def time(name: str) -> Kind:
 
 
 def number(name: str, least: int, most: int) -> Kind:
-    """A whole number that the service bounds more closely than the library."""
+    """A whole number with narrower bounds than the library's."""
     return Kind(int, send=lambda value, limits: check_number(name, value), bounds={"ge": least, "le": most})
 
 
 def count(name: str, least: int, most: int) -> Kind:
-    """A whole number within bounds that the library has as well."""
+    """A whole number with the library's bounds."""
     return Kind(int, send=lambda value, limits: check_count(name, value, least, most), bounds={"ge": least, "le": most})
 
 

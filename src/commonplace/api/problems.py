@@ -1,4 +1,4 @@
-"""Errors between a service and its clients (RFC 9457): one table of class, status and code, used by both sides.
+"""Errors between a service and its clients (RFC 9457). Both sides use one table of class, status and code.
 
 A client raises the same class, with the same message and attributes, as the library on the service.
 """
@@ -35,7 +35,7 @@ MEDIA_TYPE = "application/problem+json"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of problem. `extra` names the attributes of its error that travel with it."""
+    """A kind of problem. `extra` names the attributes of its error that are sent with it."""
 
     code: str
     status: int
@@ -45,37 +45,37 @@ class Kind:
 
 
 KINDS = (
-    Kind("invalid_path", 422, "A path that no file can have", InvalidPath, ("segment", "is_traversal")),
-    Kind("too_large", 413, "Past a size limit", TooLarge),
-    Kind("invalid_input", 422, "The request is wrong", InvalidInput),
-    Kind("invalid_json", 400, "The body is no JSON", InvalidInput),
-    Kind("invalid_request", 400, "The request breaks the rules of HTTP", InvalidInput),
+    Kind("invalid_path", 422, "Invalid path", InvalidPath, ("segment", "is_traversal")),
+    Kind("too_large", 413, "Size limit exceeded", TooLarge),
+    Kind("invalid_input", 422, "Invalid request", InvalidInput),
+    Kind("invalid_json", 400, "The body is not JSON", InvalidInput),
+    Kind("invalid_request", 400, "Invalid HTTP request", InvalidInput),
     Kind("not_found", 404, "It does not exist", NotFound),
-    Kind("no_such_route", 404, "There is nothing at this address", NotFound),
-    Kind("method_not_allowed", 405, "Not with this method", InvalidInput),
-    Kind("headers_too_large", 431, "Headers past a size limit", TooLarge),
+    Kind("no_such_route", 404, "Unknown URL", NotFound),
+    Kind("method_not_allowed", 405, "Method not allowed", InvalidInput),
+    Kind("headers_too_large", 431, "Headers too large", TooLarge),
     Kind("already_exists", 409, "Something has that name already", AlreadyExists),
     Kind("is_a_directory", 409, "A directory is there, not a file", IsADirectory),
     Kind("not_a_directory", 409, "A file is there, not a directory", NotADirectory),
-    Kind("ambiguous", 409, "The text stands in several places", Ambiguous, ("lines",)),
-    Kind("precondition_failed", 412, "It was changed since", Outdated, ("revision",)),
-    Kind("conflict", 409, "The present state forbids it", Conflict),
+    Kind("ambiguous", 409, "The text occurs more than once", Ambiguous, ("lines",)),
+    Kind("precondition_failed", 412, "Changed since", Outdated, ("revision",)),
+    Kind("conflict", 409, "Conflict with the current state", Conflict),
     Kind("resync", 410, "The feed cannot be followed from there", Conflict),
-    Kind("unauthorized", 401, "Who calls is not known", Unauthorized),
+    Kind("unauthorized", 401, "Not authenticated", Unauthorized),
     Kind("forbidden", 403, "Not permitted", Forbidden),
     Kind("rate_limited", 429, "Too many requests", RateLimited, ("retry_after_seconds",)),
-    Kind("unavailable", 503, "Not available now", Unavailable),
-    Kind("overloaded", 503, "Too much is under way", Unavailable),
-    Kind("timeout", 504, "It took too long", Unavailable),
-    Kind("configuration", 500, "The service is set up wrongly", ConfigurationError),
+    Kind("unavailable", 503, "Temporarily unavailable", Unavailable),
+    Kind("overloaded", 503, "Too many operations in progress", Unavailable),
+    Kind("timeout", 504, "Timed out", Unavailable),
+    Kind("configuration", 500, "The service is misconfigured", ConfigurationError),
     Kind("corrupt", 500, "The store is damaged", Corrupt),
-    Kind("internal", 500, "An error inside the service", CommonplaceError),
+    Kind("internal", 500, "Internal error", CommonplaceError),
 )
 BY_CODE = {kind.code: kind for kind in KINDS}
 
 
 def kind_of(error: CommonplaceError) -> Kind:
-    """The first row of the error's own class, or of the nearest above it."""
+    """The first row of the error's class, or of its nearest base class."""
     for above in type(error).__mro__:
         for kind in KINDS:
             if kind.error is above:
@@ -84,7 +84,7 @@ def kind_of(error: CommonplaceError) -> Kind:
 
 
 def problem_of(error: CommonplaceError, kind: Kind | None = None) -> dict[str, JSON]:
-    """The form of an error."""
+    """The problem document of an error."""
     chosen = kind or kind_of(error)
     return problem(chosen, str(error), {name: getattr(error, name) for name in chosen.extra})
 
@@ -101,7 +101,7 @@ def problem(kind: Kind, detail: str, extra: Mapping[str, Any] | None = None) -> 
 
 
 def error_of(form: Mapping[str, Any], status: int) -> CommonplaceError:
-    """The error of a problem document; for a code that this program does not know, the status decides."""
+    """The error of a problem document. For an unknown code, the status decides."""
     detail = str(form.get("detail") or form.get("title") or f"the service answered with status {status}")
     kind = BY_CODE.get(str(form.get("code")))
     if kind is None:

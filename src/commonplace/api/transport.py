@@ -39,7 +39,7 @@ _KEY = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True)
 class Request:
-    """What to ask for. `is_repeatable`: sent twice, it does no more than sent once."""
+    """A request to send. `is_repeatable` means that sending it twice has the same effect as sending it once."""
 
     method: str
     path: str
@@ -55,7 +55,7 @@ class Response:
     body: bytes
 
     def header(self, name: str) -> str:
-        """A header, whatever the case of its letters; empty where there is none."""
+        """A header, ignoring case; empty if there is none."""
         return next((value for key, value in self.headers.items() if key.lower() == name.lower()), "")
 
     def json(self) -> Any:
@@ -66,7 +66,7 @@ class Response:
 
 
 class _Lost(Exception):
-    """The connection broke; `was_sent` tells whether the service may have got the whole request."""
+    """The connection broke. `was_sent` is true if the service may have received the whole request."""
 
     def __init__(self, reason: str, *, was_sent: bool) -> None:
         super().__init__(reason)
@@ -87,7 +87,7 @@ def _address(url: str) -> urllib.parse.SplitResult:
 
 
 def _checked_key(key: str | None) -> str | None:
-    """A key as a header may hold it. A file that it was read from ends its line; an error never shows it."""
+    """A key without the line break of the file that it was read from. Errors never show it."""
     key = None if key is None else key.strip()
     if key is not None and not _KEY.fullmatch(key):
         raise ConfigurationError("the key has characters that keys never have; give it as it was created")
@@ -95,7 +95,7 @@ def _checked_key(key: str | None) -> str | None:
 
 
 class Connections:
-    """The way to one service, for any number of threads."""
+    """Sends requests to one service, from any number of threads."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Connections:
         self._is_closed = False
 
     def ask(self, request: Request) -> Response:
-        """The answer, or the error that the service tells of; Unavailable where there is no answer."""
+        """The answer. Raises the error that the service reports, or Unavailable if there is no answer."""
         for attempt in range(self._max_retries + 1):
             try:
                 return self._ask_once(request)
@@ -144,7 +144,7 @@ class Connections:
 
     @contextmanager
     def stream(self, request: Request) -> Iterator[Iterator[bytes]]:
-        """The answer in pieces; one that is cut off raises Unavailable."""
+        """The answer in pieces. Raises Unavailable if it is cut off."""
         try:
             with self._begun(request) as response:
                 if response.status >= 300:
@@ -155,7 +155,7 @@ class Connections:
 
     @contextmanager
     def _begun(self, request: Request) -> Iterator[http.client.HTTPResponse]:
-        """A response whose head is there; the connection is dropped unless its body is read to the end."""
+        """A response whose headers have arrived. The connection is dropped unless the body is read to the end."""
         connection = self._connection()
         was_sent = False
         try:
@@ -164,7 +164,7 @@ class Connections:
                 connection.request(request.method, self._base + request.path, request.body, headers)
                 was_sent = True
             except (BrokenPipeError, ConnectionResetError):
-                # A refusal may come before all of a large body was taken: then it waits to be read.
+                # The service may refuse a request before it has read all of a large body; the answer can still be read.
                 if not hasattr(request.body, "read"):
                     raise
             response = connection.getresponse()
@@ -178,7 +178,7 @@ class Connections:
                 self._drop()
 
     def _connection(self) -> http.client.HTTPConnection:
-        """This thread's connection, a new one where the service has closed it meanwhile."""
+        """This thread's connection, or a new one if the service has closed it."""
         if self._is_closed:
             raise Unavailable("this book is closed; connect again")
         connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
@@ -220,8 +220,8 @@ class Connections:
     def _unavailable(self, lost: _Lost, request: Request) -> Unavailable:
         if lost.was_sent and not request.is_repeatable:
             return Unavailable(
-                f"the connection to {self.url} was lost before its answer came ({lost}); the change may have been "
-                "made: look before you repeat it"
+                f"the connection to {self.url} was lost before the answer arrived ({lost}); the change may have been "
+                "made, so check before you repeat it"
             )
         return Unavailable(f"the service at {self.url} cannot be reached ({lost}); does `commonplace serve` run there?")
 
@@ -231,7 +231,7 @@ def _read(response: http.client.HTTPResponse) -> Response:
 
 
 def _piece(response: http.client.HTTPResponse, most: int | None = None) -> bytes:
-    """All of the body that is left, or at most so much of it."""
+    """The rest of the body, or at most `limit` bytes of it."""
     try:
         return response.read(most)
     except (OSError, http.client.HTTPException) as error:
@@ -239,7 +239,7 @@ def _piece(response: http.client.HTTPResponse, most: int | None = None) -> bytes
 
 
 def _is_readable(sock: socket.socket) -> bool:
-    """Between answers a service sends nothing: what can be read is the end of the connection."""
+    """A service sends nothing between answers, so anything readable is the end of the connection."""
     poll = select.poll() if hasattr(select, "poll") else None
     if poll is None:
         return bool(select.select([sock], [], [], 0)[0])
@@ -281,7 +281,7 @@ class Caller:
         is_keyed: bool | None = None,
         if_match: str | None = None,
     ) -> Any:
-        """The result of an operation with the library's arguments; what is not given keeps the library's default."""
+        """The result of an operation with the library's arguments, which have the library's defaults."""
         answer = self.ask(operation, given, is_keyed=is_keyed, if_match=if_match)
         return answer.body.decode() if operation.result is None else operation.result.read(answer.json())
 
@@ -293,7 +293,7 @@ class Caller:
         is_keyed: bool | None = None,
         if_match: str | None = None,
     ) -> Response:
-        """The answer to an operation. What may be repeated is repeated where the connection is lost."""
+        """The answer to an operation. If the connection is lost, a repeatable request is sent again."""
         is_keyed = operation.keyed if is_keyed is None else is_keyed
         conditions = {} if operation.is_read else self._conditions(str(uuid.uuid4()) if is_keyed else None)
         if if_match is not None:
@@ -348,7 +348,7 @@ class _Sent:
 
 
 def tail(text: str) -> str:
-    """A text as the last part of an address; each of its characters arrives as it is."""
+    """A text as the last part of a URL, with every special character escaped."""
     try:
         return quote(text, safe="/")
     except UnicodeEncodeError as error:
@@ -369,13 +369,15 @@ def query_text(query: Mapping[str, Any]) -> str:
 
 
 def _dumps(body: object) -> bytes:
-    # Escapes carry what UTF-8 cannot, so that the service refuses it in its own words.
+    # JSON escapes can hold what UTF-8 cannot, so that the service refuses it with its own error.
     try:
         return json.dumps(body, separators=(",", ":"), default=_plain).encode()
     except InvalidInput:
         raise
     except ValueError as error:
-        raise InvalidInput("an argument contains a number that is too long, or itself; JSON holds neither") from error
+        raise InvalidInput(
+            "an argument contains a number that is too long, or contains itself; JSON allows neither"
+        ) from error
 
 
 def _plain(value: object) -> object:
@@ -393,7 +395,7 @@ def _condition(expected: Expected) -> str:
 
 
 def _header_text(text: str) -> str:
-    """A text for a header, which holds ASCII alone: another one goes as its hash."""
+    """A text for a header. Headers are ASCII, so any other text is sent as its hash."""
     return text if _HEADER_TEXT.fullmatch(text) else sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

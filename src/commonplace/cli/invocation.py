@@ -83,7 +83,7 @@ class Context:
     def require_book(self, command: str) -> None:
         if self.settings.remote is not None:
             raise ConfigurationError(
-                f"{command} needs the book itself and not a service ({self.settings.remote}); "
+                f"{command} needs the book itself, not a service ({self.settings.remote}); "
                 "run it where the book is, with --db"
             )
 

@@ -288,7 +288,7 @@ def examine(context: Context) -> int:
 def _findings(context: Context) -> Iterator[Finding]:
     file = context.settings.book_file
     if file is not None and not file.exists():
-        yield Finding("book", True, f"there is none at {file} yet; the first `commonplace add` makes it")
+        yield Finding("book", True, f"there is no book at {file} yet; the first `commonplace add` creates it")
     else:
         yield from _book_findings(context)
     if file is not None:
@@ -318,7 +318,7 @@ def _writable(context: Context, book: Book) -> Finding:
         book.store.write(context.settings.namespace_labels, lambda transaction: None)
     except CommonplaceError as error:
         return Finding("writable", False, message(error))
-    return Finding("writable", True, "a write gets its turn")
+    return Finding("writable", True, "a write can start")
 
 
 def _integrity(context: Context, book: Book, stats: StoreStats) -> Iterator[Finding]:
@@ -383,7 +383,7 @@ def _model(context: Context) -> Finding:
     try:
         embedder = context.settings.embedder()
         started = time.perf_counter()
-        embedder.embed(["Is the model well?"], purpose="query")
+        embedder.embed(["Whether the model can be loaded and used."], purpose="query")
         took = time.perf_counter() - started
     except CommonplaceError as error:
         return Finding("model", False, f"{error}; until then, search works by words only")

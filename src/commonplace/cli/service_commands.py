@@ -177,7 +177,7 @@ def _show_addresses(context: Context, service: Service, address: str) -> None:
             out.line(f"From this computer no key is needed, and the namespace is {namespace}.")
         else:
             out.line("Every call needs a key or a token.")
-        out.line("Ctrl-C stops it.")
+        out.line("Press Ctrl-C to stop.")
     out.stdout.flush()
 
 

@@ -368,7 +368,7 @@ def move_book(context: Context) -> int:
     if context.out.is_json:
         context.out.document(asdict(moved))
         return 0
-    there = f"; {pluralize(moved.already_there, 'namespace')} had been brought before" if moved.already_there else ""
+    there = f"; {pluralize(moved.already_there, 'namespace')} copied before" if moved.already_there else ""
     context.out.line(
         f"moved {pluralize(moved.namespaces, 'namespace')} with {pluralize(moved.states, 'state')}, all compared{there}"
     )

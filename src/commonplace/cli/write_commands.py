@@ -252,7 +252,7 @@ def undo_commit(context: Context) -> int:
     undone = context.arguments.commit
     with context.space() as space:
         commit = space.undo(undone)
-    _report(context, {"undone": undone}, f"took back commit {undone}", commit)
+    _report(context, {"undone": undone}, f"undid commit {undone}", commit)
     return 0
 
 
@@ -295,7 +295,7 @@ def purge_entries(context: Context) -> int:
     if context.out.is_json:
         context.out.document({"erased_states": erased})
     else:
-        context.out.line(f"erased {pluralize(erased, 'state')} for good")
+        context.out.line(f"permanently erased {pluralize(erased, 'state')}")
     return 0
 
 
@@ -304,7 +304,7 @@ def _confirm(context: Context, what: str) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(f"this would erase {what} permanently; add --yes to confirm")
-    context.out.stderr.write(f"This erases {what} permanently. Type yes to continue: ")
+    context.out.stderr.write(f"This erases {what} permanently. Type yes to continue:  ")
     context.out.stderr.flush()
     if sys.stdin.readline().strip().lower() != "yes":
         raise InvalidInput("nothing was erased")

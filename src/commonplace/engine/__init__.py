@@ -1,1 +1,1 @@
-"""What is hard and is built once: embedding behind the writes, search, undo. Works on any store."""
+"""Background embedding, search and undo, on any store."""

@@ -271,7 +271,7 @@ class Indexer:
 
     def _refusal(self, refused: Mapping[Pending, CommonplaceError]) -> Unavailable:
         serving, target = self._store.models()
-        until = "" if serving == target else f"; until they have vectors too, {serving} answers"
+        until = "" if serving == target else f"; until they have vectors too, searches use {serving}"
         passages = "1 passage" if len(refused) == 1 else f"{len(refused):,} passages"
         error = Unavailable(
             f"{target} refuses {passages}, found by keywords only; all others are embedded"

@@ -252,7 +252,7 @@ class Searcher:
     def _search_one(
         self, namespace: Namespace, question: _Question, embed_pending: Callable[[], bool] | None, some_wait: bool
     ) -> list[Hit]:
-        """Call `embed_pending` first if passages lack their vectors; without it, search all the same."""
+        """Search one namespace. If vectors are pending, call `embed_pending` first, if given."""
         request, meaning = question.request, question.meaning
         filter = request.filter
         if request.as_of is not None:

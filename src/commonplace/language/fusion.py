@@ -24,12 +24,13 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-K1 = 0.9  # how slowly repeating a word stops to count
+K1 = 0.9  # how slowly the effect of repeating a word saturates
 B = 0.4  # how much a text's length counts against it
-RARITY = 1.5  # how much more a rare word says than a common one; 1 is the textbook's
+RARITY = 1.5  # how much more a rare word counts than a common one; 1 is the usual value
 
-TRUST = 0.9  # how sure the strongest evidence of one kind alone can make us
-PRESUMED = 2.0  # the meaning of a text by its words' share; words that it has once give about half of the ceiling
+TRUST = 0.9  # the highest score from one kind of evidence alone
+# the meaning score presumed from the keyword share; words that occur once give about half of the ceiling
+PRESUMED = 2.0
 
 
 def idf(documents: int, containing: int) -> float:
@@ -66,11 +67,12 @@ class Fused(NamedTuple):
 def fuse(
     keyword: Iterable[tuple[int, float]], meaning: Iterable[tuple[int, float]], *, presume: bool = False
 ) -> list[Fused]:
-    """The candidates of both searches, best first; equal ones as they came, by their words before by their meaning.
+    """The candidates of both searches, best first; equal ones in the given order, keyword candidates first.
 
     `keyword` holds ids with their share of the query's BM25 ceiling, `meaning` ids with their calibrated cosine. An id
-    may come several times (a text in passages); its best counts. With `presume`, a text whose vector is pending is
-    presumed to mean what its words say. Otherwise any text with a vector, however far, would rank above it.
+    may come several times (a text in passages); its best counts. With `presume`, the meaning score of a text whose
+    vector is pending is presumed from its keyword score. Otherwise any text with a vector, however far, would rank
+    above it.
     """
     keywords, meanings = _best(keyword), _best(meaning)
     scored = []

@@ -1,7 +1,7 @@
 """Screens drafts before they are written: secrets and personal data are masked, or the write is refused.
 
 It examines everything that an entry stores: its value with nested values and field names, the text for search, the
-heading and the attributes. Names by which entries are found cannot be masked, so they are refused.
+heading and the attributes. Names that identify entries cannot be masked, so they are refused.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Redactor:
         if len(found) > MAX_FINDS:
             raise InvalidInput(
                 f"redaction finds more than {MAX_FINDS:,} places in one text, such as {found[-1].kind}; "
-                "nothing was saved: split the text, or correct the rule"
+                "nothing was saved; split the text, or correct the rule"
             )
         return without_overlaps(found)
 
@@ -103,7 +103,7 @@ class Redactor:
             for span in self.find(name):
                 raise InvalidInput(
                     f"{place} contains what looks like a secret ({span.kind}); "
-                    "a name cannot be masked: choose another one"
+                    "a name cannot be masked, so choose another one"
                 )
 
 
@@ -163,7 +163,7 @@ class _Screening:
             where = ".".join(place[1:]) if len(place) > 1 else place[0]
             raise InvalidInput(
                 f"{where} contains what looks like a secret or personal data ({spans[0].kind}), from character "
-                f"{spans[0].start + 1} on; nothing was saved: leave it out"
+                f"{spans[0].start + 1} on; nothing was saved; leave it out"
             )
         self.has_found = True
         return masked(text, spans)

@@ -1,1 +1,1 @@
-"""Servers: one memory, offered to programs that speak a protocol."""
+"""Servers: the memory over HTTP and MCP."""

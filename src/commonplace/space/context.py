@@ -112,13 +112,13 @@ class Budget:
         if self.max_tokens is not None:
             check_count("max_tokens", self.max_tokens, 1, MAX_TOKENS)
         if not callable(self.count_tokens):
-            raise InvalidInput("count_tokens must be a function that takes a text and gives its number of tokens")
+            raise InvalidInput("count_tokens must be a function that takes a text and returns its number of tokens")
 
     def count(self, text: str) -> int:
         """The result of the caller's function, checked: with counts below 0 everything would fit."""
         tokens = self.count_tokens(text)
         if isinstance(tokens, bool) or not isinstance(tokens, Integral) or tokens < 0:
-            raise InvalidInput(f"count_tokens must give a whole number of 0 or more, not {tokens!r}")
+            raise InvalidInput(f"count_tokens must return a whole number of 0 or more, not {tokens!r}")
         return int(tokens)
 
     def left_after(self, system: str | None) -> int:

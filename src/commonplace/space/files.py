@@ -1,4 +1,6 @@
-"""A tree of text files. Directories are entries: writing a file makes them, and they stay when their last file goes."""
+"""A tree of text files. Directories are entries: writing a file creates them, and they stay when their last file is
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +190,7 @@ class Files:
     # Writing
 
     def write(self, path: str, text: str, *, overwrite: bool = True, ttl_seconds: float | None = None) -> FileInfo:
-        """Write a file and make its directories; `overwrite=False` refuses an existing file."""
+        """Write a file and create its directories; `overwrite=False` refuses an existing file."""
         path = self._file_path(path)
         draft = self._draft(path, text)
         if len(text) > _LONG:
@@ -204,10 +206,10 @@ class Files:
     def write_all(self, texts: Mapping[str, str | None], *, overwrite: bool = False) -> dict[str, str]:
         """Write many files, and directories (None), as one change; return what was left out, with the reasons.
 
-        A file that is there with the same text stays as it is; one with another text is left out, unless `overwrite`.
+        An existing file with the same text stays as it is; one with a different text is left out, unless `overwrite`.
         """
         if self._handle.once is not None:
-            raise InvalidInput("many files cannot be written once only; leave the idempotency key out")
+            raise InvalidInput("an idempotency key cannot be used to write many files; leave it out")
         unfit: dict[str, str] = {}
         drafts: dict[str, Draft | None] = {}
         for path, text in texts.items():
@@ -228,7 +230,7 @@ class Files:
         return self._handle.write("Files.write_all", work)[0]
 
     def append(self, path: str, text: str) -> FileInfo:
-        """Add text to the end of a file, on a new line; make the file if it does not exist."""
+        """Add text to the end of a file, on a new line; create the file if it does not exist."""
         path = self._file_path(path)
         self._check_size(path, text)
         added = len(text.encode())
@@ -262,7 +264,7 @@ class Files:
         check_text("new", new, max_bytes=self._limits.file_bytes)
         grows = len(new.encode()) - len(old.encode())
         if self._handle.once is not None:  # a repeated call could not return the count
-            raise InvalidInput("a replacement cannot be made once only; leave the idempotency key out")
+            raise InvalidInput("an idempotency key cannot be used for a replacement; leave it out")
         count = 0
 
         def change(text: str) -> str:
@@ -272,13 +274,13 @@ class Files:
                 lines = _lines_of(text, old)
                 shown = ", ".join(map(str, lines[:_SHOWN_PLACES])) + (", …" if count > _SHOWN_PLACES else "")
                 raise Ambiguous(
-                    f"the text to replace stands {count} times in {path}, in lines {shown}; "
+                    f"the text to replace occurs {count} times in {path}, in lines {shown}; "
                     "give more of it, so that it is unique",
                     lines,
                 )
             if not count:
                 return text
-            # Checked before it is built: 1 kB in place of each letter of a file makes gigabytes.
+            # Check the size first: replacing each letter of a file with 1 kB makes gigabytes.
             self._check_bytes(path, len(text.encode()) + count * grows)
             return text.replace(old, new)
 
@@ -300,7 +302,7 @@ class Files:
         return self.edit(path, change)
 
     def make_directory(self, path: str) -> FileInfo:
-        """Make a directory and its parents; it may exist already."""
+        """Create a directory and its parents; it may exist already."""
         path = self._file_path(path)
 
         def work(transaction: Transaction) -> Entry:
@@ -357,7 +359,7 @@ class Files:
     # Rules
 
     def make_parents(self, transaction: Transaction, path: str) -> None:
-        """Inside a transaction: make the directories above a path, or refuse if one of them is a file."""
+        """Inside a transaction: create the directories above a path, or refuse if one of them is a file."""
         self._make_directories(transaction, parents(normalise(path, self._limits)), are_new=False)
 
     def has_below(self, transaction: Transaction, path: str) -> bool:
@@ -366,13 +368,13 @@ class Files:
         return bool(transaction.scan(Scan(filter, limit=1)).entries)
 
     def settle(self, transaction: Transaction, kind: str, path: str) -> None:
-        """Inside a transaction: make the parents of a restored entry, or refuse if something else has its path."""
+        """Inside a transaction: create the parents of a restored entry, or refuse if something else has its path."""
         self.make_parents(transaction, path)
         other = DIRECTORY if kind == FILE else FILE
         if transaction.get(other, key_of(path)) is not None:
-            raise AlreadyExists(f"{path} is a {other} by now; move or delete it first")
+            raise AlreadyExists(f"{path} is now a {other}; move or delete it first")
         if kind == FILE and self.has_below(transaction, path):
-            raise AlreadyExists(f"{path} is a directory by now; move or delete it first")
+            raise AlreadyExists(f"{path} is now a directory; move or delete it first")
 
     def _file_path(self, path: str) -> str:
         path = normalise(path, self._limits)
@@ -386,7 +388,7 @@ class Files:
         check_text("text", text)
         self._check_bytes(path, len(text.encode()))
         if line_count(text) > self._limits.file_lines:
-            raise TooLarge(f"{path} would pass {self._limits.file_lines:,} lines; split it")
+            raise TooLarge(f"{path} would have more than {self._limits.file_lines:,} lines; split it")
 
     def _check_bytes(self, path: str, size: int) -> None:
         if size > self._limits.file_bytes:
@@ -403,7 +405,7 @@ class Files:
             expires_at=expires_at,
         )
         screened = self._handle.rules.screened(draft)
-        if screened.value is not text:  # a mask may be longer than what it hides
+        if screened.value is not text:  # a mask may be longer than the text it replaces
             self._check_size(path, cast("str", screened.value))
         return screened
 
@@ -424,11 +426,11 @@ class Files:
             self._put(transaction, path, draft)
         elif entry.value != draft.value:
             if not overwrite:
-                raise AlreadyExists("it exists already, with another text")
+                raise AlreadyExists("it exists already, with a different text")
             transaction.put(replace(draft, expires_at=entry.expires_at))
 
     def _new_heading(self, kind: str, key: str) -> str | None:
-        """The heading of an entry that a move gives this key; the new path may be too long or too deep."""
+        """The heading of an entry that is moved to this key. Raises if the new path is too long or too deep."""
         return _heading(kind, check_path_size(path_of(key), self._limits))
 
     def _make_directories(self, transaction: Transaction, paths: Sequence[str], *, are_new: bool = True) -> None:
@@ -454,7 +456,7 @@ class Files:
 
 
 def _heading(kind: str, path: str) -> str | None:
-    """The words of its path, by which search finds a file too."""
+    """The words of its path, which search also finds."""
     return path.strip("/") if kind == FILE else None
 
 

@@ -1,7 +1,7 @@
 """The store narrowed to one namespace and one caller: every write of a space passes `Handle.write`.
 
-A write can carry an idempotency key (`Once`), so that a repeated request is answered and not made again, and
-preconditions (`Expected`), so that it is made only while entries are as the caller read them.
+A write can carry an idempotency key (`Once`), so that a repeated request is answered and not executed again, and
+preconditions (`Expected`), so that it is made only if entries are unchanged since the caller read them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Expected:
             if not {found, (found, at)}.intersection(self.revisions) and (self.revisions or not found):
                 present = f"is at revision {found}" if found else "does not exist"
                 if any(isinstance(seen, tuple) and seen[0] == found for seen in self.revisions):
-                    present += ", but not as it was seen"
+                    present += ", but has changed since it was read"
                 raise Outdated(f"{self.kind} {self.name} {present}; read it again, then decide", found)
             return work(transaction)
 
@@ -117,7 +117,7 @@ class Once:
             result = work(transaction)
             entries = result if isinstance(result, tuple) else (result,)
             if not all(isinstance(entry, Entry) for entry in entries):
-                raise InvalidInput("this change cannot be made once only; leave the idempotency key out")
+                raise InvalidInput("this change does not support an idempotency key; leave it out")
             value: dict[str, JSON] = {
                 "fingerprint": self.fingerprint,
                 "operation": operation + _STORED_ENDING,
@@ -145,7 +145,7 @@ class Once:
         try:
             found = tuple(states[commit, id, revision] for commit, id, revision in value["states"])
         except KeyError:
-            raise NotFound(f"what was made under the idempotency key {self.key} has been erased since") from None
+            raise NotFound(f"the result stored under the idempotency key {self.key} was erased since") from None
         return found if value["is_many"] else found[0]
 
 
@@ -161,7 +161,7 @@ class Handle:
     once: Once | None = None
     expected: tuple[Expected, ...] = ()
     meter: Meter | None = None
-    """Measures what is held below a root of limits. Without it, limits apply to the namespace alone."""
+    """Measures the usage below a root of limits. Without it, limits apply to the namespace alone."""
 
     def write(self, operation: Operation, work: Callable[[Transaction], T], *actions: Action) -> tuple[T, int | None]:
         """Run a change. Return its result and its commit number, which is None when nothing changed.

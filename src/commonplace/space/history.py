@@ -11,7 +11,7 @@ from commonplace.store import Transaction
 
 
 def draft_of(state: Entry) -> Draft:
-    """The draft that makes a former state the present one again."""
+    """The draft that restores a former state."""
     return Draft(
         kind=state.kind,
         key=state.key,
@@ -45,7 +45,7 @@ def deleted_revision(name: str, past: Sequence[Revision]) -> int:
 def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:
     """Undo a commit of this namespace; return the states that this removed, and those that it restored.
 
-    What the commit made is deleted, unless something else needs it by now (`is_needed`).
+    What the commit created is deleted, unless something else needs it now (`is_needed`).
     """
     begun, ended = _difference(transaction, commit)
     if not begun and not ended:

@@ -46,7 +46,7 @@ from commonplace.space.rules import Screen
 from commonplace.store import Page, Scan, Transaction
 
 UNSET: Any = object()
-"""Stands for an argument that was left out, where None is a value."""
+"""Marks an argument that was left out, since None is a value."""
 
 ROLES = ("user", "assistant", "tool", "function", "data")
 UNSTORED_ROLES = ("system", "developer")
@@ -255,7 +255,7 @@ class Incoming:
         return cast("Mapping[str, JSON]", self.draft.value)
 
     def prepared(self, screen: Screen | None) -> Incoming:
-        """This message as a screen lets it in, with its passages: all that needs no transaction."""
+        """This message after the screen, with its passages. Everything here needs no transaction."""
         draft = self.draft if screen is None else screen(self.draft)
         return replace(self, draft=draft.with_passages())
 
@@ -276,7 +276,7 @@ class Incoming:
             )
         if not equal(known.value, self.draft.value):
             raise Conflict(
-                f"a message with id {self.id} exists already with another content; give it another id, or update it"
+                f"a message with id {self.id} exists already with a different content; give it another id, or update it"
             )
 
 

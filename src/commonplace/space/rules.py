@@ -32,7 +32,7 @@ Note = Callable[[Usage], None]
 
 VALID_SECONDS = 1.0
 VALID_TIMES_READ = 50
-"""A sum is valid for at least so many times as long as reading it took, so reading takes at most 2 % of the time."""
+"""A sum is valid for at least this many times as long as reading it took, so reading takes at most 2 % of the time."""
 
 SHARE_OF_ROOM = 10
 MAX_SUMS = 10_000
@@ -64,7 +64,7 @@ class Rules:
         return replace(self, screen=screen if own is None else lambda draft: own(screen(draft)))
 
     def screened(self, draft: Draft) -> Draft:
-        """The draft as the screen lets it in. If this is called before a transaction, it is not repeated in it."""
+        """The draft after the screen. If this is called before a transaction, it is not repeated in it."""
         if self.screen is None or draft.is_screened_by(self.screen):
             return draft
         new = self.screen(draft)
@@ -112,15 +112,15 @@ class Rules:
             return
         raise TooLarge(
             f"{self._where} would hold {after.all_bytes:,} bytes; at most {self.max_bytes:,} are allowed, and "
-            f"{held.bytes:,} are used by entries and {held.former_bytes:,} by their history; deleting keeps history: "
-            "purge erases it (it needs the action 'admin'), or have the limit raised"
+            f"{held.bytes:,} are used by entries and {held.former_bytes:,} by their history; deleting keeps history; "
+            "purge it (this needs the action 'admin'), or have the limit raised"
         )
 
     @property
     def _where(self) -> str:
         if self.root is None:
             return "the namespace"
-        return f"{'/'.join(self.root)} with what is below it" if self.root else "the book"
+        return f"{'/'.join(self.root)} and below" if self.root else "the book"
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         return replace(found, key=key)
 
     def restore(self, kind: str, key: str, revision: int) -> int:
-        """Make a former state the present one, as a new revision; return the commit."""
+        """Restore a former state as a new revision; return the commit."""
         check_number("revision", revision)
         stored = self._stored_key(kind, key)
 
@@ -179,7 +179,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
     def undo(self, commit: int) -> int:
         """Undo a whole commit in a new one, or raise Conflict and change nothing; return the new commit.
 
-        A directory that the commit made stays if something else was put into it since.
+        A directory that the commit created stays if something else was put into it since.
         """
         check_number("commit", commit)
 
@@ -191,20 +191,20 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
 
         _, undone = self._handle.write("Space.undo", work, "write", "delete")
         if undone is None:
-            raise Conflict(f"commit {commit} cannot be undone: everything that it made is in use now")
+            raise Conflict(f"commit {commit} cannot be undone: everything that it created is in use now")
         return undone
 
     def _check_restored(
         self, transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]
     ) -> None:
-        """Make the directories above restored files; raise Conflict if a path is taken or a conversation broken."""
+        """Create the directories above restored files; raise Conflict if a path is taken or a thread is broken."""
         for state in brought_back:
             if state.kind in (FILE, DIRECTORY):
                 self.files.settle(transaction, state.kind, path_of(state.key))
         for state in replaced:
             is_gone = state.kind == DIRECTORY and transaction.get(DIRECTORY, state.key) is None
             if is_gone and self.files.has_below(transaction, path_of(state.key)):
-                raise Conflict(f"nothing was changed: {path_of(state.key)} has something else in it since")
+                raise Conflict(f"nothing was changed: {path_of(state.key)} now contains something else")
         if any(state.kind in (THREAD, MESSAGE, WORKING) for state in (*replaced, *brought_back)):
             from commonplace.space.threads import check_conversations
 
@@ -241,7 +241,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         """What is erased together with an entry, or with all entries of a kind."""
         if kind == DIRECTORY:
             if key is None:
-                raise InvalidInput("a directory is erased with all that is in it; name one")
+                raise InvalidInput("a directory is erased with everything in it; name one")
             within = key.rstrip(SEPARATOR) + SEPARATOR
             return (FILE, None, within), (DIRECTORY, None, within)
         if kind == THREAD and key is None:
@@ -267,7 +267,7 @@ def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(kinds, str):
         raise InvalidInput('kinds must be a list, such as ["file", "record"]')
     if not isinstance(kinds, Sequence) or not kinds:
-        raise InvalidInput(f"kinds must name one or more of {', '.join(KINDS)}; leave it out for all that is searched")
+        raise InvalidInput(f"kinds must name one or more of {', '.join(KINDS)}; leave it out to search all kinds")
     for kind in kinds:
         if kind not in KINDS:
             raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")

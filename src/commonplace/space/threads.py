@@ -564,4 +564,4 @@ def _mismatch(thread_id: str, owner: JSON, state: Entry) -> str | None:
 def _check_nothing_left(transaction: Transaction, thread_id: str) -> None:
     some = transaction.scan(Scan(Filter(kinds=(MESSAGE,), key_prefix=thread_prefix(thread_id)), limit=1)).entries
     if some or _working(transaction, thread_id):
-        raise Conflict(f"nothing was changed: the thread {thread_id} is used since; delete it instead")
+        raise Conflict(f"nothing was changed: the thread {thread_id} was used since; delete it instead")

@@ -95,8 +95,8 @@ class WorkingMemories:
 
         An update that would delete everything is refused: the empty `template`, a text without any data, or an object
         that empties every field of a `schema`, or resets it to its default. A schema is a JSON Schema or a pydantic
-        model; the result of the merge must fit.
-        With a `revision`, 0 meaning none, Outdated is raised unless that is the present one.
+        model; the result of the merge must fit. With a `revision`, 0 meaning none, Outdated is raised unless that is
+        the current one.
         """
         key = self._key(resource, thread)
         update = self._check(content)
@@ -104,7 +104,7 @@ class WorkingMemories:
         if revision is not None:
             check_number("revision", revision)
         if rules is not None and isinstance(update, str):
-            raise InvalidInput("this working memory has a schema: send an object with the fields to change, no text")
+            raise InvalidInput("this working memory has a schema; send an object with the fields to change, not a text")
 
         def work(transaction: Transaction) -> Entry:
             owner = resource or self._handle.namespace[-1]
@@ -113,7 +113,7 @@ class WorkingMemories:
             entry = transaction.get(WORKING, key)
             found = 0 if entry is None else entry.revision
             if revision is not None and found != revision:
-                raise Outdated(f"the working memory is at revision {found} by now; read it again, then decide", found)
+                raise Outdated(f"the working memory is now at revision {found}; read it again, then decide", found)
             new: str | Mapping[str, JSON] = update if isinstance(update, str) else merged({}, update)
             if entry is not None:
                 new = self._next(cast("str | Mapping[str, JSON]", entry.value), update, template, rules)
@@ -279,7 +279,7 @@ class Schema:
             # If no alternative of a choice fits, report the one that comes closest.
             problems = [_worded(best_match([problem])) for problem in found]
         except Unresolvable as error:
-            raise InvalidInput(f"the schema has a reference that leads nowhere: {error}; correct the schema") from error
+            raise InvalidInput(f"the schema has an unresolvable reference: {error}; correct the schema") from error
         except RecursionError as error:
             raise InvalidInput("the schema refers to itself without end; correct the schema") from error
         except CommonplaceError:
@@ -385,7 +385,7 @@ def _check_references(schema: JSON) -> None:
     for target in references(schema):
         if not target.startswith("#"):
             raise InvalidInput(
-                f"the schema refers to {target[:200]!r}; nothing is fetched, put what it means into $defs"
+                f"the schema refers to {target[:200]!r}; nothing is fetched, so put the definition into $defs"
             )
 
 
@@ -408,12 +408,12 @@ def _validator_class(schema: Mapping[str, JSON]) -> Any:
 
     draft = schema.get("$schema")
     if draft is not None and not isinstance(draft, str):
-        raise InvalidInput(f"this is no JSON Schema: $schema: {draft!r:.100} is not of type 'string'")
+        raise InvalidInput(f"this is not a JSON Schema: $schema: {draft!r:.100} is not of type 'string'")
     chosen = validator_for(schema, default=Draft202012Validator)
     try:
         chosen.check_schema(schema)
     except SchemaError as error:
-        raise InvalidInput(f"this is no JSON Schema: {_worded(error)}") from error
+        raise InvalidInput(f"this is not a JSON Schema: {_worded(error)}") from error
     except RecursionError as error:
         raise InvalidInput("the schema is nested too deeply; flatten it") from error
     known = chosen.VALIDATORS
@@ -428,14 +428,14 @@ def _counted(follow: Any) -> Any:
     def followed(validator: Any, reference: Any, instance: Any, schema: Any) -> Iterator[Any]:
         _left.references -= 1
         if _left.references < 0:
-            raise InvalidInput(f"the schema follows more than {MAX_REFERENCES:,} references; write it plainer")
+            raise InvalidInput(f"the schema follows more than {MAX_REFERENCES:,} references; simplify it")
         yield from follow(validator, reference, instance, schema) or ()
 
     return followed
 
 
 def _refused(validator: Any, value: Any, instance: Any, schema: Any) -> None:
-    """For a refused keyword in a part that only a reference makes a schema."""
+    """For a refused keyword in a part that is a schema only because of a reference."""
     _check_keywords(schema)
 
 

@@ -1,4 +1,4 @@
-"""Stored texts for a model, marked as data, because anybody may have written them."""
+"""Stored texts for a model, marked as data, because anyone may have written them."""
 
 from __future__ import annotations
 

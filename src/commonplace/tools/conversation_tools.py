@@ -59,7 +59,7 @@ THREAD_LIST = ToolSpec(
     input_schema=input_schema(
         [],
         limit={**_COUNT, "description": f"How many at most (20, up to {MAX_READ})."},
-        cursor={"type": "string", "description": "nextCursor of the page before."},
+        cursor={"type": "string", "description": "nextCursor of the previous page."},
     ),
     output_schema=object_schema(["items"], items=list_schema(object_schema([*_THREAD], **_THREAD)), nextCursor=STRING),
     is_read_only=True,

@@ -172,7 +172,9 @@ def check_size(path: str, text: str, max_bytes: int, max_lines: int = MAX_FILE_L
             f"{path} would have {size:,} bytes; at most {max_bytes:,} are allowed", "too_large", count=max_bytes
         )
     if line_count(text) > max_lines:
-        raise MemoryException(f"{path} would pass {max_lines:,} lines; split it", "too_many_lines", count=max_lines)
+        raise MemoryException(
+            f"{path} would have more than {max_lines:,} lines; split it", "too_many_lines", count=max_lines
+        )
 
 
 def line_count(text: str) -> int:

@@ -357,7 +357,7 @@ def _copy_file(source: SpaceMemoryStore, target: FolderMemoryStore, path: str, o
         target.create(path, text)
     elif target.read(path) != text:
         if not overwrite:
-            raise MemoryException("it exists already, with another text", "already_exists")
+            raise MemoryException("it exists already, with a different text", "already_exists")
         target.edit(path, lambda _: text)
 
 
@@ -480,7 +480,7 @@ def _link(directory: int, unfinished: str, name: str) -> None:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
-        # A file system without links. The lock keeps our own writers apart.
+        # A file system without links. The lock serializes our own writers.
         if _is_there(directory, name):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from error
         os.rename(unfinished, name, src_dir_fd=directory, dst_dir_fd=directory)

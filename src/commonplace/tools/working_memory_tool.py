@@ -1,4 +1,4 @@
-"""Working memory for a model: the tool `updateWorkingMemory`, and the text of the present state for a prompt.
+"""Working memory for a model: the tool `updateWorkingMemory`, and the text of the current state for a prompt.
 
 `WorkingMemoryOptions` says which form it has (a JSON Schema or a Markdown template), whether it belongs to a resource
 or a thread, and whether it may be changed. `space.threads.working` has the rules of an update.
@@ -121,7 +121,7 @@ class WorkingMemoryTool:
         return tool_spec(self.options)
 
     def read(self) -> WorkingMemory | None:
-        """The present state, or None."""
+        """The current state, or None."""
         if not self.options.enabled:
             return None
         present = self.space.threads.working.read(**self._place())
@@ -168,13 +168,13 @@ class WorkingMemoryTool:
             form = "a text" if isinstance(present.content, str) else "data"
             raise Conflict(
                 f"this working memory is {form} that a person or a program wrote; "
-                "this tool cannot change it, go on without"
+                "this tool cannot change it; continue without"
             ) from error
 
     def _changed_meanwhile(self) -> ToolAnswer:
         present = self.read()
         state = state_text("" if present is None else present.content)
-        told = "The working memory was changed meanwhile; nothing was saved. It now is:"
+        told = "The working memory was changed in the meantime; nothing was saved. It now is:"
         return ToolAnswer(
             f"{told}\n\n{state}\n\nSend the whole text again, with what still holds of both.", is_error=True
         )
@@ -198,7 +198,7 @@ def _parsed(text: str) -> Mapping[str, JSON]:
         data = json.loads(text)
     except ValueError as error:
         raise InvalidInput(
-            f"memory must be an object with the fields to change; this text is no JSON: {error}"
+            f"memory must be an object with the fields to change; this text is not JSON: {error}"
         ) from error
     except RecursionError as error:
         raise InvalidInput("memory is nested too deeply; flatten it") from error
@@ -310,7 +310,7 @@ def _or_null(schema: Any, twins: Mapping[str, str]) -> dict[str, Any]:
 
 
 def system_text(options: WorkingMemoryOptions, present: WorkingMemory | None) -> str:
-    """The text for a system prompt: the present state and, unless it is read-only, how to update it."""
+    """The text for a system prompt: the current state and, unless it is read-only, how to update it."""
     whose = "this user, in all conversations with them" if options.scope == "resource" else "this conversation"
     content = None if present is None else present.content
     if content is None and options.template is not None:

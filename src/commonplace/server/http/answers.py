@@ -22,11 +22,11 @@ from commonplace.space.handle import Seen
 from commonplace.space.space import Space
 
 COMMON_STATUSES = (400, 401, 403, 413, 422, 429, 500, 503, 504)
-"""Statuses that any request may be answered with."""
+"""Statuses that any request may get."""
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {
-        "description": "It is still as the `If-None-Match` says.",
+        "description": "It still has the ETag of `If-None-Match`.",
         "headers": {"ETag": {"schema": {"type": "string"}}},
     }
 }
@@ -75,7 +75,7 @@ def documented(
 
 
 def next_page(request: Request, cursor: str | None, name: str = "cursor") -> str | None:
-    """The address of the next page: this one's, with the cursor."""
+    """The address of the next page: that of this one, with the cursor."""
     if cursor is None:
         return None
     kept = [(key, value) for key, value in request.query_params.multi_items() if key != name]
@@ -86,12 +86,12 @@ def next_page(request: Request, cursor: str | None, name: str = "cursor") -> str
 
 
 def etag_of(revision: int, updated_at: datetime) -> str:
-    """The tag of a state, which no other one has; that of nothing has the revision and the time 0."""
+    """The unique ETag of a state. If there is no entry, its revision and time are 0."""
     return f'"{revision}.{microseconds("updated_at", updated_at)}"'
 
 
 def is_known(request: Request, etag: str) -> bool:
-    """Whether the caller has this state already, as its `If-None-Match` tells, whether weak or not."""
+    """Whether the `If-None-Match` of the caller has the ETag of this state, weak or strong."""
     held = request.headers.get("if-none-match", "")
     return held.strip() == "*" or etag in (part.strip().removeprefix("W/") for part in held.split(","))
 
@@ -104,35 +104,35 @@ IfMatch = Annotated[
     str | None,
     Header(
         alias="If-Match",
-        description="Change it only while it has one of these ETags, or with a number alone this revision; `*`: only "
-        "while it exists.",
+        description="Change it only if it has one of these ETags; a plain number is a revision, `*` means if it "
+        "exists.",
         examples=['"3.1769860800000000"', '"3"'],
     ),
 ]
 IfNew = Annotated[
     str | None,
-    Header(alias="If-None-Match", description="`*`: only where nothing is there yet.", examples=["*"]),
+    Header(alias="If-None-Match", description="`*`: only if it does not exist yet.", examples=["*"]),
 ]
 IfChanged = Annotated[
     str | None,
     Header(
-        alias="If-None-Match", description="Answer 304 while it still has this ETag.", examples=['"3.1769860800000000"']
+        alias="If-None-Match", description="Answer 304 if it still has this ETag.", examples=['"3.1769860800000000"']
     ),
 ]
 
 
 def under_conditions(space: Space, kind: str, key: str, if_match: str | None, if_new: str | None = None) -> Space:
-    """The space for a change that holds to the request's conditions; they are looked at inside the write."""
+    """The space for a change under the request's conditions, which are checked inside the write."""
     if if_new is not None:
         if if_new.strip() != "*":
-            raise InvalidInput("If-None-Match of a write is `*` (only where nothing is there yet), or left out")
+            raise InvalidInput("If-None-Match of a write must be `*` (only if it does not exist yet), or left out")
         space = space.expecting(kind, key, 0)
     if if_match is None:
         return space
     if if_match.strip() == "*":
         return space.expecting(kind, key)
     tags = [_TAG.fullmatch(part.strip()) for part in if_match.split(",")]
-    # A tag that we never gave matches nothing, as no entry has a revision below 0.
+    # An unknown ETag matches nothing, because no entry has a revision below 0.
     return space.expecting(kind, key, *(-1 if tag is None else _seen(tag[1]) for tag in tags))
 
 
@@ -151,8 +151,8 @@ async def made_once(
         str | None,
         Header(
             alias="Idempotency-Key",
-            description="Any text that is new for each creation: sent again with the same request, nothing is made "
-            "twice, and the first answer comes again. Remembered for a day.",
+            description="Any text that is new for each creation. If you repeat a request with the same key, nothing "
+            "is created twice, and you get the first answer again. Keys are remembered for a day.",
             examples=["6b1f9d1c-0c5e-4b1e-8a59-3f3c2c1d7a10"],
         ),
     ] = None,
@@ -160,16 +160,16 @@ async def made_once(
         str | None,
         Header(
             alias="Idempotency-Fingerprint",
-            description="What tells this request from another one under the same key; left out, a hash of it.",
+            description="What distinguishes this request from another one with the same key; by default, a hash of it.",
         ),
     ] = None,
     if_revision: Annotated[
         list[str],
         Header(
             alias="If-Revision",
-            description="Make the change only while some entry, also another one, has one of these revisions: kind, "
-            "its name in percent-encoding, and numbers or `*`; 0 is one that does not exist. Several such conditions, "
-            "with a comma between them or in headers of their own, all have to hold.",
+            description="Make the change only if an entry, which may be another one, has one of these revisions: its "
+            "kind, its name in percent-encoding, and numbers or `*`; 0 means that it does not exist. Several "
+            "conditions, separated by commas or in separate headers, must all hold.",
             examples=[["file %2Fnotes%2Ftoday 3", "record r-1 1,2"]],
         ),
     ] = [],  # noqa: B006 - FastAPI copies it
@@ -182,7 +182,7 @@ async def made_once(
     if fingerprint is None:
         told = f"{request.url.path}?{request.url.query}\n".encode()
         fingerprint = sha256(told + await request.body()).hexdigest()
-    # With the operation in it, a key that comes to another route cannot give that one's answer.
+    # The fingerprint includes the operation, so that a key used at another route cannot return the answer of this one.
     return space.once(key, f"{request.method} {request.scope['route'].path} {fingerprint}")
 
 
@@ -195,4 +195,4 @@ def _expecting(space: Space, written: str) -> Space:
 
 
 Once = Annotated[Space, Depends(made_once)]
-"""The space of a request for one creation."""
+"""The space of a request that creates something, with its idempotency key."""

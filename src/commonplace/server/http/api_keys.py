@@ -88,7 +88,7 @@ class Rates:
                 self._buckets.popitem(last=False)
         if not is_taken:
             wait = math.ceil((1 - held) * rate.seconds / rate.calls)
-            raise RateLimited(f"this access takes {rate} calls; try again in {wait} s", wait)
+            raise RateLimited(f"the rate limit is {rate} calls; try again in {wait} s", wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +202,9 @@ class Keys:
         if parts is None or key is None or not hmac.compare_digest(_hash(parts[1]), hashed):
             raise Unauthorized("this key is unknown; `commonplace keys list` shows the keys of the book")
         if key.revoked_at is not None:
-            raise Unauthorized(f"the key {key.name} was revoked; make another: commonplace keys create")
+            raise Unauthorized(f"the key {key.name} was revoked; create another: commonplace keys create")
         if key.expires_at is not None and key.expires_at <= self._clock():
-            raise Unauthorized(f"the key {key.name} has expired; make another: commonplace keys create")
+            raise Unauthorized(f"the key {key.name} has expired; create another: commonplace keys create")
         self._used[parts[0]] = self._clock()
         return key
 

@@ -38,7 +38,7 @@ from commonplace.server.http.worker_threads import StoreThreads
 from commonplace.server.mcp.server import ToolCalls
 
 OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*")
-"""They need no key, and show nothing of the memory."""
+"""They need no key, and reveal nothing about the memory."""
 
 WITHOUT_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 """For `FastAPI(telemetry=…)`: its own spans have URLs and queries, and its logs have what was refused."""

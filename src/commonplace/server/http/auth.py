@@ -105,7 +105,7 @@ class Principal:
         raise Forbidden(f"this access does not reach the namespace {asked}; leave it out, or use another key")
 
     def space(self, book: Book, asked: str | None, *, face: str, client: str | None = None) -> Space:
-        """The only way from a caller to a memory. The actor of a write is `name face client`."""
+        """The only way from a caller to a memory. The actor of a write is `name interface client`."""
         return self._space(book, self.resolve(asked), face, client)
 
     def agent_space(self, book: Book, agent: str | None, *, face: str, client: str | None = None) -> Space:

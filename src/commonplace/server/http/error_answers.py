@@ -54,13 +54,13 @@ def is_mcp(path: str) -> bool:
 
 
 def mcp_error(form: Mapping[str, JSON]) -> dict[str, JSON]:
-    """A problem as an answer of JSON-RPC. Which request it answers is told by the connection, not by its id."""
+    """A problem as a JSON-RPC answer. The connection identifies the request, so it has no id."""
     told: dict[str, JSON] = {"code": MCP_UNAVAILABLE, "message": form["detail"], "data": dict(form)}
     return {"jsonrpc": "2.0", "id": None, "error": told}
 
 
 def problem_response(error: CommonplaceError, kind: Kind | None = None) -> Response:
-    """The answer to an error of the library, or under another code than its own."""
+    """The answer to an error of the library, optionally with another code than its own."""
     return _response(problem_of(error, kind), _retry_after(error))
 
 
@@ -74,28 +74,28 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
-        return _response(problem(BY_CODE["invalid_json"], "the body is no JSON; send one JSON object"))
+        return _response(problem(BY_CODE["invalid_json"], "the body is not JSON; send one JSON object"))
     detail = "; ".join(f"{_place(one['loc'])}: {_reason(one)}" for one in found[:5])
     return problem_response(InvalidInput(detail))
 
 
 def _place(location: tuple[int | str, ...]) -> str:
-    """Such as `body.tags[2]`, shortened: a field's name may be anything."""
+    """The place of an error, such as `body.tags[2]`, shortened because a field's name may be anything."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
     return steps.removeprefix(".")[:MAX_SHOWN_CHARACTERS]
 
 
 def _reason(one: Mapping[str, object]) -> str:
     message = str(one["msg"])[:MAX_SHOWN_CHARACTERS]
-    return "is not known; leave it out" if one["type"] == "extra_forbidden" else message[:1].lower() + message[1:]
+    return "is unknown; leave it out" if one["type"] == "extra_forbidden" else message[:1].lower() + message[1:]
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = BY_CODE[_HTTP_CODES.get(error.status_code, "invalid_input")]
     details = {
-        404: "there is nothing at this address; GET /openapi.json lists what there is",
-        405: f"{request.method} does nothing here; GET /openapi.json lists what there is",
+        404: "there is nothing at this URL; GET /openapi.json lists all operations",
+        405: f"{request.method} is not allowed here; GET /openapi.json lists all operations",
     }
     form = problem(kind, details.get(error.status_code, str(error.detail)))
     headers = dict(error.headers or {})
@@ -105,7 +105,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> Iterator[str]:
-    """What can be asked for at an address: a route knows its own methods only, and several share an address."""
+    """The methods allowed at a URL. A route knows only its own methods, and several routes share a URL."""
     for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
         asked = {"type": "http", "path": request.scope["path"], "method": method}
         if any(route.matches(dict(asked))[0] == Match.FULL for route in request.app.router.routes):
@@ -114,16 +114,16 @@ def _methods(request: Request) -> Iterator[str]:
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:
     _log.error("a request failed", extra=_named(request), exc_info=error)
-    return _response(problem(BY_CODE["internal"], "an error inside the service; its log says more"))
+    return _response(problem(BY_CODE["internal"], "an internal error; see the log of the service"))
 
 
 def _named(request: Request) -> dict[str, Any]:
-    """The request's id for the log; its address may hold what people remember."""
+    """The request's id for the log. The URL is not logged, because it may contain stored data."""
     return {"fields": {"request_id": getattr(request.state, "request_id", None)}}
 
 
 def _response(form: Mapping[str, JSON], headers: Mapping[str, str] | None = None) -> Response:
-    # Escaped: a refused text may hold what UTF-8 cannot.
+    # Escaped, because a refused text may contain what UTF-8 cannot encode.
     status = form["status"]
     assert isinstance(status, int)
     return Response(json.dumps(form, separators=(",", ":")), status, dict(headers or {}), media_type=MEDIA_TYPE)

@@ -30,10 +30,10 @@ from commonplace.store import Store, Waker
 
 HEARTBEAT_SECONDS = 15.0
 STREAM_SECONDS = 600.0
-"""A stream ends after so long; its reader comes back with its credentials, so a revoked key sees no more."""
+"""A stream ends after this time. Its reader reconnects with its credentials, so a revoked key sees no more changes."""
 
 AWAY_SECONDS = 1.0
-"""How long a stream waits before it asks again a store that is away."""
+"""How long a stream waits before it tries an unavailable store again."""
 
 PAGE = 1_000
 _WAIT_SECONDS = 5.0
@@ -46,7 +46,7 @@ def list_changes(call: Call) -> Response | Answer:
     except Conflict as error:
         return problem_response(error, BY_CODE["resync"])
     last = found[-1].commit if found else after
-    # A page that is not full may still end before a commit that did not fit in.
+    # A page that is not full may still end before a commit that did not fit.
     more = next_page(call.request, str(last), "after") if found and call.space.changes(last, 1) else None
     return Answer(ChangePage(tuple(found), last), {"next": more})
 
@@ -85,7 +85,7 @@ async def _events(space: Space, signals: CommitSignals, after: int) -> AsyncIter
             try:
                 if signal is None:
                     signal = await in_thread(signals.subscribe, loop)
-                signal.clear()  # before reading: what is committed meanwhile sets it again
+                signal.clear()  # cleared before reading, so that a commit in the meantime sets it again
                 found = await in_thread(space.changes, after, PAGE)
             except Conflict as error:
                 yield _event("resync", after, problem_of(error, BY_CODE["resync"]))
@@ -122,7 +122,7 @@ def _event(name: str, id: int, data: Any) -> bytes:
 
 
 class CommitSignals:
-    """Signals all waiting streams of an app when something was committed. Its thread lives while there are any."""
+    """Signals all waiting streams of an app when something was committed. Its thread runs while there are any."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -157,7 +157,7 @@ class CommitSignals:
         waker.close()
 
     def close(self) -> None:
-        """The app ends, and the store may be closed next: the thread must not look at it any more."""
+        """Stop the thread, because the app is ending and the store may be closed next."""
         with self._mutex:
             self._waiting.clear()
             waker, self._waker = self._waker, None

@@ -1,4 +1,4 @@
-"""The pages for a browser: `/`, which says where everything is, and `/docs`, the OpenAPI description as one page.
+"""The pages for a browser: `/`, which links to everything, and `/docs`, the OpenAPI description as one page.
 
 Neither has a script, and neither loads anything from another address.
 """
@@ -35,11 +35,11 @@ dt {{ font-weight: 600 }}
 :root {{ color-scheme: light dark }}
 </style>
 <h1>commonplace {version}</h1>
-<p>One memory for AI agents. {access}</p>
+<p>Long-term memory for AI agents. {access}</p>
 <dl>
 <dt>REST</dt><dd><code>{base}/v1</code> · <a href="/docs">documentation</a> ·
 <a href="/openapi.json">openapi.json</a></dd>
-<dt>MCP</dt><dd><code>{base}/mcp</code>, and one profile a path: {profiles}</dd>
+<dt>MCP</dt><dd><code>{base}/mcp</code>, with one path per profile: {profiles}</dd>
 <dt>Mastra</dt><dd><code>{base}/api/memory</code></dd>
 <dt>Operation</dt><dd><a href="/healthz">healthz</a> · <a href="/readyz">readyz</a> ·
 <a href="/metrics">metrics</a></dd>
@@ -54,7 +54,7 @@ dt {{ font-weight: 600 }}
 
 @router.get("/", include_in_schema=False)
 def start_page(request: Request) -> Response:
-    """Where everything is, for a person who opened the address in a browser."""
+    """The start page, for a person who opens the service in a browser."""
     service = service_of(request)
     base = base_url(request, service.settings.public_url)
     is_open = service.access.is_open()
@@ -104,7 +104,7 @@ code, td, a {{ overflow-wrap: anywhere }}
 :root {{ color-scheme: light dark }}
 </style>
 <h1>commonplace {version}</h1>
-<p>Every operation of the service. The same for programs: <a href="/openapi.json">openapi.json</a>.</p>
+<p>Every operation of the service. For programs: <a href="/openapi.json">openapi.json</a>.</p>
 <nav><p>{contents} · <a href="#forms">forms</a></p></nav>
 {operations}
 <h2 id="forms">forms</h2>
@@ -178,7 +178,7 @@ def _contents(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """A schema in a few words, linked to the forms that it is made of."""
+    """A short description of a schema, with links to the forms in it."""
     if "$ref" in schema:
         name = _short(schema["$ref"].rpartition("/")[2])
         return f'<a href="#form-{name}">{name}</a>'
@@ -209,12 +209,12 @@ def _name(name: str, is_required: bool | None) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """Text with `code` in it, as our descriptions write it."""
+    """HTML of a description, whose `code` is in backquotes."""
     parts = escape(text or "").split("`")
     return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))
 
 
 def _short(name: str) -> str:
-    """A form's name; where two parts have one of the same name, with the part's."""
+    """A form's name; if two packages have a form with this name, with the package's."""
     place, _, last = name.rpartition("__")
     return f"{place.split('__')[3]}.{last}" if place else last

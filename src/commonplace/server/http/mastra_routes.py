@@ -89,7 +89,10 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
         }
         for status in STATUSES
     },
-    **{status: {"description": "Refused before it came here.", "content": _PROBLEM} for status in (401, 429, 500, 504)},
+    **{
+        status: {"description": "Refused before it reached the route.", "content": _PROBLEM}
+        for status in (401, 429, 500, 504)
+    },
 }
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -280,7 +283,7 @@ def clone_thread(space: NamedAgentSpace, thread_id: str, clone: MastraClone) -> 
     )
 
 
-@memory.post("/threads/{thread_id:tail}/transfer", summary="Give a thread to another resource")
+@memory.post("/threads/{thread_id:tail}/transfer", summary="Transfer a thread to another resource")
 def transfer_thread(space: AgentSpace, thread_id: str, transfer: MastraTransfer) -> Response:
     return _answer(mastra_forms.thread_form(space.threads.transfer(thread_id, transfer.resource)))
 

@@ -1,12 +1,12 @@
 """Observability of the service: the request log, metrics for Prometheus, traces for OpenTelemetry, health.
 
-Logs, metrics and spans have the template of a route, never a URL, a query or a body: those are what people remember. No
-label of a metric holds a namespace or the name of a caller. Without tracing, OpenTelemetry is neither loaded nor
+Logs, metrics and spans contain the template of a route, never a URL, a query or a body, which may contain stored data.
+No label of a metric holds a namespace or the name of a caller. Without tracing, OpenTelemetry is neither loaded nor
 called; its own variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`, say where to send spans.
 
 `/healthz` says that the process is alive. `/readyz` says whether the store answers and the model works, in bounded time
 and without blocking the event loop: both are checked in threads, one check at a time, and a result is cached for a
-moment, so that probes cannot pile up on a slow disk.
+moment, so that probes cannot accumulate on a slow disk.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RequestSummary:
 
 
 class Metrics:
-    """The metrics of one server, in a registry of its own."""
+    """The metrics of one server, in a separate registry."""
 
     def __init__(self, book: Book, work: Work, tool_calls: ToolCalls) -> None:
         self._book = book
@@ -118,18 +118,18 @@ class Metrics:
             registry=self.registry,
         )
         self._refused = Counter(
-            "commonplace_refused_requests", "Requests turned away.", ("reason",), registry=self.registry
+            "commonplace_refused_requests", "Refused requests.", ("reason",), registry=self.registry
         )
         for reason in (*REFUSED.values(), "overloaded", "timeout"):
             self._refused.labels(reason)
-        in_flight = Gauge("commonplace_requests_in_flight", "Requests under way.", registry=self.registry)
+        in_flight = Gauge("commonplace_requests_in_flight", "Requests in progress.", registry=self.registry)
         in_flight.set_function(lambda: work.requests.taken)
-        streams = Gauge("commonplace_open_streams", "Streams of events that are open.", registry=self.registry)
+        streams = Gauge("commonplace_open_streams", "Open event streams.", registry=self.registry)
         streams.set_function(lambda: work.streams.taken)
         self._pending = Gauge(
-            "commonplace_pending_passages", "Passages that wait for their vector.", registry=self.registry
+            "commonplace_pending_passages", "Passages whose vector is pending.", registry=self.registry
         )
-        Info("commonplace_build", "The version that runs.", registry=self.registry).info({"version": __version__})
+        Info("commonplace_build", "The running version.", registry=self.registry).info({"version": __version__})
         self.registry.register(_ToolCallsCollector(tool_calls))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -499,7 +499,7 @@ class Readiness:
 
 
 def _check_store(book: Book) -> Literal[True]:
-    book.store.system_get("readiness", "")  # a row that nobody writes: the cheapest read
+    book.store.system_get("readiness", "")  # the cheapest read: a row that does not exist
     return True
 
 
@@ -528,7 +528,7 @@ def _model_word(model: _Outcome[Literal[True]], *, is_store_well: bool) -> Model
 def health_router(readiness: Readiness) -> APIRouter:
     router = APIRouter(tags=["operation"])
 
-    @router.get("/healthz", summary="Whether the process lives", description="Needs no key and asks nobody.")
+    @router.get("/healthz", summary="Whether the process lives", description="Needs no key and checks nothing else.")
     async def live() -> Live:
         return Live()
 

@@ -15,7 +15,7 @@ MISDIRECTED = 421
 SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
 """Headers of every answer: a browser does not load it as a script, an image or a frame of another site.
 
-They hold for loads without CORS, so a page whose origin CORS allows can still read answers.
+They apply to loads without CORS, so a page whose origin CORS allows can still read answers.
 """
 
 _OWN = ("same-origin", "none")
@@ -42,7 +42,7 @@ def check_own_page(headers: Mapping[str, str], origins: Collection[str], *, may_
     if not is_loopback(_hostname(f"//{host}")):
         raise HTTPException(
             MISDIRECTED,
-            f"this service answers to localhost only, not to {host[:100]!r}; call it by that name, or make a key",
+            f"this service answers only to localhost, not to {host[:100]!r}; use that name, or create a key",
         )
     origin = headers.get("origin")
     if origin is not None:
@@ -54,7 +54,7 @@ def check_own_page(headers: Mapping[str, str], origins: Collection[str], *, may_
     is_own = headers.get("sec-fetch-site", "none") in _OWN
     is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     if not is_own and not (may_be_linked and is_link):
-        raise Forbidden("a page of another site may not call this service; open the address yourself, or make a key")
+        raise Forbidden("a page of another site may not call this service; open the address yourself, or create a key")
 
 
 def _hostname(url: str) -> str:

@@ -27,7 +27,7 @@ UNLIMITED = frozenset(("/healthz", "/readyz", "/metrics"))
 DISCONNECT: Message = {"type": "http.disconnect"}
 _EVENT_STREAM = b"text/event-stream"
 _LISTENING = (b"mcp-method", b"subscriptions/listen")
-_SHARE = "this access has its share"
+_SHARE = "this caller already has its share"
 
 
 # What the server is doing now

@@ -32,7 +32,7 @@ register_url_convertor("tail", Tail())
 
 @dataclass(frozen=True)
 class Service:
-    """Lives in `app.state.service`."""
+    """The service, in `app.state.service`."""
 
     book: Book
     access: Gate

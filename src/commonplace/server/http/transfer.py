@@ -24,7 +24,7 @@ from commonplace.server.http.worker_threads import in_thread
 MEDIA_TYPE = "application/jsonl"
 PIECE_BYTES = 1 << 16
 STALL_SECONDS = 60.0
-"""An export that is not read for so long ends: its snapshot would keep the store from tidying up."""
+"""An export that is not read for this long is ended, because its snapshot would block maintenance of the store."""
 
 _PIECES = 16
 _MEMORY_BYTES = 1 << 20
@@ -38,9 +38,9 @@ def export(call: Call) -> Response:
         raise Forbidden("this access does not reach every namespace; name those to export")
     for namespace in namespaces or ():
         if namespace not in book.namespaces(*namespace, limit=1):
-            raise NotFound(f"there is no namespace {'/'.join(namespace)}; GET /v1/namespaces lists those there are")
+            raise NotFound(f"there is no namespace {'/'.join(namespace)}; GET /v1/namespaces lists the existing ones")
     pieces = _pieces(book, namespaces)
-    # A store that is away is told with a status; once the answer has begun, only a broken connection can tell it.
+    # Report an unavailable store with a status. Once the answer has begun, only a broken connection can report it.
     first = next(pieces)
     return StreamingResponse(_with_first(first, pieces), media_type=MEDIA_TYPE)
 
@@ -55,11 +55,11 @@ async def _with_first(first: bytes, pieces: Generator[bytes]) -> AsyncIterator[b
 
 
 class _Abandoned(Exception):
-    """The reader of an export has gone, or reads no more."""
+    """The reader of an export has disconnected, or has stopped reading."""
 
 
 def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Generator[bytes]:
-    """The export, written by one thread: it may not change threads within a snapshot."""
+    """The export, written by one thread, because a snapshot belongs to one thread."""
     pieces: queue.Queue[bytes | BaseException | None] = queue.Queue(_PIECES)
     abandoned = threading.Event()
 
@@ -75,11 +75,11 @@ def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Generator[byt
         raise _Abandoned
 
     def cut_off() -> None:
-        # What waits is of no use without the rest. The reader hears of it if it ever reads on.
+        # The queued lines are useless without the rest. The reader gets the error if it reads on.
         with suppress(queue.Empty):
             while True:
                 pieces.get_nowait()
-        pieces.put(Unavailable(f"the export was not read for {STALL_SECONDS:g} s; ask for it again"))
+        pieces.put(Unavailable(f"the export was not read for {STALL_SECONDS:g} s; request it again"))
 
     def run() -> None:
         held = bytearray()

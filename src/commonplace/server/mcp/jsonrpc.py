@@ -168,7 +168,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        raise _Unfit(f"the key {twice[:100]!r} is twice in one object")
+        raise _Unfit(f"the key {twice[:100]!r} occurs twice in one object")
     return members
 
 

@@ -86,10 +86,10 @@ PROMPTS: Prompts = (
     {
         "name": "memory_recall",
         "title": "Recall from memory",
-        "description": "Look a subject up in the memory and put what is known of it before the model.",
+        "description": "Search the memory for a subject and show the model what is found.",
         "arguments": [
             {"name": "query", "description": "What to look for, short and specific.", "required": True},
-            {"name": "tags", "description": "Tags divided by commas, such as project:alpha,topic:etl."},
+            {"name": "tags", "description": "Tags separated by commas, such as project:alpha,topic:etl."},
             {"name": "limit", "description": "How many memories at most; 10 by default."},
         ],
     },
@@ -101,7 +101,7 @@ PROMPTS: Prompts = (
             {"name": "type", "description": "Such as note, decision, runbook, todo.", "required": True},
             {"name": "source", "description": "Where it comes from.", "required": True},
             {"name": "confidence", "description": "How sure it is, 0 to 1.", "required": True},
-            {"name": "tags", "description": "Tags divided by commas."},
+            {"name": "tags", "description": "Tags separated by commas."},
         ],
     },
 )
@@ -110,7 +110,7 @@ PROMPTS: Prompts = (
 PROTOCOL: dict[str, Any] = {
     "name": "memory_protocol",
     "title": "How to use the memory",
-    "description": "Tell the model when to look into the memory, what to save and how.",
+    "description": "Tell the model when to search the memory, what to save and how.",
     "arguments": [],
 }
 

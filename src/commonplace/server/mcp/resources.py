@@ -73,7 +73,7 @@ TEMPLATES: tuple[dict[str, Any], ...] = (
         "uriTemplate": "mem://by-tags/{+tags}{?limit,match}",
         "name": "by-tags",
         "title": "Memories by tags",
-        "description": "Records with all of the tags, divided by commas; match=any for those with one of them.",
+        "description": "Records with all of the tags, separated by commas; match=any for those with one of them.",
         "mimeType": JSON_TYPE,
     },
     {
@@ -118,7 +118,7 @@ _QUERY = {
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a client reads. If there is more, `rest` is the address to go on with, and `note` says so."""
+    """What a client reads. If there is more, `rest` is the address to continue with, and `note` says so."""
 
     text: str
     mime_type: str = JSON_TYPE

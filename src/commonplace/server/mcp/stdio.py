@@ -125,7 +125,7 @@ async def serve(server: Server[Any], stdin: BinaryIO, stdout: BinaryIO, *, versi
 
 
 class _Due:
-    """The requests that still wait for their answer."""
+    """The requests that are not answered yet."""
 
     def __init__(self) -> None:
         self._ids: Counter[str | int] = Counter()
@@ -161,7 +161,7 @@ class _Input:
         self._version = version
 
     def next(self) -> dict[str, Any] | Refusal | None:
-        """Wait for the next one; None at the end."""
+        """Wait for the next message; None at the end."""
         while line := self._stdin.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 start, end = line[:END_BYTES], line[-END_BYTES:]
