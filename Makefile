@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 
 .PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
 
-help:            ## this list
+help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -12,7 +12,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-install: $(VENV)/.installed ## make .venv with everything, the embedding model included
+install: $(VENV)/.installed ## create .venv with everything, including the embedding model
 	$(BIN)/commonplace model pull
 
 serve: install   ## serve the memory over HTTP on this computer: REST, MCP and Mastra's routes
@@ -21,12 +21,12 @@ serve: install   ## serve the memory over HTTP on this computer: REST, MCP and M
 demo: install    ## write memories through the library and the CLI, and search them by meaning
 	$(BIN)/python examples/demo.py
 
-test: install lint ## every quick test
+test: install lint ## run all quick tests
 	$(BIN)/commonplace model pull all-MiniLM-L6-v2
 	$(BIN)/commonplace model pull bge-small-en-v1.5
 	$(BIN)/python -m pytest -n 2
 
-lint: $(VENV)/.installed ## style and types
+lint: $(VENV)/.installed ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,31 +37,31 @@ crash-test: install ## kill a writer at many points; nothing acknowledged may be
 flip-test: install ## flip 500 bytes of a book, one at a time; each is harmless or reported, through every interface
 	$(BIN)/python scripts/flip_test.py $(FLIP_TEST_ARGS)
 
-bench: install    ## retrieval quality beside baselines; BENCH_DATA=FOLDER names where the data sets lie
+bench: install    ## retrieval quality compared with baselines; BENCH_DATA=FOLDER is the folder of the data sets
 	$(BIN)/python benchmarks/quality.py $(BENCH_DATA)
 
-bench-engine: install ## speed and size of the engine, beside bare SQLite
+bench-engine: install ## speed and size of the engine, compared with bare SQLite
 	$(BIN)/python benchmarks/engine.py
 
 bench-files: install ## the tree of files at 1,000 and 100,000 files
 	$(BIN)/python benchmarks/files.py
 
-bench-conversations: install ## a thread of 100 to 100,000 messages, beside the Agents SDK's SQLiteSession
+bench-conversations: install ## a thread of 100 to 100,000 messages, compared with the Agents SDK's SQLiteSession
 	$(BIN)/python benchmarks/conversations.py
 
-bench-service: install ## requests a second of the service, beside others' servers
+bench-service: install ## requests per second of the service, compared with other servers
 	$(BIN)/python benchmarks/service.py
 
-exit-test: install ## end programs at random moments while the model loads and embeds; each ends clean
+exit-test: install ## end programs at random moments while the model loads and embeds; each must exit cleanly
 	$(BIN)/python scripts/random_exits.py $(EXIT_TEST_ARGS)
 
 service-kill: install ## kill and stop a service under load; nothing acknowledged lost, no request dropped
 	$(BIN)/python scripts/service_kill.py $(SERVICE_KILL_ARGS)
 
-servers-kill: install ## kill servers and database connections under load; nothing lost or doubled through any face
+servers-kill: install ## kill servers and database connections under load; nothing lost or duplicated through any interface
 	$(BIN)/python scripts/servers_kill.py $(SERVERS_KILL_ARGS)
 
-upgrade-test: install ## upgrade books of every former schema while programs of that schema are at work, and kill it
+upgrade-test: install ## upgrade books of every former schema while programs of that schema use them, and kill it
 	$(BIN)/python -W ignore scripts/upgrade_test.py $(UPGRADE_TEST_ARGS)
 
 client-matrix: install ## real MCP clients, from the registries, against our server
@@ -70,25 +70,25 @@ client-matrix: install ## real MCP clients, from the registries, against our ser
 rest-table: install ## the tables of docs/rest.md, from the operations in the code
 	@$(BIN)/python -c 'from commonplace.api.operations import markdown; print("\n".join(markdown()))'
 
-fuzz-rest: install ## fuzz every route of a real server, 400 examples an operation
+fuzz-rest: install ## fuzz every route of a real server, 400 examples per operation
 	$(BIN)/python scripts/fuzz_rest.py $(FUZZ_ARGS)
 
-bench-peers: install ## size, start-up, adds and searches, beside other memories
+bench-peers: install ## size, start-up, adds and searches, compared with other memory systems
 	$(BIN)/python benchmarks/peers.py
 
-bench-postgres: install ## a real PostgreSQL, beside LangGraph's PostgresStore
+bench-postgres: install ## a real PostgreSQL, compared with LangGraph's PostgresStore
 	$(BIN)/python benchmarks/postgres.py
 
 mastra-routes: install ## Mastra's own client, from npm, over every memory route of our server
 	$(BIN)/python scripts/mastra_routes.py
 
-handshake: install ## how long an MCP client waits for initialize, beside a bare server
+handshake: install ## how long an MCP client waits for initialize, compared with a bare server
 	$(BIN)/python scripts/handshake_time.py
 
-install-size:    ## what a base install weighs, in a fresh virtual environment
+install-size:    ## the size of a base install, in a fresh virtual environment
 	$(PYTHON) scripts/install_size.py
 
-image-steps: $(VENV)/.installed ## carry out the Dockerfile without a container daemon, and check compose.yaml
+image-steps: $(VENV)/.installed ## execute the Dockerfile without a container daemon, and check compose.yaml
 	$(BIN)/python scripts/image_steps.py $(IMAGE_STEPS_ARGS)
 
 promises: install ## what the project promises, by seed, and the tests that show it

@@ -1,7 +1,9 @@
-"""A conversation at size: adding one message and reading the last ten, from 100 to 100,000 messages in the thread,
-beside the OpenAI Agents SDK's own SQLiteSession, on files of the same disk, turn by turn in the same run; each in an
-event loop with threads of its own, for threads that the other has used since are slower. The limit is a table with one
-row a message and nothing else: what the thread, the commit and the disk take from anybody who writes so durably.
+"""Large conversations: adding one message and reading the last ten, with 100 to 100,000 messages in the thread.
+
+Compared with the OpenAI Agents SDK's own SQLiteSession, on files on the same disk, in alternating turns of the same
+run. Each has its own event loop with its own threads, because threads that the other has used are slower. The limit is
+a table with one row per message and nothing else: the cost of the thread, the commit and the disk for any equally
+durable write.
 
 python benchmarks/conversations.py [--sizes 100 1000 10000 100000] [--folder FOLDER]
 """
@@ -70,7 +72,7 @@ class Contender:
 
 
 class BareRows(SessionABC):
-    """The least that a session on SQLite can do: one row a message."""
+    """The minimum for a session on SQLite: one row per message."""
 
     def __init__(self, path: Path) -> None:
         self.session_id = "chat"
@@ -97,10 +99,10 @@ class BareRows(SessionABC):
         return [json.loads(item) for (item,) in reversed(rows)]
 
     async def pop_item(self) -> Any:
-        raise NotImplementedError("the benchmark takes nothing away")
+        raise NotImplementedError("the benchmark deletes nothing")
 
     async def clear_session(self) -> None:
-        raise NotImplementedError("the benchmark takes nothing away")
+        raise NotImplementedError("the benchmark deletes nothing")
 
     def close(self) -> None:
         self._connection.close()
@@ -126,7 +128,7 @@ def limit(folder: Path) -> Contender:
 
 
 def measure(contenders: list[Contender], size: int) -> None:
-    """Fill up to a size, then let everybody take turns: what disturbs the disk disturbs all of them."""
+    """Fill up to a size, then measure all in turns, so that a disturbance of the disk affects all of them."""
     for one in contenders:
         present = len(one.loop.run(one.session.get_items()))
         for first in range(present, size, ITEMS_A_CALL):

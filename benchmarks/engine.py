@@ -1,6 +1,7 @@
-"""Speed and size of the engine beside bare SQLite, in one run: `python benchmarks/engine.py [--quick] [--only …]`.
+"""Speed and size of the engine compared with bare SQLite, in one run: `python benchmarks/engine.py [--quick] [--only
+…]`.
 
-Figures of one machine at one time: compare lines of the same run only. No model is loaded; vectors are made up.
+Only compare lines of the same run on the same machine. No model is loaded; vectors are generated.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="10,000 entries instead of 100,000 and fewer rounds")
     parser.add_argument("--only", action="append", choices=SECTIONS, help="one section; may be given more than once")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a goal is missed")
-    parser.add_argument("--folder", type=Path, help="where the books are made (their file system is what is measured)")
+    parser.add_argument("--folder", type=Path, help="where the books are created (this measures their file system)")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Figures of the engine benchmark: how they are summed up, judged against a goal and printed."""
+"""Figures of the engine benchmark: how they are summarized, compared with a goal and printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A line of the table. Without a goal it is there to compare with; `is_met` is then None."""
+    """A line of the table. Without a goal it is only for comparison, and `is_met` is None."""
 
     what: str
     result: str
@@ -62,5 +62,5 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def database_bytes(path: Path) -> int:
-    """The database with its log; the empty lock files beside it hold nothing."""
+    """The size of the database with its log; the lock files are empty."""
     return sum(part.stat().st_size for part in (path, Path(f"{path}-wal")) if part.exists())

@@ -1,4 +1,4 @@
-"""Search without the model's time, by the size of a namespace; bytes an entry; and opening a book in a new process."""
+"""Search without the model's time, by the size of a namespace; bytes per entry; and opening a book in a new process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def spread_namespace(number: int) -> Namespace:
 
 
 def prepare(folder: Path, *, quick: bool) -> Prepared:
-    """Fill both books at once, each in a process of its own."""
+    """Fill both books at the same time, each in its own process."""
     size = 10_000 if quick else 100_000
     start = time.perf_counter()
     one, others = folder / "one.db", folder / "others.db"
@@ -139,7 +139,7 @@ def _measure_namespaces(
     queries: Sequence[Query],
     goal: float | None,
 ) -> None:
-    """A query each, over the namespaces in turn, when what a process keeps in memory has been read."""
+    """One query per namespace in turn, after the process's caches have been filled."""
     embedder = InstantEmbedder()
     model = embedder.identity
     vectors = [embedder.embed([query.text], purpose="query")[0] for query in queries]

@@ -28,7 +28,7 @@ def _words(line: str) -> list[str]:
     return line.split(" ")
 
 
-# The words that fill real texts, at the frequencies they have there; queries drop them, posting lists do not.
+# Function words with their frequencies in real texts. Queries drop them, posting lists do not.
 FUNCTION_WORDS = _words(
     "the of and to in a is that for it was on are as with they at be this from have or by one had not but what all "
     "were when we there can an your which their if do will each about how up out them then she many some so these"
@@ -112,7 +112,7 @@ class Texts:
 
 
 class InstantEmbedder:
-    """Unit vectors in clusters, made from a text's checksum: what a model gives, without its time."""
+    """Unit vectors in clusters, generated from a text's checksum: like a model's, without its time."""
 
     identity = "bench-instant"
     dimensions = DIMENSIONS

@@ -1,4 +1,4 @@
-"""Durable writes: of one thread and of 32, beside bare SQLite with the same rows; and other processes' waits."""
+"""Durable writes by 1 and 32 threads, compared with bare SQLite with the same rows; and waits of other processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def create(space: Space, text: str) -> None:
 
 
 def captured_writes(texts: list[str]) -> list[Write]:
-    """What our own writes execute, taken down in memory; replayed elsewhere, they make the same rows."""
+    """The statements that our own writes execute, recorded in memory. Replayed elsewhere, they create the same rows."""
     writes: list[Write] = []
 
     def note(cursor: object, sql: str, values: tuple[Any, ...] | None) -> bool:
@@ -61,7 +61,7 @@ def captured_writes(texts: list[str]) -> list[Write]:
 
 @contextmanager
 def bare_connection(path: Path) -> Iterator[Connection]:
-    """SQLite without us, with the settings that our connections have: WAL, synchronous = FULL."""
+    """Bare SQLite with the settings of our connections: WAL, synchronous = FULL."""
     connection = connect(str(path), busy_seconds=10.0, durability="full")
     try:
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
@@ -80,7 +80,7 @@ def commit_rows(connection: Connection, writes: list[Write]) -> None:
 
 
 def measure_writes(report: Report, folder: Path, *, quick: bool) -> None:
-    """Rounds of each kind take turns, because the time of an fsync drifts."""
+    """Rounds of each kind alternate, because the time of an fsync drifts."""
     rounds, singles, groups = (4, 25, 6) if quick else (12, 40, 12)
     source = Texts()
     texts = [source.text() for _ in range(rounds * (2 * singles + 2 * groups * WRITERS))]
@@ -150,7 +150,7 @@ def _rate(seconds: list[float]) -> str:
 
 
 def _together(space: Space, shares: list[list[str]]) -> float:
-    """The time in which threads, one for each share, write all their texts."""
+    """The time that threads, one for each share, take to write all their texts."""
     ready = threading.Barrier(len(shares) + 1)
 
     def write(share: list[str]) -> None:

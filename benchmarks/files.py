@@ -1,4 +1,4 @@
-"""Files at size: the same operations in a tree of 1,000 and of 100,000 files, and changes of the whole tree.
+"""Large file trees: the same operations in a tree of 1,000 and of 100,000 files, and changes of the whole tree.
 
 python benchmarks/files.py [--files 100000]
 """
@@ -25,7 +25,7 @@ GOAL_RATIO = 2.0
 
 
 def path_of_number(number: int) -> str:
-    """A hundred files a directory, a hundred directories a directory."""
+    """A hundred files per directory, and a hundred directories per directory."""
     return f"/tree/{number // 10_000:03d}/{number // 100 % 100:02d}/{number % 100:02d}.md"
 
 

@@ -1,8 +1,9 @@
-"""Speed beside other memory systems, one run on one machine: `python benchmarks/peers.py [--peers …] [--write]`.
+"""Speed compared with other memory systems, in one run on one machine: `python benchmarks/peers.py [--peers …]
+[--write]`.
 
-Same texts, same queries, the default model's vectors where a peer takes them, each peer in an environment and a process
-of its own; all take each step in turns. One that does not install or breaks is shown as such. Compare lines of the same
-run only.
+All get the same texts, the same queries and, if possible, the default model's vectors. Each peer has its own
+environment and process; all do each step in turns. A peer that cannot be installed or fails is shown as such. Only
+compare lines of the same run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def main() -> int:
     began, before = time.monotonic(), os.getloadavg()[0]
     data = prepare(options.folder, sizes[-1] + EXTRA_TEXTS, queries_needed(len(sizes)))
     run = Run(options.folder, data, sizes, options.time_limit, lambda text: print(text, file=sys.stderr, flush=True))
-    with suppress(KeyboardInterrupt):  # then what was measured so far is told
+    with suppress(KeyboardInterrupt):  # then print what was measured so far
         run.measure(chosen)
     minutes = (time.monotonic() - began) / 60
     about = (
@@ -66,7 +67,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sizes", default="1000,10000,100000", help="memories at which searches are timed")
     parser.add_argument("--peers", help="names of rows, with commas; all when left out")
     parser.add_argument(
-        "--folder", type=Path, default=ROOT / ".clients" / "peers", help="where environments and vectors are kept"
+        "--folder", type=Path, default=ROOT / ".clients" / "peers", help="where environments and vectors are stored"
     )
     parser.add_argument("--time-limit", type=float, default=40.0, help="seconds for a step of a peer; default 40")
     parser.add_argument("--write", action="store_true", help="write the tables and the plot into docs/")

@@ -25,7 +25,7 @@ MOVED = 0.45
 
 def prepare(folder: Path, texts: int, queries: int) -> Path:
     """The folder with `texts` and `queries`, a line each, and `vectors.keys` and `vectors.rows` for all of them."""
-    for made in folder.glob("data-*-*"):  # what was made for more serves as well
+    for made in folder.glob("data-*-*"):  # data created for a larger size can be used too
         _, *counts = made.name.split("-")
         if (made / "vectors.rows").exists() and [int(count) for count in counts] >= [texts, queries]:
             return made

@@ -1,4 +1,4 @@
-"""An environment for each peer, made once in a folder of its own and pinned; and what each weighs."""
+"""A pinned environment for each peer, created once in its own folder; and its size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def python_environment(folder: Path, packages: Sequence[str], *, newest: bool = 
 
 
 def our_environment(folder: Path) -> Path:
-    """Our own: the checkout as it is installed, with its server. What runs is the code of the checkout itself."""
+    """Our own: the installed checkout with its server. It runs the code of the checkout itself."""
     return python_environment(folder, ["--constraint", str(ROOT / "constraints.txt"), f"{ROOT}[mcp]"])
 
 
@@ -62,7 +62,7 @@ def installed_bytes(folder: Path) -> int:
 
 
 def _python(*, newest: bool) -> str:
-    """A Python whose SQLite loads extensions, as sqlite-vec needs it; or one of 3.12 or newer, for who asks for it."""
+    """A Python whose SQLite loads extensions, as sqlite-vec needs it; or one of 3.12 or newer, on request."""
     probe = "import sqlite3, sys; print(*sys.version_info[:2]); sqlite3.connect(':memory:').enable_load_extension(True)"
     names = ("/usr/bin/python3", "python3.13", "python3.12", "python3.11", "python3")
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))

@@ -1,4 +1,4 @@
-"""What was measured of one system: times in rounds, so that a disturbance of one round does not decide a figure."""
+"""The measurements of one system: times in rounds, so that a disturbance in one round does not decide a figure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Rounds = list[Sequence[float]]
 
 
 def at(rounds: Sequence[Sequence[float]], share: float) -> float:
-    """A quantile of each round; of these the median."""
+    """The median of the rounds' quantiles."""
     return median(quantile(times, share) for times in rounds if times)
 
 
 @dataclass(slots=True)
 class Search:
-    """At one size: the times, what the process holds, and how long filling took."""
+    """At one size: the times, the process's memory, and how long filling took."""
 
     size: int
     resident: int
@@ -30,7 +30,7 @@ class Search:
 
 @dataclass(slots=True)
 class Measured:
-    """A row, as far as it came; `problems` say where it broke."""
+    """A row, as far as it got; `problems` say where it failed."""
 
     target: Target
     installed: int = 0
@@ -38,7 +38,7 @@ class Measured:
     single: Rounds = field(default_factory=list)
     together: Rounds = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
-    """Adds a second of several clients, by round."""
+    """Adds per second of several clients, by round."""
     syncs: float | None = None
     journals: tuple[str, ...] = ()
     searches: list[Search] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A system under measurement: a process that is asked in JSON lines, and what its files and the kernel say of it."""
+"""A measured system: a process that is called with JSON lines, and what its files and the kernel show about it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from peers_install import ROOT, NotThere
 
 GRACE_SECONDS = 60.0
-"""Beyond a step's limit, which an adapter looks at between two calls."""
+"""Time beyond a step's limit, which an adapter checks only between two calls."""
 TRACED_ADDS = 10
 
 
@@ -70,25 +70,25 @@ class Adapter:
         return self.answer(seconds + GRACE_SECONDS)
 
     def close(self) -> None:
-        """End it as it wants to end."""
+        """End it normally."""
         try:
             self.ask(do="close")
         finally:
             self.kill()
 
     def kill(self) -> None:
-        """End it and all that it started; a second time is nothing."""
+        """Kill it and all its child processes; a second call does nothing."""
         if self._is_over:
             return
         self._is_over = True
-        with suppress(ProcessLookupError):  # it has ended by itself, and its children with it
+        with suppress(ProcessLookupError):  # it has already ended, with its children
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._log.close()
 
 
 def syncs(adapter: Adapter, first: int) -> float | None:
-    """How often one add waits for the disk, as the kernel sees it; None where strace is missing."""
+    """How often one add waits for the disk, as the kernel sees it; None if strace is missing."""
     program = shutil.which("strace")
     ids = adapter.ask(do="memory")["ids"]
     if program is None:
@@ -97,7 +97,7 @@ def syncs(adapter: Adapter, first: int) -> float | None:
         attach = [word for process_id in ids for word in ("-p", str(process_id))]
         trace = ["-f", "-qq", "-e", "trace=fsync,fdatasync,msync,sync_file_range", "-e", "signal=none"]
         watching = subprocess.Popen([program, *trace, "-o", seen.name, *attach], stderr=subprocess.PIPE)
-        time.sleep(1.0)  # it says nothing when it has attached to every thread
+        time.sleep(1.0)  # it prints nothing when it has attached to every thread
         if watching.poll() is not None:
             return None
         adapter.ask(do="add", first=first, count=TRACED_ADDS, clients=1, seconds=30.0)
@@ -108,7 +108,7 @@ def syncs(adapter: Adapter, first: int) -> float | None:
 
 
 def journals(store: Path) -> tuple[str, ...]:
-    """How the SQLite files of a store keep a commit; the format's bytes 18 and 19 are 2 with a write-ahead log."""
+    """The journal modes of the SQLite files of a store; the format's bytes 18 and 19 are 2 with a write-ahead log."""
     found: dict[str, None] = {}
     for path in store.rglob("*"):
         if path.is_file():

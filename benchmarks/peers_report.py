@@ -1,4 +1,4 @@
-"""What the peers' benchmark tells: three tables, the goals with why one is missed, and a plot."""
+"""The report of the peers' benchmark: three tables, the goals with the reasons for missed ones, and a plot."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _searches(rows: Sequence[Measured], sizes: Sequence[int]) -> str:
 
 
 def _goals(rows: Sequence[Measured], sizes: Sequence[int]) -> str:
-    """Ours among those whose adds survive a power cut, and our search against what it cannot do without."""
+    """Our row compared with others whose adds survive a power cut, and our search compared with its lower bound."""
     ours = next((row for row in rows if row.target.is_ours and any(row.single)), None)
     if ours is None:
         return ""

@@ -1,6 +1,6 @@
-"""The run: every step is taken by all systems in turns, in several rounds, so that figures of one run compare.
+"""The run: all systems do every step in turns, in several rounds, so that figures of one run are comparable.
 
-A system that breaks leaves the step, and its row says so. Steps have a limit of time.
+A system that fails leaves the step, and its row says so. Steps have a time limit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def queries_needed(sizes: int) -> int:
 
 @dataclass(slots=True)
 class Lane:
-    """A system on its way through the steps; its process of the present step, or None where it has left that."""
+    """The state of a system in the run: its process of the current step, or None if it has left the step."""
 
     measured: Measured
     command: Sequence[str]
@@ -65,7 +65,7 @@ Step = Callable[[Lane, int], None]
 
 @dataclass(slots=True)
 class Run:
-    """What holds for every peer of a run; `rows` are filled step by step."""
+    """What all peers of a run share; `rows` are filled step by step."""
 
     environments: Path
     data: Path
@@ -105,7 +105,9 @@ class Run:
     # Turns
 
     def _turns(self, what: str, lanes: Sequence[Lane], step: Step, rounds: int = 1) -> None:
-        """In another order each round, and with nothing left to write: the next one would wait for it at its syncs."""
+        """Each round has another order and starts after a sync, because pending writes would slow the syncs of the next
+        system.
+        """
         for number in range(rounds):
             self.tell(f"{what}, round {number + 1} of {rounds}")
             for lane in random.Random(number).sample(lanes, len(lanes)) if rounds > 1 else lanes:
@@ -145,13 +147,13 @@ class Run:
         self._turns(f"after {what}", lanes, end)
 
     def _settle(self, lane: Lane) -> None:
-        """Have it finish what goes on behind its writes, which would disturb whose turn is next."""
+        """Let it finish its background work, which would disturb the next system."""
         lane.process.ask(do="fill", first=0, count=0, seconds=self.limit_seconds)
 
     # The steps
 
     def _add(self, lanes: Sequence[Lane]) -> None:
-        """One client on a new store, which the searches go on with."""
+        """One client on a new store, which the searches then use."""
         first = self.sizes[-1]
 
         def look(lane: Lane, number: int) -> None:
@@ -174,7 +176,7 @@ class Run:
         self._turns("add", lanes, add, ROUNDS)
 
     def _search(self, lanes: Sequence[Lane]) -> None:
-        """At each size that a system reaches within the limit; one that does not is searched where it stands."""
+        """At each size that a system reaches within the limit; otherwise at the size that it reached."""
         for place, size in enumerate(self.sizes):
             first = place * (ROUNDS * (QUERIES + 1) + 2)
 
@@ -183,7 +185,7 @@ class Run:
                 seconds = self.limit_seconds * (4 if size == self.sizes[-1] else 2)
                 answer = lane.process.ask(do="fill", first=lane.filled, count=wanted, seconds=seconds)
                 lane.filled += answer["added"]
-                # Before the searches: what some of them are compared with takes memory as well.
+                # Before the searches, because what some of them are compared with uses memory too.
                 lane.process.ask(do="search", first=first, count=1, seconds=self.limit_seconds / 2)
                 resident = lane.process.ask(do="memory")["bytes"]
                 search = Search(lane.added + lane.filled, resident, answer["seconds"])
@@ -208,7 +210,7 @@ class Run:
         self._close("search", lanes)
 
     def _add_together(self, lanes: Sequence[Lane]) -> None:
-        """Several clients of one process, on a store of their own; then it is searched, as a check."""
+        """Several clients of one process, on a separate store, which is then searched as a check."""
         what = f"{CLIENTS} clients"
 
         def add(lane: Lane, number: int) -> None:
@@ -228,7 +230,7 @@ class Run:
         self._close(what, lanes)
 
     def _start(self, lanes: Sequence[Lane]) -> None:
-        """A server to its answer to `initialize`, a library to the first answer to a search."""
+        """For a server until its answer to `initialize`, for a library until the first answer to a search."""
         starters = [self._starter(lane) for lane in lanes]
 
         def fill(lane: Lane, number: int) -> None:

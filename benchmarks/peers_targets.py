@@ -1,4 +1,4 @@
-"""The systems that are measured: where each comes from, what is asked of it, and what its row has to say."""
+"""The measured systems: where each comes from, what it has to do, and the remarks in its row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["library", "server"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A row. `prepare` makes its environment in a folder and gives the adapter's command."""
+    """A row. `prepare` creates its environment in a folder and returns the adapter's command."""
 
     name: str
     kind: Kind
@@ -29,11 +29,11 @@ class Target:
     is_ours: bool = False
     is_python: bool = True
     server: Callable[[Path], Sequence[str]] | None = None
-    """What starts its server, where the row itself is measured as a library."""
+    """The command of its server, if the row itself is measured as a library."""
     unsynced: str = ""
-    """Why an add is not safe though something is synced around it."""
+    """Why an add is not durable although something is synced."""
     loses_all: bool = False
-    """Keeps nothing on disk at all."""
+    """Whether it stores nothing on disk."""
 
 
 def _ours(mode: str) -> Callable[[Path], Sequence[str]]:

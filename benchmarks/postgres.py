@@ -1,9 +1,10 @@
-"""Many servers on one PostgreSQL, beside LangGraph's PostgresStore: `python benchmarks/postgres.py [--entries N]`.
+"""Many servers on one PostgreSQL, compared with LangGraph's PostgresStore: `python benchmarks/postgres.py [--entries
+N]`.
 
 Writes a second, search times and recall with the same texts and vectors on both, over 1,000 namespaces, from one and
 from four server processes. The same PostgreSQL serves both, one after the other, with fsync on. Our search is by words
-and meaning, the peer's by meaning alone; our writes count until their vectors are stored. Figures of one machine at one
-time: compare lines of the same run only. The peer is installed from the registry into `.clients/`.
+and meaning, the peer's by meaning alone; our writes count until their vectors are stored. Only compare lines of the
+same run on the same machine. The peer is installed from the registry into `.clients/`.
 
 Loading is not measured and takes the longest: with `--serve` the filled databases stay until Ctrl-C, and `--loaded`
 measures on them, as often as wanted.
@@ -84,7 +85,7 @@ def _options() -> argparse.Namespace:
 
 
 def _load(urls: dict[str, str], peer_python: str, entries: int) -> None:
-    """Both at once, each by a process of its own: how is told in `postgres_load`."""
+    """Load both at the same time, each in its own process; see `postgres_load`."""
     begin = time.monotonic()
     command = [sys.executable, "-W", "ignore", str(HERE / "postgres_load.py")]
     running = {
@@ -101,10 +102,10 @@ def _load(urls: dict[str, str], peer_python: str, entries: int) -> None:
 def _report(urls: dict[str, str], peer_python: str, options: argparse.Namespace) -> None:
     pythons = {"ours": sys.executable, "langgraph": peer_python}
     rows: dict[str, dict[str, str]] = {target: {} for target in TARGETS}
-    for task in ("search", "write"):  # writes last: who does more of them would search more afterwards
+    for task in ("search", "write"):  # writes last: the faster writer would have more to search afterwards
         for servers in (1, 4):
             found: dict[str, list[Any]] = {target: [] for target in TARGETS}
-            for _ in range(options.rounds):  # in turns: the machine may be busier later
+            for _ in range(options.rounds):  # in turns, because the machine may be busier later
                 for target, url in urls.items():
                     found[target] += _run(target, pythons[target], url, task, servers, options.seconds)
             for target in TARGETS:
@@ -118,7 +119,7 @@ def _report(urls: dict[str, str], peer_python: str, options: argparse.Namespace)
 
 
 def _run(target: str, python: str, url: str, task: str, servers: int, seconds: float) -> list[Any]:
-    """What each of some servers measured, which worked at the same time."""
+    """The measurements of several servers that worked at the same time."""
     command = [python, "-W", "ignore", str(HERE / "postgres_worker.py"), target, url, task]
     running = [
         subprocess.Popen(
@@ -152,14 +153,14 @@ def _figures(found: list[Any], task: str, servers: int) -> Iterator[tuple[str, s
 
 
 def _recall(target: str, peer_python: str, url: str, entries: int) -> str:
-    """How many of the ten nearest, found by looking at every vector of the namespace, the search by meaning gives."""
+    """How many of the ten nearest, by exact comparison with every vector of the namespace, the vector search finds."""
     each = entries // NAMESPACES
     found = _nearest_of_ours(url) if target == "ours" else _nearest_of_peer(url, peer_python)
     hits = wanted = 0
     for place, keys in enumerate(found):
         matrix = np.stack([vector(text_of(place + NAMESPACES * number)) for number in range(each)])
         best = {f"k{number}" for number in np.argsort(-(matrix @ vector(text_of(10**6 + place))))[:10]}
-        # What the writes of this run added may stand among them, rightly.
+        # Entries that this run added may correctly be among them.
         hits += len(best & set(keys)) + sum(key.startswith("new-") for key in keys)
         wanted += len(best)
     return f"{min(1.0, hits / wanted):.3f}"

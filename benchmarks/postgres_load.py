@@ -1,8 +1,8 @@
 """Fills the databases of the PostgreSQL benchmark: the same texts and vectors for both, in the same order, unmeasured.
 
-One by one, a million entries would take hours on either. Ours come in as an import does (`Store.adopt`), their vectors
-by COPY; the peer's rows by COPY into the tables that its own `setup` made, its vector index built again at the end, as
-`setup` defined it. Both lie on disk namespace by namespace.
+Adding a million entries one by one would take hours for either. Ours are imported (`Store.adopt`), with vectors by
+COPY. The peer's rows are copied into the tables that its own `setup` created, and its vector index is built again at
+the end as `setup` defined it. Both are on disk in the order of namespaces.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _load_ours(url: str, each: int) -> None:
         list(processes.map(_adopt, [url] * 2, [each] * 2, [range(half), range(half, NAMESPACES)]))
     with commonplace.open(url, embedder=Embedder(), background=False) as book:
         book.store.set_target_model(Embedder.identity, DIMENSIONS)
-    # As the owner of the database, whom row-level security lets copy.
+    # As the owner of the database, because row-level security does not apply to it.
     with psycopg.connect(url) as reading, psycopg.connect(url, autocommit=True) as writing:
         row = writing.execute("SELECT id FROM commonplace.model WHERE role = 'serving'").fetchone()
         assert row is not None

@@ -23,11 +23,11 @@ WORDS = [
     SYLLABLES[number % 70] + SYLLABLES[number // 70 % 70] + SYLLABLES[(7 * number + number // 4_900) % 70]
     for number in range(5_000)
 ]
-"""Of letters alone: one with digits counts as code with us and is indexed in its parts as well, twice the work."""
+"""Only letters: a word with digits counts as code and is also indexed by its parts, which is twice the work."""
 
 
 def vector(text: str) -> Any:
-    """The same made-up vector for the same text, everywhere."""
+    """The same generated vector for the same text, everywhere."""
     row = np.random.default_rng(zlib.crc32(text.encode())).standard_normal(DIMENSIONS, dtype=np.float32)
     return row / np.linalg.norm(row)
 
@@ -39,7 +39,7 @@ def text_of(number: int) -> str:
 
 
 class Embedder:
-    """Made-up vectors through our protocol."""
+    """Generated vectors through our protocol."""
 
     identity = "made-up@1"
     dimensions = DIMENSIONS
@@ -62,7 +62,7 @@ class Ours:
         self._book.store.write(("user", f"u{namespace}"), lambda transaction: transaction.put(draft))
 
     def settle(self) -> None:
-        """Give every passage its vector: the peer does that within its write."""
+        """Compute all pending vectors, which the peer does within its write."""
         while claimed := self._book.store.claim(200, 60):
             self._book.store.index(Embedder.identity, [(one.chunk_id, vector(one.text)) for one in claimed])
 

@@ -1,7 +1,8 @@
-"""Retrieval quality beside baselines, on sets that lie in a folder: `python benchmarks/quality.py FOLDER [--only …]`.
+"""Retrieval quality compared with baselines, on data sets in a folder: `python benchmarks/quality.py FOLDER [--only
+…]`.
 
-Everything is stored and asked through the library, under opaque ids; the gold is read by the scorer alone. Questions
-are split by a fixed hash: what is tuned is tuned on the development part, and the held-out part is printed beside it.
+Everything is stored and queried through the library, under opaque ids; only the scorer reads the gold labels. Questions
+are split by a fixed hash: tuning uses the development part only, and the held-out part is printed next to it.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ class Figure:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="where the sets lie; they are not part of this repository")
+    parser.add_argument("folder", type=Path, help="the folder of the data sets, which are not part of this repository")
     parser.add_argument("--only", action="append", choices=DATASETS, help="a set; may be given several times")
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="keep vectors there: a second run is quick")
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", help="cache vectors there, which makes a second run fast"
+    )
     parser.add_argument("--model", help="another embedding model than the default")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     options = parser.parse_args(arguments)

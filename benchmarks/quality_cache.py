@@ -1,4 +1,4 @@
-"""Vectors kept in a folder that the user names, so that a second run of the benchmark need not embed again."""
+"""A cache of vectors in a folder that the user names, so that a second run of the benchmark need not embed again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "embeddings.db"
 
 
 class CachedEmbedder:
-    """An embedder that remembers, by the model's identity, the purpose and the text; otherwise the one it wraps."""
+    """An embedder that caches vectors by the model's identity, the purpose and the text, and wraps another one."""
 
     def __init__(self, embedder: Embedder, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""The sets that retrieval is measured on, read from a folder: what is stored, what is asked, and, apart, the gold.
+"""The data sets, read from a folder: what is stored, the questions, and, separately, the gold labels.
 
-Every id is replaced by an opaque one before anything is stored: names such as `answer_17` would give the answer away.
-The gold stands in an object of its own, which only the scorer is given.
+Every id is replaced by an opaque one before anything is stored, because names such as `answer_17` would reveal the
+answer. The gold labels are in a separate object, which only the scorer gets.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What is stored in one namespace, and what is asked there."""
+    """What is stored in one namespace, and its questions."""
 
     questions: tuple[Question, ...]
     sessions: tuple[Session, ...] = ()
     documents: tuple[Document, ...] = ()
     searched_role: str | None = None
-    """Whose turns are ranked, where the set's own definition leaves others out."""
+    """The roles whose turns are ranked, if the set's definition leaves others out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """For each level and question the ids that are to be found; `groups` names parts of the questions."""
+    """The relevant ids for each level and question; `groups` names parts of the questions."""
 
     relevant: Mapping[Level, Mapping[str, frozenset[str]]]
     groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def opaque(*names: object) -> str:
 
 
 def is_development(dataset: str, question: str) -> bool:
-    """The split, by a hash of the set's name and the question's: the same on every machine, whatever is tuned."""
+    """The split, by a hash of the set's name and the question's id, so that it is the same on every machine."""
     return hashlib.sha256(f"{dataset}:{question}".encode()).digest()[0] < DEVELOPMENT_SHARE
 
 
@@ -92,7 +92,7 @@ def is_development(dataset: str, question: str) -> bool:
 
 
 def longmemeval(folder: Path) -> Dataset:
-    """LongMemEval-S: each question has a haystack of its own, about 50 sessions."""
+    """LongMemEval-S: each question has its own haystack of about 50 sessions."""
     with gzip.open(folder / "longmemeval_s_dev100.json.gz") as file:
         items: list[dict[str, Any]] = json.load(file)
     sessions: dict[str, frozenset[str]] = {}
@@ -211,7 +211,7 @@ def _pair(item: dict[str, Any]) -> Corpus:
 
 
 def scifact(folder: Path) -> Dataset:
-    """BEIR SciFact: a claim is asked, the abstracts that bear on it are wanted; the judged test queries."""
+    """BEIR SciFact: the query is a claim, and relevant abstracts are wanted; the judged test queries."""
     base = folder / "scifact"
     relevant: dict[str, set[str]] = {}
     with (base / "qrels" / "test.tsv").open(encoding="utf-8") as file:
@@ -249,7 +249,7 @@ def devbench(folder: Path) -> Dataset:
         )
         for query in data["queries"]
     }
-    relevant = {question: wanted for question, wanted in relevant.items() if wanted}  # some are to find nothing
+    relevant = {question: wanted for question, wanted in relevant.items() if wanted}  # some should find nothing
     questions = tuple(
         Question(id, query["question"], is_development=is_development("devbench", query["id"]))
         for query in data["queries"]

@@ -1,8 +1,9 @@
-"""Search at 100,000 memories of one namespace beside its bar: `python benchmarks/quality_latency.py [--entries …]`.
+"""Search in one namespace of 100,000 memories, compared with a lower bound: `python benchmarks/quality_latency.py
+[--entries …]`.
 
-The bar is the model's own time for the query plus an exact scan with numpy, measured in turns with our searches in
-the same run. Passages have made-up vectors, since embedding 100,000 would take an hour; a query costs the real model
-its real time. Half of the memories are messages, in conversations of twenty, which take the longest way.
+The bound is the model's own time for the query plus an exact scan with numpy, measured in turns with our searches in
+the same run. Passages have generated vectors, since embedding 100,000 would take an hour; queries use the real model.
+Half of the memories are messages, in conversations of twenty, which take the longest.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ BAR = 1.5
 
 
 class TimedEmbedder(InstantEmbedder):
-    """Made-up vectors; a query is read by the real model as well, for its time."""
+    """Generated vectors; a query is also embedded by the real model, for its time."""
 
     def __init__(self, model: str | None) -> None:
         self._model = create_embedder(model)
@@ -46,7 +47,7 @@ class TimedEmbedder(InstantEmbedder):
 
 
 def drafts(texts: Texts, count: int) -> Iterator[Draft]:
-    """Records and messages in turn."""
+    """Records and messages alternately."""
     for number in range(count):
         draft = texts.draft()
         if number % 2:

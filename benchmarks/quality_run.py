@@ -1,7 +1,7 @@
-"""Stores a set through the library, asks its questions, and ranks: our search, and the baselines beside it.
+"""Stores a data set through the library, runs its questions, and ranks by our search and by the baselines.
 
-Nothing here sees the gold. Our rankings come from `space.threads.search` and `space.search` alone. The baselines rank
-the same stored passages: one index alone, reciprocal ranks of the two, and counting words as grep would.
+Nothing here sees the gold labels. Our rankings come from `space.threads.search` and `space.search` alone. The baselines
+rank the same stored passages: one index alone, reciprocal ranks of the two, and counting words as grep would.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LABELS = ("bench", "quality")
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The ids that one system gives for one question at one level, best first."""
+    """The ids that one system returns for one question at one level, best first."""
 
     question: Question
     level: Level
@@ -92,7 +92,7 @@ def _has_words(content: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Ranker:
-    """Asks one stored corpus its questions."""
+    """Runs the questions of one stored corpus."""
 
     book: commonplace.Book
     space: Space
@@ -156,7 +156,7 @@ def _reciprocal_ranks(*lists: Sequence[int]) -> list[int]:
 
 
 def _grep(query: str, texts: Iterable[Text], level: Level) -> list[Text]:
-    """The texts by how many of the question's longer words stand in them, the newest first among equals."""
+    """The texts by how many of the question's longer words they contain, the newest first among equals."""
     words = {word for word in re.findall(r"\w+", query.lower()) if len(word) > 3}
     ranked = [one for one in texts if level != "turn" or one.is_ranked]
     counted = [(sum(word in one.text for word in words), place) for place, one in enumerate(ranked)]

@@ -1,4 +1,4 @@
-"""What is counted: the official measures of each set, in a line each, and how sure a difference is."""
+"""The official measures of each data set, and confidence intervals of differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recall(k: int) -> Measure:
 
 
 def ndcg_any(k: int) -> Measure:
-    """LongMemEval's own: the second place is discounted by log2(2), so it counts like the first."""
+    """LongMemEval's own measure: the second place is discounted by log2(2), so it counts like the first."""
 
     def gain(place: int) -> float:
         return 1.0 if place == 0 else 1.0 / math.log2(place + 1)
@@ -48,7 +48,7 @@ def _ndcg(k: int, gain: Callable[[int], float]) -> Measure:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One figure of a set: what is ranked, how it is counted, over which questions, and what it has to reach."""
+    """One figure of a data set: what is ranked, the measure, the questions, and the goal."""
 
     level: Level
     name: str

@@ -1,8 +1,8 @@
-"""Requests a second and their times, ours and others' servers in one run: `python benchmarks/service.py [--quick]`.
+"""Requests per second and their times, for our server and others in one run: `python benchmarks/service.py [--quick]`.
 
-Every server starts on empty data, is given the same texts, and is then searched, written to and, where it knows
-conversations, given messages, at 1, 32 and 256 connections. The load comes from a process of its own on the same
-machine, and shares its cores. Figures of one machine at one time: compare lines of the same run only.
+Every server starts empty and gets the same texts. Then searches, writes and, if it supports conversations, messages are
+measured at 1, 32 and 256 connections. A separate process on the same machine generates the load and shares its cores.
+Only compare lines of the same run on the same machine.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def measure(target: Target, size: Size, notes: list[str]) -> int:
-    """Print the lines of one server; how many requests failed."""
+    """Print the lines of one server; returns how many requests failed."""
     texts = Texts()
     stored = [texts.text() for _ in range(size.texts)]
     queries = [query.text for query in texts.queries(QUERIES)]
@@ -101,7 +101,7 @@ def measure(target: Target, size: Size, notes: list[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came back in so many seconds, and what the server used for it."""
+    """The answers in a number of seconds, and the CPU time that the server used."""
 
     length: float
     seconds: list[float]
@@ -122,7 +122,7 @@ def load(server: Running, connections: int, seconds: float, requests: Sequence[R
     before = server.cpu_seconds()
     done = subprocess.run(words, input=json.dumps(requests), capture_output=True, text=True, check=True)
     after = server.cpu_seconds()
-    # The load warms up for a second, and the server works then as well.
+    # The load generator warms up for a second, in which the server works too.
     share = seconds / (seconds + WARM_UP_SECONDS)
     cpu = None if before is None or after is None else (after - before) * share
     seen = json.loads(done.stdout)
@@ -130,7 +130,7 @@ def load(server: Running, connections: int, seconds: float, requests: Sequence[R
 
 
 def _settle(target: Target, server: Running) -> None:
-    """Wait, for a bounded time, until what was just written does not burden the next line."""
+    """Wait, for a bounded time, until background work of the last writes is done."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while target.waiting(server.address) and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The load generator of the service benchmark, a process of its own: some connections, each a request at a time.
+"""The load generator of the service benchmark, a separate process: several connections with one request at a time each.
 
 `python service_load.py HOST PORT CONNECTIONS SECONDS < requests.json` prints what it saw as JSON. The requests are sent
 in turn, from the first again after the last; `@@@@@@@@` in a body is replaced by a number that is new each time.
@@ -22,7 +22,7 @@ NUMBER = b"@@@@@@@@"
 
 @dataclass
 class Load:
-    """What is sent, until when, and what came back."""
+    """What to send, until when, and the results."""
 
     requests: list[bytes]
     begins_at: float
@@ -46,7 +46,7 @@ class Load:
 
 
 class Connection(asyncio.Protocol):
-    """Sends the next request when an answer is whole."""
+    """Sends the next request when an answer is complete."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
         self.is_over = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
         self._send()
 
     def _send(self) -> None:

@@ -1,6 +1,6 @@
-"""The servers of the service benchmark: how each is installed, started and asked for the same work.
+"""The servers of the service benchmark: how each is installed, started and used for the same work.
 
-A peer gets a virtual environment of its own, made at the first run; one that cannot be installed or started is told
+A peer gets its own virtual environment, created at the first run; one that cannot be installed or started is reported
 with the reason. All servers that can use the model on this machine use the same one.
 """
 
@@ -48,7 +48,7 @@ class Running:
         return f"http://{self.host}:{self.port}"
 
     def cpu_seconds(self) -> float | None:
-        """The processor time that it has used, where the system tells: on a busy machine the steadiest figure."""
+        """The CPU time that it has used, if the system reports it: the most stable figure on a busy machine."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -57,19 +57,19 @@ class Running:
 
 
 class Target(ABC):
-    """A server that can be asked to save and to search."""
+    """A server that can save and search."""
 
     name: str
     durability: str
-    """What an answered write survives, in its own words."""
+    """What an acknowledged write survives, as a short text."""
 
     @abstractmethod
     def install(self, folder: Path) -> None:
-        """Make it ready to start, or raise NotThere."""
+        """Prepare it for the start, or raise NotThere."""
 
     @abstractmethod
     def command(self, folder: Path, data: Path, port: int) -> tuple[list[str], dict[str, str]]:
-        """What starts it on new data, and its environment."""
+        """The command that starts it with empty data, and its environment."""
 
     @property
     @abstractmethod
@@ -82,20 +82,20 @@ class Target(ABC):
     def search(self, query: str) -> Request: ...
 
     def message(self, text: str) -> Request | None:
-        """Add to a conversation; None where it has none."""
+        """Add to a conversation; None if it has no conversations."""
         return None
 
     def first(self) -> list[Request]:
-        """What has to be there before messages can be added."""
+        """What must exist before messages can be added."""
         return []
 
     def waiting(self, address: str) -> int:
-        """How much of what was saved cannot be found by meaning yet."""
+        """How many of the saved texts have no vector yet."""
         return 0
 
     @contextmanager
     def running(self, folder: Path, data: Path) -> Iterator[Running]:
-        """The server at work on new data."""
+        """The running server on empty data."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         command, environment = self.command(folder, data, port)
@@ -172,7 +172,7 @@ class McpMemoryService(Target):
 
     def install(self, folder: Path) -> None:
         python = _environment(folder / "mcp-memory-service", "mcp-memory-service==12.2.0", "onnxruntime", "tokenizers")
-        # It would fetch this model from a server of its own; ours has the same files but for the tokenizer's form.
+        # It would download this model from its own server; ours has the same files except for the tokenizer's format.
         from commonplace.embedding.catalog import default_models_folder
 
         ours = default_models_folder() / MODEL
@@ -204,7 +204,7 @@ class McpMemoryService(Target):
 
 
 class Mem0(Target):
-    """mem0's REST server lives in its repository, beside the package, and is built as containers."""
+    """mem0's REST server is in its repository, not in the package, and is built as containers."""
 
     name = "mem0"
     durability = ""

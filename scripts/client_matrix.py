@@ -2,7 +2,7 @@
 
 `python scripts/client_matrix.py [--only NAME]` installs them into `.clients/` at the first run. Each client connects,
 lists the tools, saves a memory, finds it, makes a call that must be refused, reads the memory at its address, and lists
-and gets prompts; some subscribe. What they tell is compared with what was saved. docs/clients.md says more.
+and gets prompts; some subscribe. Their results are compared with what was saved. docs/clients.md says more.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ SETTINGS = ("COMMONPLACE_", "EMBEDDINGS_", "SEARCH_", "MAX_", "LOG_LEVEL", "MCP_
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client of others. `command` installs it where need be and gives the words that start it, and its folder.
+    """A third-party client.
 
-    `more` are words after the task; `hears` says that it subscribes, and must hear of its own change.
+    `command` installs it if needed and returns the command that starts it, and its folder. `more` are arguments after
+    the task; `hears` means that it subscribes and must be notified of its own change.
     """
 
     name: str
@@ -102,7 +103,7 @@ SUITE = f"conformance {VERSION}"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of one client on one transport. `notes` are for the reader; `faults` make it a failure."""
+    """The result of one client on one transport. `notes` are for the reader; `faults` make it a failure."""
 
     client: str
     protocol: str
@@ -157,7 +158,7 @@ def _suite(books: Path) -> Iterator[Row]:
 def _run(
     client: Client, command: Sequence[str], folder: Path, transport: str, url: str, books: Path
 ) -> tuple[list[str], list[str]]:
-    """Have a client visit our server; what is wrong with what it saw, and what it warns of."""
+    """Run a client against our server; returns the errors in what it saw, and its warnings."""
     tag = re.sub(r"[^a-z0-9]+", "-", client.name.lower()).strip("-") + f":{transport}"
     asked = calls(tag)
     task = {
@@ -195,7 +196,7 @@ def _plain_environment() -> Mapping[str, str]:
 
 @contextmanager
 def _http_server(book: Path, *words: str) -> Iterator[str]:
-    """Our server in a process of its own; its address."""
+    """Our server in its own process; yields its address."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     process = subprocess.Popen(
         [sys.executable, str(CLIENTS / "serve_http.py"), str(book), *words],

@@ -1,4 +1,4 @@
-"""Kill a writer at many points and look what is left: nothing acknowledged may be lost, nothing may be half-written.
+"""Kill a writer at many points and check the result: nothing acknowledged may be lost, nothing may be half-written.
 
 A child writes a fixed stream of changes and acknowledges each on its standard output once it is durable. It is killed
 by SIGKILL: at the K-th write, sync or truncation of a file, for many K, where strace can do that, and at random times.
@@ -31,7 +31,7 @@ CALLS = ("pwrite64", "fdatasync", "fsync", "ftruncate", "unlink")
 
 @dataclass
 class State:
-    """What the stream has made: texts by path, and the tags of the one record."""
+    """What the stream has created: texts by path, and the tags of the one record."""
 
     files: dict[str, str] = field(default_factory=dict)
     tags: set[str] = field(default_factory=set)
@@ -89,10 +89,10 @@ def read_state(space: commonplace.Space) -> State:
 
 
 def write_stream(book_path: str, first: int, checkpoint_pages: int) -> None:
-    """The child: go on with the stream and acknowledge each step."""
+    """The child: continue the stream and acknowledge each step."""
     from commonplace.backends.sqlite import store as sqlite_store
 
-    sqlite_store.CHECKPOINT_PAGES = checkpoint_pages  # small, so that kills fall into checkpoints too
+    sqlite_store.CHECKPOINT_PAGES = checkpoint_pages  # small, so that kills also happen during checkpoints
     with commonplace.open(book_path, background=False) as book:
         space = book.space(*LABELS)
         for step in range(first, STEPS):
@@ -122,7 +122,7 @@ class Trial:
         if kill_after is not None:
             time.sleep(kill_after)
         else:
-            with suppress(subprocess.TimeoutExpired):  # one that never comes so far is killed here and now
+            with suppress(subprocess.TimeoutExpired):  # a child that never gets that far is killed here
                 child.wait(timeout=20)
         if child.poll() is None or kill_after is not None:
             _kill_group(child)
@@ -139,7 +139,7 @@ class Trial:
         with commonplace.open(self.path, background=False) as book:
             found = read_state(book.space(*LABELS))
             if found != self.state:
-                apply_to_model(self.state, self.next_step)  # done, but killed before it could say so
+                apply_to_model(self.state, self.next_step)  # done, but killed before it could acknowledge
                 self.next_step += 1
             if found != self.state:
                 self.tally.lost.append(f"after step {last}: {_difference(found, self.state)}")
@@ -149,7 +149,7 @@ class Trial:
             apply_to_model(self.state, self.next_step)
             self.next_step += 1
             if read_state(space) != self.state:
-                self.tally.lost.append(f"writing does not go on after step {last}")
+                self.tally.lost.append(f"writing does not continue after step {last}")
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:

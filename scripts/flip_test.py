@@ -1,10 +1,9 @@
 """Flip bytes of a book, one at a time: every flip is harmless, or it is reported as damage. Never a raw exception.
 
 A book of a few thousand states is built once. For each flip it is copied, one byte at a seeded place is changed, and
-the copy is asked the same questions as the whole book, through the library, the command line, REST and MCP. An answer
-may be the same as before, or `Corrupt`. Where any answer differs, `verify` has to report the damage, `backup` has to
-refuse the copy (unless only an index is damaged), and `export --salvage` has to bring back every entry that can still
-be read.
+the copy gets the same calls as the undamaged book, through the library, the command line, REST and MCP. An answer may
+be the same as before, or `Corrupt`. If any answer differs, `verify` must report the damage, `backup` must refuse the
+copy (unless only an index is damaged), and `export --salvage` must recover every entry that can still be read.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ FACES = ("library", "cli", "rest", "mcp")
 START = 1_750_000_000_000_000
 CORRUPT_CODE = 7
 SAMPLED = 7
-"""One in so many of the entries is read by itself; the lists and the export read all of them."""
+"""1 in this many entries is read individually; the lists and the export read all of them."""
 
 WORDS = re.findall(
     r"\w+",
@@ -81,7 +80,7 @@ def open_book(path: Path, clock: Callable[[], int] | None = None) -> commonplace
 
 
 def build(path: Path, entries: int) -> None:
-    """A book with every kind of entry, history, labels, vectors, keys and marks that wait."""
+    """A book with every kind of entry, history, labels, vectors, keys and pending marks."""
     chance, clock = random.Random(1), Clock()
 
     def text(words: int) -> str:
@@ -126,7 +125,7 @@ Answers = dict[str, Any]
 
 @dataclass
 class Broken:
-    """An answer that was an error: `Corrupt` is a report, everything else has to be looked at."""
+    """An answer that was an error: `Corrupt` is a report of damage, anything else is a fault."""
 
     is_report: bool
     text: str
@@ -338,7 +337,7 @@ def judge(path: Path, before: Answers, known: Sequence[tuple[str, str]], faces: 
 
 
 def damage_found(path: Path, outcome: Outcome, flip: str) -> list[str]:
-    """What `verify` reports; a backup has to agree with it, except on what can be made again from the entries."""
+    """What `verify` reports. A backup must agree with it, except for what can be rebuilt from the entries."""
     opened = asked(lambda: open_book(path))
     if isinstance(opened, Broken):
         if not opened.is_report:

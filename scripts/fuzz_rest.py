@@ -1,9 +1,9 @@
-"""Fuzz all routes that are described: a real server, and schemathesis with hundreds of examples an operation.
+"""Fuzz all described routes of a real server: schemathesis with hundreds of examples per operation.
 
     python scripts/fuzz_rest.py [--examples 400] [--processes 2] [--only /v1] [--seed 1] [-- options of schemathesis]
 
 No answer may be a server error, and none may have a status, a media type, a header or a shape that /openapi.json does
-not tell of. The feed of events has no end, so it is left to the tests.
+not describe. The event stream has no end, so the tests cover it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROGRAMS = Path(sys.executable).parent
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """A service on a new book in a folder; its address. Its log is shown where it ended badly."""
+    """A service on a new book in a folder; yields its address. Its log is shown if it failed."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
@@ -71,7 +71,7 @@ def _wait(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def fill(address: str) -> None:
-    """Something to find, so that not every answer is "not found"."""
+    """Store something, so that not every answer is "not found"."""
     with commonplace.connect(address) as book:
         space = book.space()
         space.files.write("/notes/today", "Deploys go out on Tuesdays\n")
@@ -84,9 +84,9 @@ def fill(address: str) -> None:
 
 
 def shares(address: str, count: int, prefix: str) -> list[list[str]]:
-    """The operations below a path in so many shares.
+    """The operations below a path, divided into shares.
 
-    Processes take them and not threads: CPython 3.11 fails to parse in several at once.
+    Processes run them and not threads, because CPython 3.11 fails to parse in several threads at once.
     """
     with urllib.request.urlopen(f"{address}/openapi.json", timeout=START_SECONDS) as answer:
         paths = json.load(answer)["paths"]

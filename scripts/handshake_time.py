@@ -1,8 +1,8 @@
 """How long an MCP client waits for `initialize` over stdio, from the start of the process to the answer.
 
-Ours beside a bare server on the same SDK and the npm `@modelcontextprotocol/server-memory`: medians of new processes,
-taken in turns. Ours may be at most 100 ms later than the bare one: the store, numpy and the model load afterwards.
-Where it is later, the heaviest of our own imports are listed.
+Compares ours with a bare server on the same SDK and the npm `@modelcontextprotocol/server-memory`: medians of new
+processes, in turns. Ours may be at most 100 ms later than the bare one, because the store, numpy and the model load
+afterwards. If it is later, the heaviest of our own imports are listed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Do what the Dockerfile says, without a container daemon, and use the result as `docker run` would.
+"""Executes the Dockerfile without a container daemon, and uses the result as `docker run` would.
 
-Each stage gets a folder of its own as its root, with this computer's system and Python in it in place of the base
-image. RUN, COPY, ENV, WORKDIR and USER are carried out there by chroot, in a mount namespace that ends with the script.
-Then the server starts as the image's user, with the image's environment and command; the image's health check asks it;
-it is written to, searched and stopped. compose.yaml is checked against the Compose Specification, and the Dockerfile by
-hadolint. What this does not show: that the base
-image has what the steps need. No image is built.
+Each stage gets its own folder as its root, with this computer's system and Python instead of the base image. RUN, COPY,
+ENV, WORKDIR and USER are carried out there by chroot, in a mount namespace that ends with the script. Then the server
+starts as the image's user, with the image's environment and command; the image's health check asks it; it is written
+to, searched and stopped. compose.yaml is checked against the Compose Specification, and the Dockerfile by hadolint.
+What this does not show: that the base image has what the steps need. No image is built.
 
 Needs root on Linux, for chroot and mounts. With --if-possible, the script says so where it cannot, and exits with 0.
 """
@@ -49,7 +48,7 @@ TEXT = "Deploys go out on Tuesdays, never on Fridays."
 
 
 class Failed(Exception):
-    """A step did not do what it says."""
+    """A step failed."""
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Stage:
     health_options: dict[str, str] = field(default_factory=dict)
 
     def place(self, path: str) -> Path:
-        """Where a path of the image lies on this computer."""
+        """Where a path of the image is on this computer."""
         return self.root / os.path.normpath(os.path.join(self.workdir, path)).lstrip("/")
 
     def inside(
@@ -151,7 +150,7 @@ def build(folder: Path) -> Stage:
 
 
 def instructions(text: str) -> Iterator[tuple[str, str]]:
-    """Each instruction with its words; lines that end in a backslash go on, comments are left out."""
+    """Each instruction with its arguments; lines that end in a backslash continue, comments are left out."""
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
         instruction, _, words = line.strip().partition(" ")
@@ -182,7 +181,7 @@ def _carry_out(stage: Stage, instruction: str, words: str, stages: Mapping[str, 
         case "VOLUME" | "EXPOSE":
             pass
         case _:
-            raise Failed(f"this script does not know {instruction}; teach it")
+            raise Failed(f"this script does not know {instruction}; add it")
 
 
 def _copy(stage: Stage, words: str, stages: Mapping[str, Stage], context: Path) -> None:
@@ -191,7 +190,7 @@ def _copy(stage: Stage, words: str, stages: Mapping[str, Stage], context: Path) 
     while given[0].startswith("--"):
         option, value = given.pop(0).removeprefix("--").split("=", 1)
         if option != "from":
-            raise Failed(f"this script does not know COPY --{option}; teach it")
+            raise Failed(f"this script does not know COPY --{option}; add it")
         source = stages[value].root
     *names, target = given
     for name in names:
@@ -279,7 +278,7 @@ def _show(path: Path, place: Path) -> None:
 
 
 def _pip_settings() -> dict[str, str]:
-    """What pip is told on this computer, by file or by variable."""
+    """The configuration of pip on this computer, from files and variables."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     ).stdout

@@ -1,4 +1,4 @@
-"""What a base install weighs: a fresh virtual environment, measured package by package, and the embedding model.
+"""The size of a base install: a fresh virtual environment, measured package by package, and the embedding model.
 
 `python scripts/install_size.py [--with mcp==2.3.0]` installs this checkout with constraints.txt into a temporary
 folder. pip and setuptools are not counted: they come with the environment, not with us. The bytecode that pip compiles
@@ -23,7 +23,7 @@ BIG_MEGABYTES = 3.0
 NOT_OURS = ("pip", "setuptools", "wheel")
 WHY = {
     "onnxruntime": "runs the embedding model; two shared libraries of about 30 MB",
-    "numpy": "the vectors in memory, and what onnxruntime takes and gives; 28 MB are OpenBLAS's libraries",
+    "numpy": "the vectors in memory, and the arrays of onnxruntime; 28 MB are OpenBLAS's libraries",
     "apsw": "SQLite itself, the same version everywhere, with FTS5",
     "protobuf": "onnxruntime requires it",
     "mcp": "the MCP protocol, asked for with --with",
@@ -79,7 +79,7 @@ def _bytes(files: Iterable[Path]) -> int:
 
 
 def _model_bytes() -> int:
-    """By the digests that a download is checked against, so it need not be there."""
+    """From the catalog of the model, so it need not be installed."""
     sys.path.insert(0, str(ROOT / "src"))
     from commonplace.embedding.catalog import DEFAULT_MODEL
 

@@ -45,7 +45,7 @@ def main() -> int:
         ours = routes_of(address)
     faults = [
         *(f"the client has {route}, which the script does not call" for route in requested(package) - visited(visit)),
-        *(f"Mastra's contract has {route}, which we have not" for route in contract(package) - ours),
+        *(f"Mastra's contract has {route}, which we do not have" for route in contract(package) - ours),
     ]
     print(f"@mastra/client-js {VERSION}: {visit['checked']} answers checked, {len(visit['called'])} addresses called,")
     print(f"  {len(requested(package))} paths in its source, {len(contract(package))} routes in its contract")
@@ -56,7 +56,7 @@ def main() -> int:
 
 @contextmanager
 def serving(scratch: Path) -> Iterator[str]:
-    """Our server on a free port of this computer; its address."""
+    """Our server on a free port of this computer; yields its address."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
     command = [sys.executable, "-m", "commonplace.cli", "--db", str(scratch / "book.db"), "serve", "--port", "0"]
     log = (scratch / "log").open("w+")
@@ -79,19 +79,19 @@ def run_client(folder: Path, address: str) -> dict[str, Any]:
     command = [str(node()), str(CLIENTS / "mastra_client.mjs"), address]
     answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
     if answer.returncode:
-        sys.exit(f"the client met something else than it expects:\n{answer.stdout}{answer.stderr}")
+        sys.exit(f"the client got an unexpected result:\n{answer.stdout}{answer.stderr}")
     visit: dict[str, Any] = json.loads(answer.stdout)
     return visit
 
 
 def requested(package: Path) -> set[str]:
-    """The paths that the client's source writes, without what differs from call to call."""
+    """The paths in the client's source, without what differs from call to call."""
     source = (package / "index.js").read_text(encoding="utf-8")
     return {_MORE.sub("", _THREAD.sub("{id}", path)) for path in _REQUESTED.findall(source)}
 
 
 def contract(package: Path) -> set[str]:
-    """Method and path of each memory route that Mastra's own server has, as its client is told."""
+    """Method and path of each memory route of Mastra's own server, from its client's contract."""
     types = (package / "route-types.generated.d.ts").read_text(encoding="utf-8")
     return {f"{method} {path.replace(':threadId', '{id}')}" for method, path in _CONTRACT.findall(types)}
 

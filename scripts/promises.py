@@ -26,14 +26,14 @@ class Promise(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A test that names a promise; `place` is how pytest is told to run it."""
+    """A test that names a promise; `place` is its pytest node id."""
 
     id: str
     place: str
 
 
 def read_promises(path: Path = LIST) -> list[Promise]:
-    """The promises as they stand in the file."""
+    """The promises in the order of the file."""
     with path.open("rb") as stream:
         return [Promise(one["source"], one["id"], one["text"]) for one in tomllib.load(stream).get("promise", [])]
 
@@ -65,9 +65,9 @@ def problems(promises: list[Promise], marks: list[Mark]) -> list[str]:
     return [
         *(f"{promise.id} ({promise.source}) has no test" for promise in promises if promise.id not in shown),
         *(f"{mark.place} names an unknown promise: {mark.id}" for mark in marks if mark.id not in known),
-        *(f"{id} stands twice in the list" for id in sorted({id for id in known if known.count(id) > 1})),
+        *(f"{id} is in the list twice" for id in sorted({id for id in known if known.count(id) > 1})),
         *(f"{after.id} belongs before {before.id}" for before, after in pairwise(promises) if after < before),
-        *(f"{promise.id or promise.source} lacks a word" for promise in promises if not all(map(str.strip, promise))),
+        *(f"{promise.id or promise.source} lacks a field" for promise in promises if not all(map(str.strip, promise))),
     ]
 
 

@@ -1,6 +1,6 @@
-"""End many programs at random moments while the real model loads, embeds or searches: each must end by itself, clean.
+"""End many programs at random moments while the real model loads, embeds or searches; each must exit cleanly.
 
-A thread that is inside the model while Python ends takes the process with it (SIGABRT, SIGSEGV). Each child leaves its
+A thread that is inside the model while Python exits crashes the process (SIGABRT, SIGSEGV). Each child leaves its
 book open and ends somewhere between its first write and the end of its embedding. The moments come from a seed.
 """
 
@@ -42,7 +42,7 @@ TIMEOUT_SECONDS = 120
 
 
 def end_one(number: int, seed: int) -> str | None:
-    """Run one child; what was wrong with its end."""
+    """Run one child; returns what was wrong with its exit."""
     chosen = random.Random(f"{seed}-{number}")
     kind, seconds = KINDS[number % len(KINDS)], chosen.uniform(0, LONGEST_SECONDS)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,9 +1,9 @@
-"""Kill servers and database connections under load: through every face, nothing lost and nothing twice.
+"""Kill servers and database connections under load; nothing may be lost or duplicated through any interface.
 
 Four real `commonplace serve` processes on one real PostgreSQL, written to at once through REST, MCP and Mastra's
-routes, into the same files, threads and documents. Meanwhile servers get SIGKILL, others take their place, and
-connections of the database are ended from its side. In the end everything that was acknowledged is there once, what was
-not acknowledged is there at most once, and the search of each face finds it.
+routes, into the same files, threads and documents. Meanwhile servers get SIGKILL and are replaced, and the database
+closes connections. At the end everything that was acknowledged must exist once, what was not acknowledged at most once,
+and the search of each interface must find it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from postgres_server import DURABLE, PostgresServer  # type: ignore[import-not-f
 FACES: tuple[type[Writer], ...] = (*HTTP_FACES, *MCP_FACES)
 SERVERS = 4
 WRITERS = 2
-"""Of each face."""
+"""How many writers each interface has."""
 
 SEARCHED = 5
-"""Words of each writer that are searched for in the end, the last one among them."""
+"""How many words of each writer are searched for at the end, including the last one."""
 
 LONGEST_SECONDS = 600
 
 
 @dataclass(frozen=True)
 class Plan:
-    """There is trouble for so long, and on a busy machine until every writer has got through `least` times."""
+    """How long servers are killed, and on a busy machine until every writer has succeeded `least` times."""
 
     seconds: float
     least: int = 5
@@ -64,7 +64,7 @@ class Tally:
 
 
 class Trouble:
-    """Kills servers, and ends a few connections of the database at a time, until its time is over."""
+    """Kills servers, and closes a few connections of the database at a time, until its time is over."""
 
     def __init__(self, fleet: Fleet, url: str, chance: random.Random) -> None:
         self._fleet = fleet
@@ -92,10 +92,10 @@ class Trouble:
 
 
 def run(url: str, plan: Plan, *, seed: int = 1, environment: Mapping[str, str] | None = None) -> Tally:
-    """Write under trouble to the database at an address, then look at everything through every face."""
+    """Write to the database at an address while servers are killed, then check everything through every interface."""
     tally = Tally()
     with commonplace.open(url, background=False):
-        pass  # the schema is made before anybody ends connections
+        pass  # the schema is created before connections are closed
     with Fleet(url, plan.servers, random.Random(seed), environment) as fleet:
         prepare(fleet)
         writers = [face(number, fleet) for face in FACES for number in range(plan.writers)]
@@ -127,7 +127,9 @@ def _write_during(trouble: Trouble, plan: Plan, writers: list[Writer]) -> None:
 
 
 def check(reader: httpx.Client, writers: list[Writer], tally: Tally) -> None:
-    """All words of a face: those acknowledged once and in order, others of its writers at most once, and no more."""
+    """Check all words of an interface: acknowledged ones once and in order, others of its writers at most once, no
+    others.
+    """
     face = writers[0]
     words = [*face.words(reader)]
     counted = Counter(words)
@@ -158,7 +160,7 @@ def _some(words: list[str]) -> list[str]:
 
 
 def _check_working(book: commonplace.Book, writers: list[Writer], tally: Tally) -> None:
-    """A change of the shared document that was sent again after a lost answer is one revision all the same."""
+    """A change of the shared document that was sent again after a lost answer must be only one revision."""
     revisions = book.space(*NAMESPACE).threads.working.history()
     sent = sum(
         int(word.partition("x")[2]) for writer in writers if writer.name == "working" for word in writer.acknowledged
@@ -170,7 +172,7 @@ def _check_working(book: commonplace.Book, writers: list[Writer], tally: Tally) 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
     parser.add_argument("--short", action="store_true", help="about a minute")
-    parser.add_argument("--seconds", type=float, help="how long there is trouble")
+    parser.add_argument("--seconds", type=float, help="how long servers are killed")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     server = PostgresServer({**DURABLE, "max_connections": "300"})

@@ -1,8 +1,8 @@
-"""Writers through REST and Mastra's routes of several services, and what each of them was told.
+"""Writers through REST and Mastra's routes of several services, and the answers that they got.
 
-A writer goes on whatever happens: it takes any service, and where one is gone, or says 503, another. Where the call has
-a key or an id of its own it is sent again until it is answered, and so must be there once. Where it has none, a call
-whose answer was lost is not repeated: it may be there once, or not at all.
+A writer always continues: it uses any service, and another one if that is gone or answers 503. A call with its own key
+or id is sent again until it is answered, so it must take effect once. A call without one is not repeated after a lost
+answer, so it may take effect once or not at all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from serving import Fleet
 
 CALL_SECONDS = 30
 PATIENCE_SECONDS = 120
-"""How long a call may be sent again and again; no trouble lasts as long."""
+"""How long a call is repeated; no outage lasts that long."""
 
 PAUSE_SECONDS = 0.1
 THREAD, FILE, UNIFIED_FILE, CLAUDE_FILE = "load", "load/lines", "load/unified", "load.md"
@@ -28,11 +28,11 @@ AGENT, RESOURCE = "load", "everybody"
 
 
 class Writer(ABC):
-    """One client of one face. Its words are its own: `name` and number, `x`, and a step."""
+    """One client of one interface. Its words are unique: `name` and number, `x`, and a step."""
 
     name: str
     order: int = 0
-    """1 where the words of a writer stand in the order in which it wrote them, -1 where the last comes first."""
+    """1 if the words of a writer are in the order in which it wrote them, -1 if the last comes first."""
 
     def __init__(self, number: int, fleet: Fleet) -> None:
         self._number = number
@@ -47,20 +47,20 @@ class Writer(ABC):
         return f"{self.name}{self._number}x{self._step}"
 
     def has_written(self, least: int) -> bool:
-        """Whether it has got through so often, or never will."""
+        """Whether it has succeeded that often, or never will."""
         return self._step > least or bool(self.faults)
 
     @abstractmethod
     def write_until(self, stop: threading.Event) -> None:
-        """Write until told to stop; what is under way then is brought to its end."""
+        """Write until told to stop; the current call is then completed."""
 
     @abstractmethod
     def words(self, reader: httpx.Client) -> Iterator[str]:
-        """Every word of all writers of this face that is there now, as often as it is."""
+        """Every stored word of all writers of this interface, with duplicates."""
 
     @abstractmethod
     def finds(self, reader: httpx.Client, word: str) -> bool:
-        """Whether this face's own search finds a word."""
+        """Whether this interface's own search finds a word."""
 
 
 class HttpWriter(Writer):
@@ -130,7 +130,7 @@ class Records(HttpWriter):
 
 
 class Messages(HttpWriter):
-    """Messages of one thread that all write to, each with an id of its own."""
+    """Messages of one thread that all write to, each with its own id."""
 
     name, order = "message", 1
 
@@ -148,7 +148,7 @@ class Messages(HttpWriter):
 
 
 class Working(HttpWriter):
-    """One document that all change, each a member of its own: the last step that was acknowledged must stand in it."""
+    """One document that all change, each its own field, which must contain the last acknowledged step."""
 
     name = "working"
 
@@ -166,7 +166,7 @@ class Working(HttpWriter):
         yield from kept["content"].values()
 
     def finds(self, reader: httpx.Client, word: str) -> bool:
-        """It is not searched for: the context that a model is given holds it."""
+        """It is not searched, because it is part of the context that a model gets."""
         answer = reader.post("/v1/context", json={"thread": THREAD})
         return word in answer.raise_for_status().json()["system"]
 
@@ -196,7 +196,7 @@ class MastraMessages(HttpWriter):
 
 
 class MastraWorking(Working):
-    """The same of an agent's thread, as `@mastra/client-js` sends it: a JSON object is merged."""
+    """The same for an agent's thread, as `@mastra/client-js` sends it: a JSON object is merged."""
 
     name = "mind"
 
@@ -212,7 +212,7 @@ class MastraWorking(Working):
         yield from json.loads(read(reader, self._address).json()["workingMemory"]).values()
 
     def finds(self, reader: httpx.Client, word: str) -> bool:
-        """It is not searched for, but read."""
+        """It is read and not searched."""
         return word in self.words(reader)
 
 
@@ -220,7 +220,7 @@ HTTP_FACES: tuple[type[HttpWriter], ...] = (Appends, Records, Messages, Working,
 
 
 def prepare(fleet: Fleet) -> None:
-    """What has to be there before anybody writes: the threads, and the file to insert into."""
+    """Create what must exist before the writers start: the threads, and the file to insert into."""
     with reading(fleet) as client:
         client.post("/v1/threads", json={"id": THREAD}).raise_for_status()
         thread = {"threadId": THREAD, "resourceId": RESOURCE, "title": "load"}
@@ -242,7 +242,7 @@ def read(reader: httpx.Client, address: str) -> httpx.Response:
 
 
 def pages(reader: httpx.Client, address: str, name: str) -> Iterator[Any]:
-    """What a listing has, page after page."""
+    """The items of a listing, page by page."""
     following: str | None = address
     while following is not None:
         page = read(reader, following).json()
@@ -251,5 +251,5 @@ def pages(reader: httpx.Client, address: str, name: str) -> Iterator[Any]:
 
 
 def found(reader: httpx.Client, word: str, kind: str) -> str:
-    """What a search shows of its hits."""
+    """The texts of a search's hits."""
     return read(reader, f"/v1/search?q={word}&kind={kind}&limit=20").text

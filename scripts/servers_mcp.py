@@ -1,4 +1,4 @@
-"""Writers through MCP: real clients over streamable HTTP, one profile each, and what they were told."""
+"""Writers through MCP: real clients over streamable HTTP, one profile each, and the answers that they got."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from servers_load import (
 )
 
 LOST = (httpx.TransportError, httpx2.TransportError, MCPError, OSError)
-"""What a client meets whose service was killed."""
+"""The errors of a client whose service was killed."""
 
 
 class McpWriter(Writer):
-    """A real client in a session of its own; where that breaks, in a new one with any service."""
+    """A real client in its own session; if that breaks, in a new one with any service."""
 
     profile: str
     tool: str
@@ -74,13 +74,13 @@ class McpWriter(Writer):
             self.faults.append(f"{word}: {text[:300]}")
 
     def _leave(self) -> None:
-        """What was asked for is not acknowledged: it is asked for again, or left as it is."""
+        """The call was not acknowledged, so it is repeated or left as it is."""
         if self._pending is not None and not self.is_repeatable:
             self.uncertain.append(self._pending)
             self._pending = None
 
     def call(self, reader: httpx.Client, tool: str, query: str) -> str:
-        """What a search by this face finds, asked in a session of its own."""
+        """The results of a search through this interface, in a separate session."""
 
         async def ask() -> Any:
             async with Client(f"{str(reader.base_url).rstrip('/')}/mcp/{self.profile}") as client:
@@ -163,7 +163,7 @@ class McpAppends(McpWriter):
 
 
 class McpInserts(McpWriter):
-    """Claude's tool: lines put at the beginning of one file."""
+    """Claude's tool: lines inserted at the beginning of one file."""
 
     name, order, profile, tool = "claude", -1, "claude", "memory"
 

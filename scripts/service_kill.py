@@ -1,9 +1,9 @@
-"""Kill and stop a service under load: nothing acknowledged may be lost, and a stop may drop no request.
+"""Kill and stop a service under load: nothing acknowledged may be lost, and a stop may not drop a request.
 
-Real `commonplace serve` processes on one book, with clients that keep their connections and write as fast as they are
-answered: records, messages, and lines appended to files. By turns the process gets SIGKILL, after which the book is
-opened and everything that was acknowledged looked for, and SIGTERM, after which also every request that was sent on an
-open connection must have its whole answer, and the process must end with 0 in good time.
+Real `commonplace serve` processes run on one book, with clients that keep their connections and write as fast as they
+get answers: records, messages, and lines appended to files. The process gets SIGKILL and SIGTERM in turns. After each,
+the book is opened and must contain everything that was acknowledged. After SIGTERM, every request that was sent on an
+open connection must also have its complete answer, and the process must exit with 0 in time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLIENTS = 12
 
 @dataclass
 class Client:
-    """One connection that is kept, and what was acknowledged on it, over all rounds."""
+    """One persistent connection, and what was acknowledged on it, over all rounds."""
 
     number: int
     records: dict[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Client:
         return f"load-{self.number}"
 
     def write_until_the_end(self, address: str) -> None:
-        """Write until the service takes no connection any more, or one breaks."""
+        """Write until the service accepts no more connections, or one breaks."""
         connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=STOP_SECONDS)
         while True:
             is_fresh = connection.sock is None
@@ -60,8 +60,8 @@ class Client:
             try:
                 self._write(connection)
             except (OSError, http.client.HTTPException) as error:
-                # Reset before a byte of an answer on a new connection: it stood in the queue of a closing socket,
-                # and nobody had accepted it.
+                # A reset before the first byte of an answer on a new connection: it was in the backlog of a closing
+                # socket and was never accepted.
                 if not (is_fresh and isinstance(error, ConnectionResetError | http.client.RemoteDisconnected)):
                     self.dropped.append(f"{type(error).__name__}: {error}")
                 return
@@ -85,7 +85,7 @@ class Client:
 def _call(
     connection: http.client.HTTPConnection, method: str, path: str, body: Mapping[str, object] | str
 ) -> dict[str, object]:
-    """A write, whole: the request, and all of its answer."""
+    """A complete write: the request and its whole answer."""
     is_text = isinstance(body, str)
     content = body if is_text else json.dumps(body)
     kind = "text/plain; charset=utf-8" if is_text else "application/json"
@@ -136,7 +136,7 @@ def run_round(book: Path, clients: list[Client], seconds: float, number: signal.
 
 
 def check(book: Path, clients: list[Client], tally: Tally) -> None:
-    """Everything that was acknowledged is there; what was not may be there as well."""
+    """Check that everything acknowledged is stored; other writes may be stored too."""
     with commonplace.open(book, background=False) as opened:
         space = opened.space(*NAMESPACE)
         for client in clients:
@@ -164,7 +164,7 @@ def _messages(space: commonplace.Space, thread: str) -> list[commonplace.Entry]:
 
 
 def _missing(acknowledged: list[str], kept: list[str], place: str) -> list[str]:
-    """Each once, and in the order in which they were acknowledged."""
+    """Check that each is stored once, in the order of acknowledgement."""
     known = set(acknowledged)
     found = [word for word in kept if word in known]
     return [] if found == acknowledged else [f"{place}: {len(known - set(found))} lost, or not in their order"]

@@ -1,7 +1,7 @@
 """Real processes of `commonplace serve` for the scripts that kill them: one, or several on one database.
 
-Every process takes a free port and tells its address; one that was killed is replaced by another under a new address,
-as a load balancer's clients would see it.
+Every process uses a free port and reports its address. A killed process is replaced by another with a new address, as
+behind a load balancer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NotStarted(Exception):
 
 
 class Service:
-    """A process of `commonplace serve`, from the line in which it says where it is."""
+    """A process of `commonplace serve` that has printed its address."""
 
     def __init__(self, book: str, environment: Mapping[str, str] | None = None) -> None:
         command = [sys.executable, "-m", "commonplace.cli", "--db", book, "--json", "serve", "--port", "0"]
@@ -41,7 +41,7 @@ class Service:
         self.address = str(json.loads(line)["address"])
 
     def end(self, number: signal.Signals) -> int:
-        """Send a signal and wait; the exit code, -1 where it had to be killed."""
+        """Send a signal and wait; returns the exit code, or -1 if it had to be killed."""
         self.process.send_signal(number)
         assert self.process.stdout is not None
         try:
@@ -55,7 +55,7 @@ class Service:
 
 
 class Fleet:
-    """Several services on one database, and whoever looks for one gets any that runs. None outlives the block."""
+    """Several services on one database; callers get any running one. All end with the block."""
 
     def __init__(
         self, url: str, size: int, chance: random.Random, environment: Mapping[str, str] | None = None
@@ -82,7 +82,7 @@ class Fleet:
             service.end(signal.SIGKILL)
 
     def address(self) -> str:
-        """Where one of the services is, or was until a moment ago."""
+        """The address of one of the services, which may have just ended."""
         with self._mutex:
             return self._chance.choice(self._running).address
 
@@ -91,7 +91,7 @@ class Fleet:
             return any(service.address == address for service in self._running)
 
     def kill_one(self) -> None:
-        """SIGKILL one and start another in its place; the last one that runs is left alone."""
+        """Kill one with SIGKILL and start a replacement; the last running one is not killed."""
         with self._mutex:
             if len(self._running) < 2:
                 return
@@ -105,7 +105,7 @@ class Fleet:
             for _ in range(STARTS):
                 try:
                     service = Service(self._url, self._environment)
-                except NotStarted:  # its connection was ended while it began: whoever runs services starts them again
+                except NotStarted:  # its connection was closed during the start; a supervisor would restart it
                     continue
                 with self._mutex:
                     self._running.append(service)
@@ -122,7 +122,7 @@ class Fleet:
             raise NotStarted(f"{len(self._running)} of {self._size} services run")
 
     def stop(self) -> list[int]:
-        """Stop all in good order; their exit codes."""
+        """Stop all normally; returns their exit codes."""
         self.wait_until_whole()
         running, self._running = self._running, []
         return [service.end(signal.SIGTERM) for service in running]

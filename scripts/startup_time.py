@@ -1,6 +1,6 @@
-"""How long a program waits for us to start: `import commonplace` and `commonplace --help`, beside bare Python.
+"""How long `import commonplace` and `commonplace --help` take, compared with bare Python.
 
-Medians of several new processes, taken in turns. Where a goal is missed, the heaviest imports are listed.
+Medians of several new processes, in turns. If a goal is missed, the heaviest imports are listed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Upgrade a book of every former schema while programs of that schema are at work on it.
+"""Upgrade a book of every former schema while programs of that schema use it.
 
 The programs are those of the git history: for each step, the commit before the one that added it. A program of a former
-schema makes a book and writes, reads and searches with several threads in two processes. Meanwhile the present program
-upgrades it and is killed at random moments, until one upgrade ends. Then
+schema makes a book and writes, reads and searches with several threads in two processes. Meanwhile the current program
+upgrades it and is killed at random moments, until one upgrade completes. Then
   - every line that was acknowledged is there once, and `verify` finds nothing;
-  - the programs that were at work answered all the time, or said that they must be restarted;
-  - the present program writes and searches in the upgraded book;
+  - the programs that used it answered all the time, or reported that they must be restarted;
+  - the current program writes and searches in the upgraded book;
   - a program of the former schema that is started on it refuses it, and says why.
 """
 
@@ -47,7 +47,7 @@ OPEN = "import sys, commonplace; commonplace.open(sys.argv[1], background=False)
 
 @dataclass(frozen=True)
 class Former:
-    """The program of a former schema: its number, and where its code lies."""
+    """The program of a former schema: its number, and the folder of its code."""
 
     schema: int
     source: Path
@@ -70,7 +70,7 @@ def git(*arguments: str) -> bytes:
 
 
 def formers(backend: str, folder: Path) -> Iterator[Former]:
-    """The program of each schema before the present one of a backend, from the git history."""
+    """The program of each former schema of a backend, from the git history."""
     steps = f"src/commonplace/backends/{backend}/migrations"
     numbers = {int(match[1]): path for path in (ROOT / steps).iterdir() if (match := re.match(r"(\d{3})_", path.name))}
     for number in sorted(numbers)[1:]:
@@ -111,7 +111,7 @@ class Worker:
 
 
 def upgrade(url: str, kill_after: float | None) -> tuple[bool, str]:
-    """Run the present program, and kill it after so many seconds; whether it came to its end, and its last words."""
+    """Run the current program, and kill it after some seconds; returns whether it completed, and its last output."""
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", UPGRADE, url],
         stdout=subprocess.PIPE,
@@ -141,7 +141,7 @@ def prove(former: Former, url: str, kills: int, chance: random.Random) -> Tally:
         is_done, told = upgrade(url, None)
         if not is_done:
             tally.faults.append(f"the upgrade failed: {told}")
-        time.sleep(1)  # the former programs go on in the upgraded book
+        time.sleep(1)  # the former programs continue in the upgraded book
         ended = [worker.end() for worker in workers]
     finally:
         for worker in workers:
@@ -189,7 +189,7 @@ def sqlite_book() -> Callable[[Path], str]:
 
 
 BACKENDS: dict[str, Callable[[], Callable[[Path], str]]] = {"postgres": postgres_book, "sqlite": sqlite_book}
-"""For each backend what gives the addresses of new, empty books; it is asked for with a folder of its own."""
+"""For each backend a function that yields addresses of new, empty books, given a separate folder."""
 
 
 def main() -> int:
@@ -217,7 +217,9 @@ def main() -> int:
                     for fault in tally.faults:
                         print(f"  FAULT {fault}", flush=True)
                     faults += len(tally.faults)
-    print("nothing lost, nothing doubled, every program knew what to do" if not faults else f"{faults} faults")
+    print(
+        "nothing lost, nothing duplicated, and every program reported what to do" if not faults else f"{faults} faults"
+    )
     return 1 if faults else 0
 
 

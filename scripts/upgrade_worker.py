@@ -1,7 +1,7 @@
-"""A program at work on a book: threads that write, read and search until standard input ends.
+"""A program that uses a book: threads that write, read and search until standard input ends.
 
 `upgrade_test.py` runs it with the code of every schema, so it uses only what the library has had since the first. It
-says `ready` once every thread has written; in the end, as JSON, which lines were acknowledged and what went wrong.
+prints `ready` once every thread has written, and at the end, as JSON, the acknowledged lines and the errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One memory system under measurement: answers the harness's JSON lines, and takes the times the same way for all.
+"""One measured memory system: answers the harness's JSON lines, and measures times in the same way for all.
 
-A peer's script makes a `Peer` and calls `serve`. It runs in the peer's own environment, so this module needs nothing
-but the standard library. Texts are read from a file and vectors one at a time, so that neither counts as its memory.
+A peer's script makes a `Peer` and calls `serve`. It runs in the peer's own environment, so this module needs only the
+standard library. Texts are read from a file and vectors one at a time, so that neither counts as its memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Vectors:
         self._rows = os.open(folder / "vectors.rows", os.O_RDONLY)
 
     def row(self, text: str) -> bytes:
-        """384 float32 of length 1; a text that is not there gets the row of its neighbour."""
+        """384 float32 of length 1. A text that is missing gets the row of its neighbour."""
         wanted = text_key(text)
         keys = range(len(self._keys) // KEY_BYTES)
         place = bisect_left(keys, wanted, key=self._key)
@@ -83,7 +83,7 @@ class Peer(ABC):
 
     @abstractmethod
     def add(self, text: str) -> None:
-        """Save one memory, and return when it is as safe as it gets."""
+        """Save one memory, and return when it is as durable as this system makes it."""
 
     @abstractmethod
     def search(self, query: str) -> int:
@@ -97,19 +97,19 @@ class Peer(ABC):
     def close(self) -> None: ...
 
     def fill(self, texts: Sequence[str]) -> None:
-        """Save many memories, the quickest way there is."""
+        """Save many memories in the fastest way."""
         for text in texts:
             self.add(text)
 
     def settle(self) -> None:  # noqa: B027 (most peers have nothing to finish)
-        """Finish what goes on behind the writes, so that the next searches are measured alone."""
+        """Finish background work, so that the next searches are measured alone."""
 
     def baseline(self) -> Callable[[str], None]:
-        """What a search is compared with at the present size, measured in turns with it."""
+        """What a search is compared with at the current size, measured in turns with it."""
         raise NotImplementedError
 
     def process_ids(self) -> list[int]:
-        """Whose memory counts."""
+        """The process whose memory is measured."""
         return [os.getpid()]
 
     started_seconds: float | None = None
@@ -117,7 +117,7 @@ class Peer(ABC):
 
 
 class Loop:
-    """An event loop in a thread of its own, for peers whose API is async."""
+    """An event loop in its own thread, for peers whose API is async."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -128,9 +128,9 @@ class Loop:
 
 
 def serve(peer: Peer) -> None:
-    """Answer requests, a JSON object a line, until `close`."""
+    """Answer requests, one JSON object per line, until `close`."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a peer prints is no answer
+    os.dup2(2, 1)  # what a peer prints is not an answer
     session = _Session(peer)
     for line in sys.stdin:
         request = json.loads(line)
@@ -166,7 +166,7 @@ class _Session:
         return {"started": self._peer.started_seconds}
 
     def add(self, first: int, count: int, clients: int, seconds: float) -> Answer:
-        """Each client adds one after the other; a refused one counts as failed."""
+        """Each client adds one after the other; a refused add counts as failed."""
         texts = iter(self._texts.some(first, count))
         deadline = time.perf_counter() + seconds
         lock, ready = threading.Lock(), threading.Barrier(clients)
@@ -202,7 +202,7 @@ class _Session:
         return {"added": added, "seconds": time.perf_counter() - start}
 
     def search(self, first: int, count: int, seconds: float, beside: bool = False) -> Answer:
-        """The first query is not counted: it reads what a process keeps in memory. What is beside comes before all."""
+        """The first query is not counted, because it fills the process's caches. The comparison is measured first."""
         queries = self._queries.some(first, count + 1)
         baseline = self._beside(queries)[1:] if beside else []
         self._peer.search(queries.pop(0))

@@ -13,7 +13,7 @@ USER = "bench"
 
 
 class Given:
-    """In the place of the embedder that it makes by its provider's name."""
+    """Replaces the embedder that mem0 creates by its provider's name."""
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors

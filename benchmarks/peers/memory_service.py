@@ -1,6 +1,7 @@
-"""mcp-memory-service's storage, sqlite-vec, called as its server calls it; vectors in the place of its own model's.
+"""mcp-memory-service's storage, sqlite-vec, called as its server calls it; with given vectors instead of its own
+model's.
 
-Its semantic deduplication is passed over: it takes memories with near vectors for one.
+Its semantic deduplication is bypassed, because it merges memories with similar vectors.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from adapter import DIMENSIONS, Loop, Peer, Vectors, serve
 
 
 class Given:
-    """In the place of a sentence-transformers model."""
+    """Replaces a sentence-transformers model."""
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors

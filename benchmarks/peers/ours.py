@@ -53,7 +53,7 @@ class Ours(Peer):
     def open(self, folder: Path) -> None:
         self._model = create_embedder(None)
         self._given = Given(self.vectors, self._model)
-        # The default's own settings: what is written is embedded behind the writes.
+        # The default settings: writes are embedded in the background.
         self._book = commonplace.open(
             folder / "memory.db", embedder=self._given if self._mode == "given" else self._model
         )
@@ -77,7 +77,7 @@ class Ours(Peer):
         self.settle()
 
     def settle(self) -> None:
-        """Give what waits its vector now; otherwise searches would spend their time on what was written just before."""
+        """Compute pending vectors now; otherwise searches would spend their time on the last writes."""
         store = self._book.store
         store.set_target_model(self._given.identity, DIMENSIONS)
         while claimed := store.claim(self.batch, 600.0, even_leased=True):

@@ -1,4 +1,4 @@
-"""Memory servers that speak MCP over stdio: each is started as a client starts it, and asked with its own tools.
+"""Memory servers that speak MCP over stdio: each is started as a client starts it, and called with its own tools.
 
 `stdio_servers.py KIND COMMAND…`; a server embeds with what it has, so such a row shows the model's time.
 """
@@ -30,7 +30,7 @@ HELLO = {
 
 
 class Connection:
-    """A server's process and the requests that wait for its answer; any number at once."""
+    """A server's process and its unanswered requests, of which there may be any number."""
 
     def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -101,7 +101,7 @@ class Server(Peer):
         self.connection.tell("notifications/initialized")
 
     def call(self, tool: str, **arguments: object) -> Any:
-        """The structured content of a tool's answer, or its text read as JSON where it is."""
+        """The structured content of a tool's answer, or its text parsed as JSON if it is JSON."""
         answer = self.connection.request("tools/call", {"name": tool, "arguments": arguments})
         text = "".join(block.get("text", "") for block in answer["content"])
         if answer.get("isError"):
@@ -114,7 +114,7 @@ class Server(Peer):
             return text
 
     def process_ids(self) -> list[int]:
-        """The server and all that it started."""
+        """The server and all its child processes."""
         found = [self.connection.process.pid]
         for process_id in found:
             for thread in Path(f"/proc/{process_id}/task").iterdir():
@@ -126,7 +126,7 @@ class Server(Peer):
 
 
 class Commonplace(Server):
-    """Our own server, with the default model. Many memories at once come from the library, beside the server."""
+    """Our own server, with the default model. Bulk loads use the library directly."""
 
     batch = 5_000
 
@@ -177,7 +177,7 @@ class ServerMemory(Server):
         self.call("create_entities", entities=entities)
 
     def search(self, query: str) -> int:
-        # It finds a query that stands in a memory as it is; a sentence finds nothing, so the longest word is asked.
+        # It only finds substrings of a memory. A sentence finds nothing, so the longest word is used.
         return len(self.call("search_nodes", query=max(query.split(), key=len))["entities"])
 
     def found(self, texts: Sequence[str]) -> int:

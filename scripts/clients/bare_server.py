@@ -1,4 +1,4 @@
-"""The least that the SDK's low-level server can be: what `initialize` costs before anything is ours."""
+"""A minimal server with the SDK's low-level API: the cost of `initialize` without our code."""
 
 from __future__ import annotations
 

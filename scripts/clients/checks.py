@@ -1,4 +1,4 @@
-"""What a client must have seen, fact by fact: the task it is given, and what is wrong with what it tells."""
+"""What a client must see: its task, and the errors in its report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WITH_LINKS = "2025-06-18"
 
 
 def calls(tag: str) -> dict[str, Any]:
-    """The calls of a client, about a memory that its tag tells from those of other clients."""
+    """The calls of a client, about a memory whose tag distinguishes it from those of other clients."""
     summary = f"Releases of {tag} go out on Tuesdays, näkemiin 日本"
     return {
         "create": {
@@ -36,7 +36,7 @@ def calls(tag: str) -> dict[str, Any]:
 def faults_of(
     seen: Mapping[str, Any], asked: Mapping[str, Any], protocol: str, *, hears: bool = False
 ) -> Iterator[str]:
-    """Every way in which what a client saw is not what our server promises; `hears` one that subscribed."""
+    """Every difference between what a client saw and what our server promises; `hears` means that it subscribed."""
     if seen["protocol"] != protocol:
         yield f"protocol {seen['protocol']}, not {protocol}"
     if seen["server"] != "commonplace":

@@ -1,7 +1,8 @@
-"""The protocol's own conformance suite against our HTTP app; it may fail only where a reason stands here.
+"""Runs the protocol's own conformance suite against our HTTP app.
 
-The suite counts warnings as failures here, and complains of an entry that has become stale: what passes must not be
-listed. What it runs but does not score for a revision needs none: tasks and custom headers, which we do not have.
+Only the failures listed here, with a reason, are allowed. The suite counts warnings as failures here, and reports stale
+entries: what passes must not be listed. Checks that it runs but does not score for a revision need no entry: tasks and
+custom headers, which we do not have.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def install() -> Path:
 
 
 def conformance(url: str, revision: str) -> tuple[list[str], str]:
-    """What fails without a reason for a revision of the protocol, and how many checks passed."""
+    """The unexpected failures for a revision of the protocol, and how many checks passed."""
     with tempfile.TemporaryDirectory(prefix="commonplace-conformance-") as name:
         baseline = Path(name) / "expected.yml"
         baseline.write_text("server:\n" + "".join(f"  - {entry}\n" for entry in EXPECTED[revision]))
@@ -87,5 +88,5 @@ def conformance(url: str, revision: str) -> tuple[list[str], str]:
     what = f"{total[1]} checks passed; {len(EXPECTED[revision])} entries fail for a reason that is listed"
     if answer.returncode == 0:
         return [], what
-    # After the total stands what was expected, what was not, and what is listed but passes.
+    # After the total come the expected failures, the unexpected ones, and those that are listed but pass.
     return [line for line in _COLOUR.sub("", summary[total.end() :]).splitlines() if line.strip()], what

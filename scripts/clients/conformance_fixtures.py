@@ -1,7 +1,7 @@
-"""The tools, resources and prompts that the conformance suite asks of every server, mounted on ours.
+"""The tools, resources and prompts that the conformance suite requires of every server, mounted on ours.
 
-They stand behind our own middleware and beside our own handlers; what is not theirs goes on to ours. The suite
-prescribes names and answers.
+They run behind our own middleware and next to our own handlers, which get all other requests. The suite prescribes
+names and answers.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _read_resource(ours: Handler) -> Handler:
 
 
 def _watch(ours: Handler) -> Handler:
-    """The suite's own address stands for one of ours, so that our subscriptions answer."""
+    """The suite's own address is mapped to one of ours, so that our subscriptions answer."""
 
     async def handle(context: Context, params: Params) -> Any:
         if str(params.uri) == "test://watched-resource":
@@ -188,7 +188,7 @@ def _get_prompt(ours: Handler) -> Handler:
 
 
 def _complete(ours: Handler) -> Handler:
-    """The suite's own prompt stands for one of ours, so that our completion answers."""
+    """The suite's own prompt is mapped to one of ours, so that our completion answers."""
 
     async def handle(context: Context, params: Params) -> Any:
         if getattr(params.ref, "name", None) in PROMPTS:

@@ -1,4 +1,4 @@
-"""Clients written by others, from the registries, in `.clients/` of the checkout: pinned, and once only."""
+"""Installs third-party clients from the registries into `.clients/` of the checkout: pinned, and only once."""
 
 from __future__ import annotations
 

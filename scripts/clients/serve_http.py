@@ -1,6 +1,6 @@
 """The app of `commonplace serve` on a free port of this computer, which it prints.
 
-`serve_http.py FILE [--fixtures]`: the book, and whether the conformance suite's tools stand beside ours.
+`serve_http.py FILE [--fixtures]`: the book, and whether to add the conformance suite's tools.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every client is asked to do, and the form in which it tells what it saw: the results of MCP as JSON.
+"""What every client has to do, and the form of its report: the results of MCP as JSON.
 
 A client gets the task as its first argument and prints one line of JSON. Standard library only: this runs in the
 environments of all clients.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WATCHED = "mem://recent"
-"""What a client that can subscribe watches while it saves; it tells `updated`, the address it then heard of."""
+"""What a client that can subscribe watches while it saves. It reports `updated`, the address in the notification."""
 
 HEARING_SECONDS = 10
 _ADDRESS = re.compile(r"mem://item/[0-9a-f-]+")
@@ -45,7 +45,7 @@ def tell(**seen: Any) -> None:
 
 
 def wire(value: Any) -> Any:
-    """A result as it stands on the wire, whatever the SDK calls its fields."""
+    """A result as on the wire, whatever the SDK calls its fields."""
     if isinstance(value, list):
         return [wire(one) for one in value]
     return value.model_dump(mode="json", by_alias=True) if hasattr(value, "model_dump") else value
@@ -60,7 +60,7 @@ def address(found: Any) -> str:
 
 
 class Hearing:
-    """A message handler of the Python SDKs that waits for word of a change."""
+    """A message handler of the Python SDKs that waits for the notification of a change."""
 
     def __init__(self) -> None:
         self._heard = asyncio.Event()
