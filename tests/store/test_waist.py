@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from commonplace.backends.ledger import Ledger
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.entry import Draft
 from commonplace.errors import Conflict
@@ -32,11 +33,16 @@ def fill(store: Store) -> None:
             store.write(namespace, lambda transaction, draft=draft: transaction.put(draft))
 
 
+def expire(transaction: Any, key: str) -> None:
+    """Write something that has expired already; nothing has ended it yet."""
+    transaction.put(Draft("file", key, "gone", expires_at=transaction.time))
+
+
 def states(store: Store, namespace: Any) -> list[State]:
     found = [item for item in store.export([namespace]) if isinstance(item, State)]
-    first = found[0].entry.id
+    ids = sorted({state.entry.id for state in found})
     return [
-        replace(state, entry=replace(state.entry, namespace=(), id=state.entry.id - first), valid_from=0)
+        replace(state, entry=replace(state.entry, namespace=(), id=ids.index(state.entry.id)), valid_from=0)
         for state in found
     ]
 
@@ -48,9 +54,15 @@ def test_a_backend_implements_at_most_42_methods() -> None:
 
 
 def test_a_range_is_deleted_entry_by_entry_as_by_one_statement(store: SQLiteStore) -> None:
+    def delete(transaction: Any, how: Any) -> int:
+        expire(transaction, "a\x01gone")
+        expire(transaction, "else")
+        found: int = how(transaction, "file", "a\x01")
+        return found
+
     fill(store)
-    by_default, _ = store.write(HERE, lambda transaction: Transaction.delete_range(transaction, "file", "a\x01"))
-    by_statement, _ = store.write(THERE, lambda transaction: transaction.delete_range("file", "a\x01"))
+    by_default, _ = store.write(HERE, lambda transaction: delete(transaction, Ledger.delete_range))
+    by_statement, _ = store.write(THERE, lambda transaction: delete(transaction, type(transaction).delete_range))
     assert by_default == by_statement == 3
     assert states(store, HERE) == states(store, THERE)
     assert store.verify() == []
@@ -59,14 +71,21 @@ def test_a_range_is_deleted_entry_by_entry_as_by_one_statement(store: SQLiteStor
 def test_a_range_is_moved_entry_by_entry_as_by_one_statement(store: SQLiteStore) -> None:
     fill(store)
     move = ("file", "a\x01", "z\x01", lambda key: f"head of {key}")
-    by_default, _ = store.write(HERE, lambda transaction: Transaction.move_range(transaction, *move))
-    by_statement, _ = store.write(THERE, lambda transaction: transaction.move_range(*move))
+
+    def move_all(transaction: Any, how: Any) -> int:
+        for key in ("a\x01gone", "z\x01gone", "else"):
+            expire(transaction, key)
+        found: int = how(transaction, *move)
+        return found
+
+    by_default, _ = store.write(HERE, lambda transaction: move_all(transaction, Ledger.move_range))
+    by_statement, _ = store.write(THERE, lambda transaction: move_all(transaction, type(transaction).move_range))
     assert by_default == by_statement == 3
     assert states(store, HERE) == states(store, THERE)
     assert [entry.key for entry in store.scan(HERE, Scan()).entries] == ["a", "b", "z\x01b", "z\x01c", "z\x01c\x01d"]
     store.write(HERE, lambda transaction: transaction.put(Draft("file", "a\x01new", "x")))
     with pytest.raises(Conflict, match="with the new prefix already"):
-        store.write(HERE, lambda transaction: Transaction.move_range(transaction, *move))
+        store.write(HERE, lambda transaction: Ledger.move_range(transaction, *move))  # type: ignore[arg-type]
     assert store.verify() == []
 
 

@@ -9,7 +9,7 @@ one. The rules are here, once:
   deletion, a move or expiry, takes a revision too.
 - An identity belongs to one live entry of a kind. An expired entry gives it up, a live one does not.
 - What has expired is ended by the next transaction of its namespace, with the time of its expiry. No user did it, so
-  history names no actor.
+  history names no actor. A transaction ends its own expired entries before it counts or changes many.
 - A transaction takes its commit number with its first change. One that changes nothing leaves no trace.
 """
 
@@ -162,6 +162,14 @@ class Ledger(Transaction):
         entry = entry_of(self._namespace, moved)
         self._index.change(entry_of(self._namespace, row), entry)
         return entry
+
+    def delete_range(self, kind: str, prefix: str) -> int:
+        self._sweep_all()
+        return super().delete_range(kind, prefix)
+
+    def move_range(self, kind: str, prefix: str, new_prefix: str, heading_of: Callable[[str], str | None]) -> int:
+        self._sweep_all()
+        return super().move_range(kind, prefix, new_prefix, heading_of)
 
     def usage(self) -> Usage:
         self._sweep_all()
