@@ -267,6 +267,21 @@ class HistoryConformance:
         assert delete(store, "gone") is None
         assert move(store, "kept", "gone").value == "text"
 
+    def test_what_expires_at_the_time_of_its_commit_is_never_there(self, store: Store) -> None:
+        def work(transaction: Transaction) -> list[Entry]:
+            for key in ("a", "b", "c"):
+                transaction.put(Draft("file", key, "gone", identity=key, expires_at=transaction.time))
+            assert transaction.get("file", "a") is None
+            assert transaction.find("file", "a") is None
+            assert transaction.delete("file", "a") is None
+            other = transaction.put(Draft("file", "other", "text", identity="b"))
+            return [transaction.move("file", other.key, "c", None), transaction.put(Draft("file", "a", "text"))]
+
+        made, _ = store.write(HERE, work)
+        assert [(entry.key, entry.revision) for entry in made] == [("c", 3), ("a", 3)]
+        assert [line.action for line in store.history(HERE, "file", "a")] == ["created", "expired", "created"]
+        assert store.verify() == []
+
     def test_an_update_may_lift_or_set_an_expiry(self, store: Store, clock: Any) -> None:
         put(store, "a", expires_at=clock.now + SECOND)
         put(store, "a")

@@ -201,6 +201,7 @@ class SearchConformance:
         then = clock.now
         clock.advance()
         put(store, "a", "north")
+        self._embed_all(store, {"north": unit(0, 1)})
         (state,) = store.former(HERE, then, Filter())
         assert (state.value, state.revision) == ("east", 1)
         ((entry_id, start, end, vector),) = store.passage_vectors(HERE, "m", [(state.id, state.commit)])

@@ -12,7 +12,7 @@ import pytest
 from commonplace.checks import Namespace
 from commonplace.entry import Draft
 from commonplace.errors import InvalidInput, TooLarge
-from commonplace.store import Store, Transaction, Usage
+from commonplace.store import NamespaceHead, State, Store, Transaction, Usage
 
 HERE = ("user", "u1")
 THERE = ("user", "u10")
@@ -76,6 +76,17 @@ class SystemConformance:
         assert recorded(store, "k") is None
         record(store, "k", 2)
         assert recorded(store, "k") == 2
+
+    def test_an_expired_operation_is_forgotten_in_its_namespace_only(self, store: Store, clock: Any) -> None:
+        below = (*HERE, "sub")
+        for namespace, expires_at in ((HERE, clock.now + 10_000_000), (below, LATER)):
+            write_file(store, "a", namespace)
+            store.write(
+                namespace, lambda transaction, at=expires_at: transaction.record_operation("k", 1, expires_at=at)
+            )  # type: ignore[misc]
+        clock.advance(11)
+        record(store, "other", 2)
+        assert [recorded(store, "k", namespace) for namespace in (HERE, below)] == [None, 1]
 
     def test_purge_of_a_namespace_forgets_its_operations(self, store: Store) -> None:
         record(store, "k", 1)
@@ -216,6 +227,23 @@ class SystemConformance:
         assert store.adopt(moved, lambda: there, seen.append) == 2  # type: ignore[arg-type]
         assert (seen[1], store.usage(THERE)) == (usage, usage)
         assert store.verify() == []
+
+    def test_states_that_do_not_fit_together_are_refused_and_none_is_adopted(self, store: Store) -> None:
+        for value in ("one", "two"):
+            store.write(HERE, lambda transaction, value=value: transaction.put(Draft("file", "a", value)))  # type: ignore[misc]
+        write_file(store, "b")
+        head, newest, former, other = store.export([HERE])
+        assert isinstance(head, NamespaceHead)
+        assert isinstance(other, State)
+        late = replace(other, entry=replace(other.entry, commit=99))
+        for states, told in (
+            ([other, newest, former], "keep the order"),
+            ([former, newest, other], "not its newest"),
+            ([newest, former, late], "newer than its namespace's last commit"),
+        ):
+            with pytest.raises(InvalidInput, match=told):
+                store.adopt(replace(head, namespace=THERE), lambda states=states: states)  # type: ignore[misc]
+            assert store.namespaces() == [HERE]
 
     def test_usage_leaves_out_what_has_expired_however_much(self, store: Store, clock: Any) -> None:
         def work(transaction: Transaction) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonplace.backends import deltas
+from commonplace.backends.sqlite import SQLiteStore
+from commonplace.entry import Draft
+from commonplace.store import Transaction
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\x00")
 texts = st.one_of(
@@ -91,3 +95,34 @@ def test_the_common_prefix_is_the_longest_one(left: str, right: str) -> None:
     length = deltas.common_prefix(left, right)
     assert left[:length] == right[:length]
     assert length == min(len(left), len(right)) or left[length] != right[length]
+
+
+def test_no_chain_of_splices_is_longer_than_allowed_whatever_comes_between_them() -> None:
+    """Texts that are written whole, appends, moves, and the way into another namespace."""
+    store = SQLiteStore(":memory:")
+    here, there = ("user", "u1"), ("user", "u2")
+
+    def edit(transaction: Transaction, number: int) -> None:
+        text = "".join(f"{n * n * 7919}\n" for n in range(200))
+        transaction.put(Draft("file", "a", f"{text[:500]}{number}{text[500:]}"))
+        if number == 5:
+            transaction.put(Draft("file", "a", text[::-1]))
+        if number % 4 == 0:
+            transaction.put(Draft("file", "a", f"{text[:500]}{number}{text[500:]}more"))
+        if number % 5 == 0:
+            transaction.move("file", "a", "b", None)
+            transaction.move("file", "b", "a", None)
+
+    for number in range(30):
+        store.write(here, lambda transaction, number=number: edit(transaction, number))  # type: ignore[misc]
+    head, *states = store.export([here])
+    store.adopt(replace(head, namespace=there), lambda: states)  # type: ignore[arg-type, type-var]
+    for number in range(30, 3 * deltas.MAX_DELTAS):
+        store.write(there, lambda transaction, number=number: edit(transaction, number))  # type: ignore[misc]
+    rows = store._writing.execute("SELECT entry, value FROM history ORDER BY entry, revision").fetchall()
+    store.close()
+    longest = in_a_row = 0
+    for _, stored in rows:
+        in_a_row = 0 if deltas.is_whole(stored) else in_a_row + deltas.is_splice(stored)
+        longest = max(longest, in_a_row)
+    assert longest == deltas.MAX_DELTAS

@@ -427,5 +427,26 @@ def test_postgres_reproduces_a_frozen_run(seed: int, clock: Clock) -> None:
         store.close()
 
 
+@pytest.mark.parametrize("seed", [2, 8])
+def test_postgres_keeps_the_namespaces_of_one_tenant_apart(seed: int, clock: Clock) -> None:
+    """Row-level security divides tenants, so between these only the conditions of the statements do."""
+    from commonplace.backends.postgres import PostgresStore
+    from postgres_server import empty, shared_book
+
+    program = [
+        [["user", "u1", "-".join(part)] if part in NAMESPACES else part for part in step] for step in read(seed)[0]
+    ]
+    other_clock = Clock()
+    in_memory = SQLiteStore(":memory:", clock=other_clock)
+    expected = list(Run(in_memory, other_clock).lines(program))
+    in_memory.close()
+    store = PostgresStore(shared_book(), clock=clock)
+    try:
+        empty(shared_book())
+        check(list(Run(store, clock).lines(program)), expected)
+    finally:
+        store.close()
+
+
 if __name__ == "__main__" and "--freeze" in sys.argv:
     freeze()
