@@ -92,7 +92,7 @@ def working_memory(space: Space, arguments: Mapping[str, Any]) -> tuple[str, str
 UNDO = {"undo": Link("undo")}
 PATH_ARGUMENT = path("path", PATH)
 AS_OF = query("as_of", time("as_of"), None, "The state at this time, ISO 8601.")
-CURSOR = query("cursor", STRICT_TEXT, None, "The `cursor` of the page before.")
+CURSOR = query("cursor", STRICT_TEXT, None, "The `cursor` of the previous page.")
 RECORD_ID = path("id", id_of("id"))
 THREAD_ID = path("id", id_of("thread id"))
 MESSAGE_ID = path("id", id_of("message id"))
@@ -103,7 +103,7 @@ RESOURCE = query(
     None,
     "The resource that must own it; a thread of another resource is refused (403).",
 )
-WORKING_THREAD = query("thread", optional_id("thread"), None, "Of this thread; left out, of the resource.")
+WORKING_THREAD = query("thread", optional_id("thread"), None, "Of this thread; by default, of the resource.")
 ENTRIES = query("entries", FLAG, False, "Include how each message is stored.", sent=True)
 FULL = query("full", FLAG, False, "Give each hit with its whole entry.", sent=True)
 PAGE_NUMBER = query("page", count("page", 0, 10_000_000), 0)
@@ -156,7 +156,7 @@ SERVICE = in_group(
         "The namespaces that the caller reaches and that hold something, in order.",
         arguments=(
             query("below", STRICT_TEXT, None, "Only those at or below this one, such as `user`."),
-            query("after", STRICT_TEXT, None, "The last one of the page before."),
+            query("after", STRICT_TEXT, None, "The last one of the previous page."),
             wide_limit(1_000),
         ),
         result=forms.NAMESPACES,
@@ -166,7 +166,7 @@ SERVICE = in_group(
         "get_stats",
         "GET /stats",
         "Count what a namespace holds",
-        "Live entries by kind, former states, the last commit, and passages that wait for a vector.",
+        "Live entries by kind, former states, the last commit, and pending vectors.",
         "stats",
         result=forms.NAMESPACE_STATS,
     ),
@@ -227,7 +227,7 @@ FILES = in_group(
             PATH_ARGUMENT,
             _FILE_BODY,
             query("overwrite", FLAG, True, "`false` refuses a file that exists (409)."),
-            query("ttl_seconds", TTL, None, "How long the file lives."),
+            query("ttl_seconds", TTL, None, "The time to live of the file."),
         ),
         **_FILE_CHANGE,
     ),
@@ -362,7 +362,7 @@ RECORDS = in_group(
         body="NewRecord",
         etag=True,
         location=True,
-        again="It was there already, and got all tags and the larger confidence.",
+        again="It existed already, and got all tags and the larger confidence.",
         keyed=True,
     ),
     Operation(
@@ -937,7 +937,7 @@ SEARCH = in_group(
         "restore",
         "POST /restore",
         "Restore a former state",
-        "Make a former state the present one, as a new revision.",
+        "Restore a former state as a new revision.",
         "restore",
         (body("kind", ENTRY_KIND), body("key", STRICT_TEXT, examples=["/notes/today"]), body("revision", REVISION)),
         forms.COMMIT,
@@ -995,13 +995,13 @@ FEED = in_group(
         "Server-sent events from a commit on, without end. A reader that sends `Last-Event-ID` goes on from there.",
         arguments=(
             query("after", REVISION, None, "Without it, only changes from now on."),
-            header("last_event_id", "Last-Event-ID", "Sent by a reader that comes back.", examples=["17"]),
+            header("last_event_id", "Last-Event-ID", "Sent by a reader that reconnects.", examples=["17"]),
         ),
         statuses=(410,),
         text="text/event-stream",
         example="event: commit\nid: 17\n"
         'data: {"commit":17,"changes":[{"action":"created","kind":"file","key":"/a",…}]}\n\n',
-        done="Events `commit`, each a whole commit; `resync` where history cannot lead on.",
+        done="Events `commit`, each a whole commit; `resync` if the history does not reach that far.",
     ),
 )
 TRANSFER = in_group(
@@ -1030,8 +1030,8 @@ TRANSFER = in_group(
         "import_lines",
         "POST /import",
         "Import namespaces",
-        "Take in an export, each namespace whole or not at all; needs the action `admin`, since history comes as "
-        "written.\n\nAfter a break send it again: what is there already is left alone.",
+        "Import an export, each namespace completely or not at all; needs the action `admin`, since history is "
+        "imported unchanged.\n\nAfter an interruption, send it again: namespaces that exist already are not changed.",
         arguments=(
             query("namespace", STRICT_TEXT, None, "Import only this namespace of the file."),
             query("merge", FLAG, False, "Add what is missing to namespaces that differ."),

@@ -224,7 +224,7 @@ class Records:
         return _Fields(type, content, source, confidence, _hash(type, source, written))
 
     def _screened(self, fields: _Fields) -> _Fields:
-        """The fields as the screen lets them in: the hash of a record must not depend on a masked secret."""
+        """The fields after the screen: the hash of a record must not depend on a masked secret."""
         if self._handle.rules.screen is None:
             return fields
         draft = self._draft("?", fields, ())

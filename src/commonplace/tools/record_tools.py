@@ -149,7 +149,7 @@ LIST = ToolSpec(
         tags=_NARROW_TAGS,
         match=_MATCH,
         limit={"type": "integer", "minimum": 1, "description": "How many at most (20)."},
-        cursor={"type": "string", "description": "nextCursor of the page before."},
+        cursor={"type": "string", "description": "nextCursor of the previous page."},
     ),
     output_schema=_output(["id", "type", "tags", "createdAt"], more={"nextCursor": STRING}, **_SHORT),
     is_read_only=True,

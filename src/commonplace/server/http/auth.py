@@ -104,11 +104,11 @@ class Principal:
             return namespace
         raise Forbidden(f"this access does not reach the namespace {asked}; leave it out, or use another key")
 
-    def space(self, book: Book, asked: str | None, *, face: str, client: str | None = None) -> Space:
+    def space(self, book: Book, asked: str | None, *, interface: str, client: str | None = None) -> Space:
         """The only way from a caller to a memory. The actor of a write is `name interface client`."""
-        return self._space(book, self.resolve(asked), face, client)
+        return self._space(book, self.resolve(asked), interface, client)
 
-    def agent_space(self, book: Book, agent: str | None, *, face: str, client: str | None = None) -> Space:
+    def agent_space(self, book: Book, agent: str | None, *, interface: str, client: str | None = None) -> Space:
         """The memory of an agent, `("agent", id)` below the caller's own namespace, so that no key reaches another's.
 
         A caller that reaches everything shares the book's own agents, which are at the top level. Without an agent it
@@ -116,10 +116,10 @@ class Principal:
         """
         above = () if self.reach == "all" else self.namespace
         labels = self.namespace if agent is None else (*above, AGENT, agent)
-        return self._space(book, labels, face, client)
+        return self._space(book, labels, interface, client)
 
-    def _space(self, book: Book, namespace: Namespace, face: str, client: str | None) -> Space:
-        actor = " ".join(filter(None, (self.name, face, client)))
+    def _space(self, book: Book, namespace: Namespace, interface: str, client: str | None) -> Space:
+        actor = " ".join(filter(None, (self.name, interface, client)))
         return book.space(*namespace, actor=actor, rules=self.rules)
 
 

@@ -29,7 +29,7 @@ Form = dict[str, Any]
 CONFIG = MemoryConfig()
 """The configuration of an agent that no program has configured: the defaults of `commonplace.agents`."""
 
-FACE = "mastra"
+INTERFACE = "mastra"
 _NOTHING = ("", "undefined", "null")
 """What JavaScript writes into a URL for a missing value."""
 
@@ -56,7 +56,9 @@ async def agent_space(
 ) -> Space:
     """The memory of an agent, or the caller's own without one."""
     asked = given(agent) or given(network)
-    return principal_of(request).agent_space(service_of(request).book, asked, face=FACE, client=client_of(request))
+    return principal_of(request).agent_space(
+        service_of(request).book, asked, interface=INTERFACE, client=client_of(request)
+    )
 
 
 async def named_agent_space(request: Request, space: Annotated[Space, Depends(agent_space)]) -> Space:

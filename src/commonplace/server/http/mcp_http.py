@@ -114,7 +114,7 @@ class McpEndpoint:
     def _manager(self, key: SessionKey) -> StreamableHTTPSessionManager:
         def open_space() -> Space:
             namespace = "/".join(key.namespace)
-            return key.principal.space(self._service.book, namespace, face=ACTOR, client=CLIENT.get())
+            return key.principal.space(self._service.book, namespace, interface=ACTOR, client=CLIENT.get())
 
         settings = self._service.settings
         memory = Memory(

@@ -36,7 +36,7 @@ _SHARE = "this caller already has its share"
 class Shares:
     """Places of which one caller may hold as many as are still free: one caller half of them, two callers two thirds.
 
-    So there is a place for the next caller. The caller None has no limit of its own.
+    So there is a place for the next caller. The caller None has no limit.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,6 +1,6 @@
 """The routes of `/v1`, made from the table of operations: parameters, bodies, answers and their description.
 
-An operation with a `call` runs that method of the caller's space. One that looks at the request or at who calls has a
+An operation with a `call` runs that method of the caller's space. One that needs the request or the caller has a
 handler of the same name, here or in `feed` or `transfer`. Answers are written as JSON directly; the models only
 describe them.
 """
@@ -90,7 +90,7 @@ MAX_OFFSET = 10_000
 _STRICT = {str: StrictStr, int: StrictInt, bool: StrictBool, list[str]: list[StrictStr]}
 
 
-# What comes in
+# Requests
 
 
 class BodyModel(BaseModel):
@@ -152,7 +152,7 @@ async def text_of(request: Request) -> str:
     try:
         return (await request.body()).decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"the body is no UTF-8 at byte {error.start}; send text in UTF-8") from error
+        raise InvalidInput(f"the body is not UTF-8 at byte {error.start}; send text in UTF-8") from error
 
 
 def _parameters(operation: Operation) -> Iterator[inspect.Parameter]:
@@ -177,7 +177,7 @@ def _parameters(operation: Operation) -> Iterator[inspect.Parameter]:
 
 
 def _call(operation: Operation, given: Mapping[str, Any]) -> Call:
-    """The request as the library's arguments; what the body does not name keeps the library's default."""
+    """The request as the library's arguments; fields that are left out have the library's defaults."""
     arguments: dict[str, Any] = {}
     options: dict[str, Any] = {}
     for argument in operation.arguments:
@@ -197,7 +197,7 @@ def _call(operation: Operation, given: Mapping[str, Any]) -> Call:
     return Call(given["request"], space, arguments, options)
 
 
-# What goes out
+# Answers
 
 
 def _run(operation: Operation, call: Call) -> Any:
@@ -218,7 +218,7 @@ def _answer(operation: Operation, call: Call, result: Any) -> Response:
             return not_modified(headers["etag"])
     if operation.location:
         headers["location"] = f"{call.request.url.path}/{quote(result.id, safe='')}"
-    # By the times, not by the revision: that goes on where a record with this id was deleted before.
+    # By the times, not by the revision, which continues if a record with this id was deleted before.
     is_again = operation.again is not None and result.created_at != result.updated_at
     if call.options.get("entries") is False:
         result = _without_entries(result)
@@ -247,7 +247,7 @@ def _without_entries(result: Any) -> Any:
     return replace(result, **{field: _without_entries(getattr(result, field))})
 
 
-# How it is described
+# Descriptions
 
 
 class Model(BaseModel):
@@ -285,7 +285,7 @@ def _make_model(form: Form[Any]) -> type[BaseModel]:
 
 
 def _about(of: type[Any]) -> str | None:
-    """The docstring of a dataclass, unless it is the signature that `dataclass` writes by itself."""
+    """The docstring of a dataclass, unless it is the signature that `dataclass` generates."""
     text = None if of is object else of.__doc__
     return None if text is None or text.startswith(f"{of.__name__}(") else inspect.cleandoc(text)
 
@@ -380,7 +380,7 @@ def list_namespaces(call: Call) -> Answer:
 
 
 def _prefix(principal: Principal, below: str | None) -> Namespace:
-    """What to list: what is asked for, where that is within the caller's reach."""
+    """What to list: the requested prefix, if it is within the caller's reach."""
     asked = () if below is None else parse_namespace(below)
     if principal.reach == "all":
         return asked
@@ -406,7 +406,7 @@ def read_file(call: Call) -> Response:
     files = call.space.files
     if as_of is not None:
         return Response(files.read(path, as_of=as_of), media_type="text/plain")
-    # The tag is read before the text: one that is too old is refused by If-Match, one too new would lose an update.
+    # Read the ETag before the text: If-Match refuses one that is too old, but one that is too new would lose an update.
     info = files.stat(path)
     etag = etag_of(info.revision, info.updated_at)
     if info.kind == FILE and is_known(call.request, etag):
@@ -446,7 +446,7 @@ def search(call: Call) -> Answer:
 
 
 def _search(call: Call) -> tuple[Sequence[Hit], str | None]:
-    """What was found, and where it is asked for, as one text for a prompt."""
+    """The hits, and on request one text for a prompt."""
     options = dict(call.arguments)
     is_wrapped = options.pop("wrapped", False)
     if options.get("below") and principal_of(call.request).reach == "own":
@@ -465,7 +465,7 @@ def working_history(call: Call) -> RevisionPage:
 
 
 def _page(call: Call, revisions: list[Revision]) -> RevisionPage:
-    """A page of a history; the cursor is the last revision of the page before."""
+    """A page of a history; the cursor is the last revision of the previous page."""
     limit, cursor = call.arguments["limit"], call.arguments["cursor"]
     after = int(cursor) if cursor is not None and cursor.isascii() and cursor.isdigit() and len(cursor) < 19 else 0
     rest = [one for one in revisions if one.revision > after]
@@ -534,7 +534,7 @@ def _endpoint(operation: Operation) -> Any:
 
 
 def make_router() -> APIRouter:
-    """All of `/v1` in one flat list: included in each other, routers look twice through every route."""
+    """All of `/v1` in one flat list, because nested routers match every route twice."""
     router = APIRouter(generate_unique_id_function=lambda route: route.name, route_class=ThreadedRoute)
     for operation in BUSIEST_FIRST:
         options: dict[str, Any] = {"response_class": Response} if operation.result is None else {}

@@ -61,7 +61,7 @@ async def space_of(  # not `def`: a worker thread would cost more than the funct
     ] = None,
 ) -> Space:
     book = service_of(request).book
-    return principal_of(request).space(book, namespace, face="rest", client=client_of(request))
+    return principal_of(request).space(book, namespace, interface="rest", client=client_of(request))
 
 
 SpaceOf = Annotated[Space, Depends(space_of)]

@@ -42,7 +42,7 @@ class FairThreads:
         self._waiting: OrderedDict[str | None, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def run(self, caller: str | None, work: Callable[[], T]) -> T:
-        """Run work in a thread as soon as the caller's share allows it; the caller None has no share of its own."""
+        """Run work in a thread as soon as the caller's share allows it; the caller None has no limit."""
         if caller in self._waiting or not self._shares.take(caller):
             await self._wait(caller)
         try:
