@@ -99,6 +99,28 @@ class EntriesConformance:
         assert [entry and entry.value for entry in store.get(THERE, "file", ["k"])] == ["file there"]
         assert store.get(NOWHERE, "file", ["k"]) == [None]
 
+    def test_a_namespace_knows_nothing_of_the_one_above_it(self, store: Store) -> None:
+        """Both are of one tenant, so that on PostgreSQL no row-level security is between them."""
+        below = (*HERE, "sub")
+        former = put(store, "new\x01k", identity="i")
+        put(store, "new\x01k", "changed", identity="i")
+        live = move(store, "new\x01k", "other")
+        put(store, "old\x01k", namespace=below)
+
+        def work(transaction: Transaction) -> None:
+            transaction.record_operation("k", 1, expires_at=transaction.time + SECOND)
+
+        store.write(HERE, work)
+        assert store.load(below, [live.id]) == {}
+        assert store.last_key(below, "file", "i") is None
+        assert store.read(below, lambda reader: reader.was_used("file", former.key, former.key)) is False
+        store.write(below, lambda transaction: transaction.move_range("file", "old\x01", "new\x01", lambda key: None))
+        assert get(store, "new\x01k", namespace=below).revision == 2  # type: ignore[union-attr]
+        assert store.purge(below) == 2
+        assert get(store, "other") == live
+        assert store.write(HERE, lambda transaction: transaction.operation("k"))[0] == 1
+        assert store.verify() == []
+
     def test_an_update_keeps_the_entry_and_its_creation_and_raises_its_revision(self, store: Store, clock: Any) -> None:
         first = put(store, "k", "one")
         clock.advance()

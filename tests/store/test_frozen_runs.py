@@ -267,7 +267,10 @@ class Run:
                 changes = self.store.changes(namespace, after=after, limit=20)
             except CommonplaceError as error:
                 found.append(str(error))
-                after = next(item.history_floor for item in self._heads(namespace))
+                floor = next(item.history_floor for item in self._heads(namespace))
+                if floor <= after:
+                    raise
+                after = floor
                 continue
             if not changes:
                 return found
