@@ -105,6 +105,7 @@ class EntriesConformance:
         former = put(store, "new\x01k", identity="i")
         put(store, "new\x01k", "changed", identity="i")
         live = move(store, "new\x01k", "other")
+        put(store, "old\x01j")
         put(store, "old\x01k", namespace=below)
 
         def work(transaction: Transaction) -> None:
@@ -112,6 +113,9 @@ class EntriesConformance:
 
         store.write(HERE, work)
         assert store.load(below, [live.id]) == {}
+        for entry in (former, live):
+            assert get(store, entry.key, namespace=below, as_of=entry.updated_at) is None
+        assert [child.name for child in store.children(below, "file", "old\x01")] == ["k"]
         assert store.last_key(below, "file", "i") is None
         assert store.read(below, lambda reader: reader.was_used("file", former.key, former.key)) is False
         store.write(below, lambda transaction: transaction.move_range("file", "old\x01", "new\x01", lambda key: None))

@@ -84,9 +84,12 @@ class SystemConformance:
             store.write(
                 namespace, lambda transaction, at=expires_at: transaction.record_operation("k", 1, expires_at=at)
             )  # type: ignore[misc]
-        clock.advance(11)
+        record(store, "kept", 3)
+        clock.advance(10)
+        assert recorded(store, "k") is None
         record(store, "other", 2)
         assert [recorded(store, "k", namespace) for namespace in (HERE, below)] == [None, 1]
+        assert recorded(store, "kept") == 3
 
     def test_purge_of_a_namespace_forgets_its_operations(self, store: Store) -> None:
         record(store, "k", 1)
