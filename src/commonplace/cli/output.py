@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -161,16 +162,4 @@ class ProgressBar:
 
 def record_fields(record: Record) -> dict[str, Any]:
     """Return the fields of a record for `--json`."""
-    return {
-        "id": record.id,
-        "type": record.type,
-        "content": record.content,
-        "source": record.source,
-        "tags": list(record.tags),
-        "confidence": record.confidence,
-        "hash": record.hash,
-        "revision": record.revision,
-        "created_at": record.created_at,
-        "updated_at": record.updated_at,
-        "expires_at": record.expires_at,
-    }
+    return {field.name: getattr(record, field.name) for field in fields(record)}

@@ -44,6 +44,7 @@ from commonplace.space.names import (
     parents,
     path_of,
 )
+from commonplace.space.records import RECORD_ATTRIBUTES
 from commonplace.space.rules import Meter, Note, Rules
 from commonplace.space.threads import fits_thread
 from commonplace.store import NOTHING, Ending, NamespaceHead, Progress, State, Store, Transaction, Usage
@@ -62,11 +63,11 @@ _ANY_LENGTH = Limits(path_bytes=MAX_KEY_BYTES, path_segments=MAX_KEY_BYTES)
 """A book may have been opened with limits above the defaults."""
 
 _ATTRIBUTES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
-    RECORD: {"type": (str,), "source": (str,), "tags": (list,), "confidence": (int, float)},
+    RECORD: RECORD_ATTRIBUTES,
     THREAD: {"resourceId": (str,), "title": (str, type(None)), "metadata": (dict,)},
     MESSAGE: {"resourceId": (str,), "threadId": (str,), "role": (str,)},
 }
-"""The attributes that each kind needs, with their types."""
+"""The attributes of each kind, with their types. A name that ends in `?` may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,8 +437,11 @@ def _check_kind(line: Line, kind: str, value: JSON, attributes: Mapping[str, JSO
         raise line.wrong("is a message whose value is not an object")
     if kind == WORKING and not isinstance(value, str | Mapping):
         raise line.wrong("is a working memory whose value is neither a text nor an object")
-    for name, types in _ATTRIBUTES.get(kind, {}).items():
+    for declared, types in _ATTRIBUTES.get(kind, {}).items():
+        name = declared.removesuffix("?")
         if name not in attributes:
+            if name != declared:
+                continue
             raise line.wrong(f'is a {kind} without the attribute "{name}"')
         if isinstance(attributes[name], bool) or not isinstance(attributes[name], types):
             raise line.wrong(f'is a {kind} whose attribute "{name}" is {attributes[name]!r:.100}')

@@ -36,6 +36,13 @@ from commonplace.store import Scan, Transaction
 _TAG = re.compile(r"[a-z0-9:_-]{1,100}")
 TAG_RULE = "a tag has 1 to 100 of the characters a-z 0-9 : _ -, such as project:alpha"
 _UNSET: Any = object()
+RECORD_ATTRIBUTES: Mapping[str, tuple[type, ...]] = {
+    "type": (str,),
+    "source": (str,),
+    "tags": (list,),
+    "confidence": (int, float),
+}
+"""The attributes of a stored record, with their types. A name that ends in `?` may be missing."""
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
 
 
@@ -323,9 +330,13 @@ def _check_content(content: object) -> JSON:
 
 
 def _check_confidence(confidence: object) -> float:
-    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)) or not 0 <= confidence <= 1:
-        raise InvalidInput("confidence is required and must be a number between 0 and 1")
-    return float(confidence)
+    return _check_fraction("confidence is required and", confidence)
+
+
+def _check_fraction(subject: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidInput(f"{subject} must be a number between 0 and 1")
+    return float(value)
 
 
 def _check_id(id: object) -> str:

@@ -311,7 +311,7 @@ class RecordTools:
             "type": lambda: given.text("type"),
             "content": lambda: given.required("content"),
             "source": lambda: given.text("source"),
-            "confidence": given.confidence,
+            "confidence": lambda: given.fraction("confidence", is_required=True),
             "tags": lambda: records.clean_tags(given.tags()),
         }
         id = given.optional_text("id")

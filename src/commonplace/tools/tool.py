@@ -217,11 +217,12 @@ class Arguments:
             raise InvalidInput(f"query length cannot exceed {MAX_QUERY_CHARACTERS} characters")
         return query
 
-    def confidence(self) -> float:
-        confidence = number(self.given.get("confidence"))
-        if confidence is None or not 0 <= confidence <= 1:
-            raise InvalidInput("confidence is required and must be a number between 0 and 1")
-        return confidence
+    def fraction(self, name: str, *, is_required: bool = False) -> float:
+        """A number from 0 to 1."""
+        value = number(self.given.get(name))
+        if value is None or not 0 <= value <= 1:
+            raise InvalidInput(f"{name} {'is required and ' if is_required else ''}must be a number between 0 and 1")
+        return value
 
     def tags(self) -> Sequence[str]:
         """The tags as they were sent; the space checks them."""
