@@ -503,3 +503,35 @@ def test_a_hit_tells_its_times_as_files_and_records_do(space: Space, clock: Cloc
     [hit] = space.search("zebra").hits
     assert (hit.created_at, hit.updated_at) == (info.created_at, info.updated_at)
     assert hit.updated_at - hit.created_at == timedelta(seconds=60)
+
+
+@pytest.mark.promise("recent-newest-first")
+def test_recent_lists_what_changed_last_of_every_kind(book: commonplace.Book, space: Space, clock: Clock) -> None:
+    space.files.write("/notes/a", "first  line\nsecond")
+    clock.advance(1)
+    record = space.records.create(type="note", content={"text": "tea"}, source="s", confidence=1, tags=["ana"])
+    clock.advance(1)
+    thread = space.threads.create()
+    [message] = space.threads.add(thread.id, [{"role": "user", "content": "hello"}])
+    clock.advance(1)
+    space.files.append("/notes/a", "third")
+    space.files.write("/notes/gone", "x")
+    space.files.delete("/notes/gone")
+    book.space("user", "u2").files.write("/other", "of somebody else")
+
+    found = space.recent()
+    assert [(entry.kind, entry.key) for entry in found] == [
+        ("file", "/notes/a"),
+        ("message", message.id),
+        ("record", record.id),
+    ]
+    assert (found[0].snippet, found[0].revision) == ("first line second third", 2)
+    assert found[0].updated_at - found[0].created_at == timedelta(seconds=3)
+    assert (found[1].thread, found[1].role, found[1].snippet) == (thread.id, "user", "hello")
+    assert (found[2].type, found[2].tags, found[2].snippet) == ("note", ("ana",), "tea")
+    assert space.recent(limit=2) == found[:2]
+    assert space.recent(kinds=["record", "record"]) == found[2:]
+    assert [entry.key for entry in space.recent(kinds=["thread"])] == [thread.id]
+    for wrong in ({"limit": -1}, {"kinds": ["thing"]}, {"kinds": "file"}):
+        with pytest.raises(InvalidInput):
+            space.recent(**wrong)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ from commonplace.api.parameters import (
 )
 from commonplace.errors import NotFound
 from commonplace.space.names import DIRECTORY, FILE, MESSAGE, RECORD, THREAD, WORKING
-from commonplace.space.space import Space
+from commonplace.space.space import Recent, Space
 
 
 def named(kind: str, argument: str) -> Subject:
@@ -978,6 +978,15 @@ SEARCH = in_group(
 
 FEED = in_group(
     "changes",
+    Operation(
+        "list_recent",
+        "GET /recent",
+        "List what changed last",
+        "The files, records and messages that changed last, the newest first, each with how its text begins.",
+        "recent",
+        (limit(20), query("kinds", KINDS, (), "Only these kinds.", wire="kind")),
+        forms.inside("RecentModel", "entries", forms.many(forms.form_for(Recent, "RecentEntry", kind=forms.KIND))),
+    ),
     Operation(
         "list_changes",
         "GET /changes",

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from commonplace.checks import MAX_KEY_BYTES, Limits, Namespace, check_number, check_text, microseconds
+from commonplace.checks import MAX_KEY_BYTES, Limits, Namespace, check_number, check_text, microseconds, moment
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
 from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
+from commonplace.language.snippets import snippet
 from commonplace.space.files import Files
 from commonplace.space.handle import Expected, Handle, Once, Seen
 from commonplace.space.history import draft_of, undo
@@ -34,13 +35,29 @@ from commonplace.space.names import (
     thread_of_entry,
 )
 from commonplace.space.records import Records
-from commonplace.store import NamespaceStats, Part, Transaction
+from commonplace.store import NamespaceStats, Part, Scan, Transaction
 
 if TYPE_CHECKING:
     from commonplace.space.threads import Threads
 
 MAX_CHANGES = 2**32
 """The largest limit. A store reads one row more than asked for, and must not overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """An entry in the list of what changed last. `key` is its path or id; `snippet` is how its text begins."""
+
+    kind: str
+    key: str
+    snippet: str
+    type: str | None
+    tags: tuple[str, ...]
+    thread: str | None
+    role: str | None
+    revision: int
+    created_at: datetime
+    updated_at: datetime
 
 
 class Space(ABC):  # noqa: B024 - so that the client's class can be registered as one
@@ -137,6 +154,16 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         )
         namespaces = list(self._namespaces_below()) if below else [self.namespace]
         return self._searcher.search(namespaces, request)
+
+    def recent(self, limit: int = 20, kinds: Sequence[str] | None = None) -> tuple[Recent, ...]:
+        """The files, records and messages that changed last, or the entries of other kinds; the newest first."""
+        count = check_number("limit", limit)
+        found: list[Entry] = []
+        for kind in dict.fromkeys(_check_kinds(kinds)):  # each by its index, which is faster than all at once
+            scan = Scan(Filter(kinds=(kind,)), order="updated", descending=True, limit=count)
+            found += self._handle.store.scan(self.namespace, scan).entries
+        found.sort(key=lambda entry: (-entry.updated_at, -entry.id))
+        return tuple(_recent(entry) for entry in found[:count])
 
     def _namespaces_below(self) -> Iterator[Namespace]:
         after: Namespace | None = None
@@ -259,6 +286,22 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         if kind == MESSAGE and (known := self._handle.store.last_key(self.namespace, MESSAGE, key)) is not None:
             return kind, known
         return kind, key_of_name(kind, key)
+
+
+def _recent(entry: Entry) -> Recent:
+    attributes = cast("Mapping[str, Any]", entry.attributes)
+    return Recent(
+        kind=entry.kind,
+        key=name_of_entry(entry),
+        snippet=snippet(entry.text, {}),
+        type=attributes.get("type"),
+        tags=tuple(attributes.get("tags", ())),
+        thread=attributes.get("threadId"),
+        role=attributes.get("role"),
+        revision=entry.revision,
+        created_at=moment(entry.created_at),
+        updated_at=moment(entry.updated_at),
+    )
 
 
 def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:
