@@ -116,7 +116,7 @@ def test_search_without_a_hit_exits_with_one(run: Run) -> None:
 def test_search_narrows_by_kind_type_tags_filter_and_time(run: Run) -> None:
     run("add", "--file", "/tea", "tea tea")
     run("add", "tea one", "--tag", "a", "--tag", "b", "--type", "note")
-    run("add", "tea two", "--tag", "a", "--type", "taste", "--confidence", "0.2")
+    run("add", "tea two", "--tag", "a", "--type", "taste", "--confidence", "0.2", "--importance", "0.7")
 
     def kinds(*options: str) -> list[str]:
         return sorted(hit["snippet"] for hit in run("search", "tea", "--json", *options).json["hits"])
@@ -128,6 +128,7 @@ def test_search_narrows_by_kind_type_tags_filter_and_time(run: Run) -> None:
     assert kinds("--tag", "a", "--tag", "b", "--match", "any") == ["tea one", "tea two"]
     assert kinds("--tag", "a", "--tag", "b", "--any-tag") == ["tea one", "tea two"]
     assert kinds("--filter", '{"confidence": {"$lt": 0.5}}') == ["tea two"]
+    assert kinds("--filter", '{"importance": 0.7}') == ["tea two"]
     assert kinds("--before", "2020-01-01") == []
     assert kinds("--after", "1h") == ["tea one", "tea tea", "tea two"]
     assert kinds("--as-of", "2020-01-01T00:00:00Z") == []

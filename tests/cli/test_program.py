@@ -251,6 +251,7 @@ def test_a_book_that_does_not_exist_is_not_made_by_reading(run: Run, book_file: 
     ("words", "code"),
     [
         (["add", "x", "--confidence", "7"], 2),
+        (["add", "x", "--importance", "7"], 2),
         (["add", "x", "--tag", "x" * 10_000], 2),
         (["add", "--as-json", "{bad"], 2),
         (["add", "x", "--file", "/a/../b"], 2),

@@ -68,7 +68,7 @@ def fill(book: Book, clock: Clock) -> Space:
     space.files.make_directory("/empty")
     first = space.records.create(type="note", content={"n": 1.0, "s": "tea"}, source="s", confidence=0.5, tags=["a"])
     space.records.create(type="note", content={"n": 1, "s": "tea"}, source="s", confidence=0.9, tags=["b"])
-    second = space.records.create(type="note", content={"s": "coffee"}, source="s", confidence=1)
+    second = space.records.create(type="note", content={"s": "coffee"}, source="s", confidence=1, importance=0.5)
     space.records.update(second.id, content={"n": 1, "s": "tea"})  # the two become one
     space.records.update(first.id, tags=["c"], ttl_seconds=3600)
     thread = space.threads.create(title="Hello")
@@ -336,6 +336,10 @@ def _ended_with(**fields: Any) -> Callable[[list[dict[str, Any]]], None]:
         (_line_of("record", attributes={}), 'line 6 .*"type"'),
         (_line_of("record", attributes={"type": "t", "source": "s", "tags": [], "confidence": True}), "confidence"),
         (_line_of("record", attributes={"type": "t", "source": "s", "tags": [1], "confidence": 1}), "line 6 .*tags"),
+        (
+            _line_of("record", attributes={"type": "t", "source": "s", "tags": [], "confidence": 1, "importance": "x"}),
+            "importance",
+        ),
         (_line_of("thread", attributes={"resourceId": "r", "metadata": {}}), 'line 7 .*"title"'),
         (_line_of("message", attributes={"role": "user", "threadId": "t"}), 'line 8 .*"resourceId"'),
         (_line_of("message", value="text"), "line 8 .*object"),

@@ -323,3 +323,47 @@ def test_a_search_for_what_cannot_be_is_refused(space: Space, wrong: Any) -> Non
         space.search("text", **wrong)
     with pytest.raises(InvalidInput):
         space.records.list(limit=2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.promise("records-importance")
+def test_importance_is_stored_and_filtered_and_is_not_part_of_the_identity(space: Space) -> None:
+    plain = save(space, "tea")
+    assert plain.importance is None
+    weighed = save(space, "tea", importance=0.4)
+    assert (weighed.id, weighed.hash, weighed.importance) == (plain.id, plain.hash, 0.4)
+    assert save(space, "tea").importance == 0.4
+    assert save(space, "tea", importance=0.9).importance == 0.9
+    assert save(space, "tea", importance=0.1).importance == 0.9
+    low = save(space, "coffee", importance=0)
+    save(space, "milk")
+
+    def where(condition: Any) -> list[str]:
+        return [record.id for record in space.records.list(filter={"importance": condition}).records]
+
+    assert where({"$gte": 0.5}) == [plain.id]
+    assert where(0) == [low.id]
+    assert [hit.key for hit in space.search("coffee", filter={"importance": {"$lt": 0.5}})] == [low.id]
+    assert space.records.update(plain.id, tags=["x"]).importance == 0.9
+    assert space.records.update(plain.id, importance=0.2).importance == 0.2
+    assert space.records.update(plain.id, importance=None).importance is None
+    assert space.records.get(plain.id).importance is None
+    assert space.records.update(plain.id, content="coffee").importance == 0.0
+
+
+@pytest.mark.promise("records-importance")
+def test_importance_does_not_change_a_score(space: Space) -> None:
+    record = save(space, "the lamp of the lighthouse")
+    save(space, "the lamp of the garage")
+    before = [(hit.key, hit.score, hit.parts) for hit in space.search("lighthouse lamp")]
+    space.records.update(record.id, importance=1)
+    assert [(hit.key, hit.score, hit.parts) for hit in space.search("lighthouse lamp")] == before
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, "0.5", True, float("nan"), [1]])
+def test_an_importance_outside_of_0_to_1_is_refused(space: Space, wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="importance must be a number between 0 and 1"):
+        save(space, "tea", importance=wrong)
+    record = save(space, "tea")
+    with pytest.raises(InvalidInput, match="importance must be a number between 0 and 1"):
+        space.records.update(record.id, importance=wrong)
+    assert space.records.get(record.id).revision == 1

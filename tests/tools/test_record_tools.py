@@ -65,6 +65,20 @@ def test_a_saved_memory_is_answered_with_text_a_link_and_its_item(tools: RecordT
     )
 
 
+@pytest.mark.promise("records-importance")
+def test_a_memory_may_have_an_importance(tools: RecordTools) -> None:
+    item = tools.create({**NOTE, "importance": 0.7}).structured["items"][0]
+    assert item["importance"] == 0.7
+    assert tools.item(item["id"])["importance"] == 0.7
+    assert save(tools, id=item["id"], importance="0.2") == item["id"]
+    assert tools.item(item["id"])["importance"] == 0.2
+    assert "importance" not in tools.item(save(tools, content="another"))
+    refused = tools.create({**NOTE, "importance": 2, "confidence": None})
+    assert refused.text == (
+        "confidence is required and must be a number between 0 and 1; importance must be a number between 0 and 1"
+    )
+
+
 @pytest.mark.promise("record-tools-upsert")
 def test_the_same_memory_again_joins_tags_and_keeps_the_larger_confidence(tools: RecordTools, clock: Any) -> None:
     id = save(tools, content={"a": 1, "b": {"c": [1, 2], "d": "ü"}})
@@ -127,7 +141,14 @@ def test_an_id_edits_in_place_and_without_tags_keeps_them(tools: RecordTools, cl
 @pytest.mark.promise("record-tools-edit-in-place")
 @pytest.mark.parametrize(
     "changed",
-    [{"type": "todo"}, {"content": "new"}, {"source": "elsewhere"}, {"confidence": 0.1}, {"tags": ["only"]}],
+    [
+        {"type": "todo"},
+        {"content": "new"},
+        {"source": "elsewhere"},
+        {"confidence": 0.1},
+        {"tags": ["only"]},
+        {"importance": 0.1},
+    ],
 )
 def test_an_edit_needs_only_what_changes(tools: RecordTools, changed: dict[str, Any]) -> None:
     """An edit by id was refused unless type, content, source and confidence were all sent again."""
@@ -137,7 +158,10 @@ def test_an_edit_needs_only_what_changes(tools: RecordTools, changed: dict[str, 
     assert ids(answer) == [id]
     assert {**tools.item(id), "hash": "", "updatedAt": ""} == {**old, **changed, "hash": "", "updatedAt": ""}
     [name] = changed
-    assert tools.create({"id": id}).text == f"give what to change of {id}: type, content, source, confidence, tags"
+    assert (
+        tools.create({"id": id}).text
+        == f"give what to change of {id}: type, content, source, confidence, tags, importance"
+    )
     assert tools.create({"id": id, name: []}).is_error or name in ("content", "tags")
 
 

@@ -338,6 +338,7 @@ _RECORD_LINKS = {
     "update": Link("update_record", {"id": "$response.body#/id"}),
     "delete": Link("delete_record", {"id": "$response.body#/id"}),
 }
+_IMPORTANCE = body("importance", Kind(schema={"type": ["number", "null"], "minimum": 0, "maximum": 1}), None)
 RECORDS = in_group(
     "records",
     Operation(
@@ -354,6 +355,7 @@ RECORDS = in_group(
             body("tags", TAGS, ()),
             body("ttl_seconds", SECONDS, None),
             body("id", OPTIONAL_TEXT, None),
+            _IMPORTANCE,
         ),
         forms.RECORD_FORM,
         needs=("write",),
@@ -409,6 +411,7 @@ RECORDS = in_group(
             body("confidence", CONFIDENCE, None),
             body("tags", TAGS, None),
             body("ttl_seconds", SECONDS, None),
+            _IMPORTANCE,
         ),
         forms.RECORD_FORM,
         needs=("write",),

@@ -46,6 +46,7 @@ def _declare_add(commands: Commands) -> None:
     parser.add_argument("--tag", metavar="TAG", action="append", help="a tag, such as project:x; may be repeated")
     parser.add_argument("--source", metavar="SOURCE", help="where it comes from (default: cli)")
     parser.add_argument("--confidence", metavar="0..1", type=float, help="the confidence (default: 1)")
+    parser.add_argument("--importance", metavar="0..1", type=float, help="how much it matters; you can filter by it")
     parser.add_argument("--as-json", action="store_true", help="the text is JSON; store it as the record's content")
     parser.add_argument("--ttl", metavar="TIME", type=duration, help="expire it after 90s, 30m, 12h, 7d or 2w")
 
@@ -65,6 +66,7 @@ def add(context: Context) -> int:
             confidence=1.0 if arguments.confidence is None else arguments.confidence,
             tags=arguments.tag or (),
             ttl_seconds=arguments.ttl,
+            importance=arguments.importance,
         )
 
     context.try_in_memory(create)
@@ -108,6 +110,7 @@ def _refuse_record_options(arguments: Any) -> None:
         "--tag": arguments.tag,
         "--source": arguments.source,
         "--confidence": arguments.confidence,
+        "--importance": arguments.importance,
         "--as-json": arguments.as_json or None,
     }
     wrong = [flag for flag, value in given.items() if value is not None]

@@ -41,6 +41,7 @@ RECORD_ATTRIBUTES: Mapping[str, tuple[type, ...]] = {
     "source": (str,),
     "tags": (list,),
     "confidence": (int, float),
+    "importance?": (int, float),
 }
 """The attributes of a stored record, with their types. A name that ends in `?` may be missing."""
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
@@ -61,6 +62,7 @@ class Record:
     created_at: datetime
     updated_at: datetime
     expires_at: datetime | None
+    importance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,14 @@ class Records:
         tags: Sequence[str] = (),
         ttl_seconds: float | None = None,
         id: str | None = None,
+        importance: float | None = None,
     ) -> Record:
         """Save a record. One with the same type, source and content gets all tags and the larger confidence.
 
+        You can filter by `importance`, from 0 to 1; search does not rank by it, and of two the larger stays.
         A new record gets a UUID as its id, or the given `id`, which no other record may have.
         """
-        checked = self._screened(self._check(type, content, source, confidence))
+        checked = self._screened(self._check(type, content, source, confidence, importance))
         clean_tags = self.clean_tags(tags)
         identity = checked.hash
         new_id = str(uuid.uuid4()) if id is None else check_visible("id", _check_id(id))
@@ -104,7 +108,7 @@ class Records:
                 if id is not None and transaction.get(RECORD, draft.key) is not None:
                     raise AlreadyExists(f"a record has the id {id} already; update it, or leave the id out")
                 return transaction.put(draft.with_expiry(ends), is_fresh=id is None)
-            return transaction.put(self._merged(known, clean_tags, checked.confidence, ends))
+            return transaction.put(self._merged(known, clean_tags, checked, ends))
 
         return record_of(self._handle.write("Records.create", work)[0])
 
@@ -124,6 +128,7 @@ class Records:
         confidence: float = _UNSET,
         tags: Sequence[str] = _UNSET,
         ttl_seconds: float | None = _UNSET,
+        importance: float | None = _UNSET,
     ) -> Record:
         """Change the given fields. If that makes the record equal to another one, the two are merged into the older."""
         key = _check_id(id)
@@ -139,6 +144,7 @@ class Records:
                     old.content if content is _UNSET else _check_content(content),
                     old.source if source is _UNSET else _check_label("source", source),
                     old.confidence if confidence is _UNSET else _check_confidence(confidence),
+                    old.importance if importance is _UNSET else _check_importance(importance),
                 )
             )
             new_tags = old.tags if tags is _UNSET else self.clean_tags(tags)
@@ -149,7 +155,7 @@ class Records:
                 transaction.delete(RECORD, newer.key)
                 key_kept = older.key
                 new_tags = tuple(dict.fromkeys((*record_of(other).tags, *new_tags)))
-                fields = replace(fields, confidence=max(record_of(other).confidence, fields.confidence))
+                fields = fields.joined(record_of(other))
                 if ttl_seconds is _UNSET:
                     ends = _later(other.expires_at, ends)
             else:
@@ -219,16 +225,17 @@ class Records:
         clean = self.clean_tags(tags)
         return (clean, ()) if match == "all" else ((), clean)
 
-    def _check(self, type: object, content: object, source: object, confidence: object) -> _Fields:
+    def _check(self, type: object, content: object, source: object, confidence: object, importance: object) -> _Fields:
         type, source = _check_label("type", type), _check_label("source", source)
-        return self._fields(type, _check_content(content), source, _check_confidence(confidence))
+        content, confidence = _check_content(content), _check_confidence(confidence)
+        return self._fields(type, content, source, confidence, _check_importance(importance))
 
-    def _fields(self, type: str, content: JSON, source: str, confidence: float) -> _Fields:
+    def _fields(self, type: str, content: JSON, source: str, confidence: float, importance: float | None) -> _Fields:
         limit = self._limits.record_characters
         written = canonical(content)
         if len(written) > limit:
             raise TooLarge(f"content is too large (max {limit} characters)")
-        return _Fields(type, content, source, confidence, _hash(type, source, written))
+        return _Fields(type, content, source, confidence, importance, _hash(type, source, written))
 
     def _screened(self, fields: _Fields) -> _Fields:
         """The fields after the screen: the hash of a record must not depend on a masked secret."""
@@ -238,7 +245,8 @@ class Records:
         kept = self._handle.rules.screened(draft)
         if kept.value is draft.value and kept.attributes is draft.attributes:
             return fields
-        return self._check(kept.attributes["type"], kept.value, kept.attributes["source"], fields.confidence)
+        type, source = kept.attributes["type"], kept.attributes["source"]
+        return self._check(type, kept.value, source, fields.confidence, fields.importance)
 
     def _draft(self, id: str, fields: _Fields, tags: tuple[str, ...]) -> Draft:
         attributes: dict[str, JSON] = {
@@ -247,6 +255,8 @@ class Records:
             "tags": list(tags),
             "confidence": fields.confidence,
         }
+        if fields.importance is not None:
+            attributes["importance"] = fields.importance
         return Draft(
             RECORD,
             id,
@@ -257,10 +267,10 @@ class Records:
             identity=fields.hash,
         )
 
-    def _merged(self, known: Entry, tags: tuple[str, ...], confidence: float, ends: int | None) -> Draft:
+    def _merged(self, known: Entry, tags: tuple[str, ...], new: _Fields, ends: int | None) -> Draft:
         old = record_of(known)
         union = tuple(dict.fromkeys((*old.tags, *tags)))
-        fields = _Fields(old.type, old.content, old.source, max(old.confidence, confidence), old.hash)
+        fields = replace(new.joined(old), content=old.content)
         return self._draft(known.key, fields, union).with_expiry(ends or known.expires_at)
 
 
@@ -270,7 +280,13 @@ class _Fields:
     content: JSON
     source: str
     confidence: float
+    importance: float | None
     hash: str
+
+    def joined(self, other: Record) -> _Fields:
+        """These fields with the larger confidence and importance of the two."""
+        known = [value for value in (self.importance, other.importance) if value is not None]
+        return replace(self, confidence=max(self.confidence, other.confidence), importance=max(known, default=None))
 
 
 def canonical(content: JSON) -> str:
@@ -333,6 +349,10 @@ def _check_confidence(confidence: object) -> float:
     return _check_fraction("confidence is required and", confidence)
 
 
+def _check_importance(importance: object) -> float | None:
+    return None if importance is None else _check_fraction("importance", importance)
+
+
 def _check_fraction(subject: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InvalidInput(f"{subject} must be a number between 0 and 1")
@@ -374,4 +394,5 @@ def record_of(entry: Entry) -> Record:
         created_at=moment(entry.created_at),
         updated_at=moment(entry.updated_at),
         expires_at=optional_moment(entry.expires_at),
+        importance=attributes.get("importance"),
     )

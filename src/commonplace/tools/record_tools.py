@@ -90,6 +90,7 @@ CREATE = ToolSpec(
             **STRINGS,
             "description": "Lower case, of a-z 0-9 : _ -; always one project:<name>, then topic:, env:, status:.",
         },
+        importance={"type": "number", "minimum": 0, "maximum": 1, "description": "How much it matters, if you know."},
         id={"type": "string", "description": "Edit this memory; then give only the fields that change."},
     ),
     output_schema=_output(
@@ -99,6 +100,7 @@ CREATE = ToolSpec(
         tags=STRINGS,
         confidence={"type": "number"},
         createdAt=STRING,
+        importance={"type": "number"},
     ),
     is_read_only=False,
     is_destructive=True,  # with an id it overwrites
@@ -313,6 +315,7 @@ class RecordTools:
             "source": lambda: given.text("source"),
             "confidence": lambda: given.fraction("confidence", is_required=True),
             "tags": lambda: records.clean_tags(given.tags()),
+            "importance": lambda: given.fraction("importance"),
         }
         id = given.optional_text("id")
         needed = ("type", "content", "source", "confidence") if id is None else ()
@@ -502,7 +505,12 @@ def _saved_item(record: Record) -> dict[str, Any]:
         "tags": list(record.tags),
         "confidence": record.confidence,
         "createdAt": iso(record.created_at),
+        **_importance(record),
     }
+
+
+def _importance(record: Record) -> dict[str, float]:
+    return {} if record.importance is None else {"importance": record.importance}
 
 
 def similarity(hit: Hit) -> float:
@@ -538,6 +546,7 @@ def full_record(record: Record) -> dict[str, Any]:
         "createdAt": iso(record.created_at),
         "updatedAt": iso(record.updated_at),
         "hash": record.hash,
+        **_importance(record),
     }
 
 
@@ -565,7 +574,7 @@ def full_message(message: Message) -> dict[str, Any]:
     }
 
 
-_OWN_FIELDS = ("id", "type", "content", "source", "role", "threadId", "tags", "confidence")
+_OWN_FIELDS = ("id", "type", "content", "source", "role", "threadId", "tags", "confidence", "importance")
 _TIMES = ("createdAt", "updatedAt")
 
 
