@@ -193,6 +193,7 @@ class AsyncSpace:
     state = _awaited(Space.state)
     restore = _awaited(Space.restore)
     undo = _awaited(Space.undo)
+    recent = _awaited(Space.recent)
     changes = _awaited(Space.changes)
     stats = _awaited(Space.stats)
     purge = _awaited(Space.purge)
