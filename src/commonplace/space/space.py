@@ -17,7 +17,7 @@ from commonplace.filters import Filter, parse_conditions
 from commonplace.language.snippets import snippet
 from commonplace.space.files import Files
 from commonplace.space.handle import Expected, Handle, Once, Seen
-from commonplace.space.history import draft_of, undo
+from commonplace.space.history import put_back, undo
 from commonplace.space.names import (
     DIRECTORY,
     FILE,
@@ -192,11 +192,8 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
             state = transaction.state(*stored, revision)
             if state is None:
                 raise NotFound(f"{kind} {key} has no state with revision {revision}; its history lists those it has")
-            draft = draft_of(state)
-            if state.expires_at is not None and state.expires_at <= transaction.time:
-                draft = replace(draft, expires_at=None)
             present = transaction.get(*stored)
-            transaction.put(draft, is_restored=True)
+            put_back(transaction, state)
             self._check_restored(transaction, [] if present is None else [present], [state])
 
         _, commit = self._handle.write("Space.restore", work)
