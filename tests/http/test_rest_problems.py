@@ -38,7 +38,7 @@ def test_errors_of_the_library_have_their_codes_and_words(http: httpx.Client) ->
         (http.get("/v1/files/d"), 409, "is_a_directory", "/d is a directory"),
         (http.put("/v1/files/d/f/g", content="x"), 409, "not_a_directory", "/d/f is a file"),
         (http.put("/v1/files/d/f?overwrite=false", content="x"), 409, "already_exists", "/d/f exists already"),
-        (http.put("/v1/files/d/f", content=b"\xff"), 422, "invalid_input", "no UTF-8 at byte 0"),
+        (http.put("/v1/files/d/f", content=b"\xff"), 422, "invalid_input", "not UTF-8 at byte 0"),
         (http.get("/v1/files/%2e%2e%2fetc"), 422, "invalid_path", "invalid path segment"),
         (http.get("/v1/files/%ff"), 422, "invalid_input", "the URL is not valid UTF-8"),
         (http.get("/v1/stats?namespace=user/jos%e9"), 422, "invalid_input", "the URL is not valid UTF-8"),

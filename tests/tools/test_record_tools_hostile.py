@@ -59,7 +59,7 @@ def tools(space: Space) -> RecordTools:
         ({"id": 5}, "id must be a non-empty string; leave it out for any"),
         (
             {"namespace": "user/u2"},
-            'unknown argument "namespace"; memory_create takes type, content, source, confidence, tags, id',
+            'unknown argument "namespace"; memory_create takes type, content, source, confidence, tags, importance, id',
         ),
     ],
 )
