@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_calls import HERE, NOWHERE, THERE, delete, found_keys, get, move, put
+from store_calls import HERE, NOWHERE, THERE, delete, embed_all, found_keys, get, move, put, unit
 
 from commonplace.checks import Namespace
 from commonplace.errors import AlreadyExists, InvalidInput
@@ -115,6 +115,25 @@ class CareConformance:
         assert store.purge(HERE, history_before=cut) == 0
         assert put(store, "a").revision == 62
         assert store.verify() == []
+
+    @pytest.mark.promise("engine-purge")
+    def test_purge_erases_the_passages_and_vectors_of_erased_states_only(self, store: Store, clock: Any) -> None:
+        store.set_target_model("m", 8)
+        vectors = {"east": unit(1), "north": unit(0, 1)}
+        states = []
+        for text in vectors:
+            states.append(put(store, "a", text))
+            embed_all(store, vectors)
+            clock.advance()
+
+        def kept() -> list[int]:
+            return [len(store.passage_vectors(HERE, "m", [(state.id, state.commit)])) for state in states]
+
+        assert kept() == [1, 1]
+        assert store.purge(HERE, history_before=clock.now) == 1
+        assert kept() == [0, 1]
+        assert store.purge(HERE, kind="file", key="a") == 1
+        assert kept() == [0, 0]
 
     def test_purge_of_a_namespace_leaves_the_others(self, store: Store) -> None:
         put(store, "a", "one")

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from store_calls import HERE, NOWHERE, SECOND, THERE, delete, found_keys, get, move, put
+from store_calls import BELOW, HERE, NOWHERE, SECOND, THERE, delete, found_keys, get, move, put
 
 from commonplace.entry import SEPARATOR, Draft, Entry
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -100,27 +100,25 @@ class EntriesConformance:
         assert store.get(NOWHERE, "file", ["k"]) == [None]
 
     def test_a_namespace_knows_nothing_of_the_one_above_it(self, store: Store) -> None:
-        """Both are of one tenant, so that on PostgreSQL no row-level security is between them."""
-        below = (*HERE, "sub")
         former = put(store, "new\x01k", identity="i")
         put(store, "new\x01k", "changed", identity="i")
         live = move(store, "new\x01k", "other")
         put(store, "old\x01j")
-        put(store, "old\x01k", namespace=below)
+        put(store, "old\x01k", namespace=BELOW)
 
         def work(transaction: Transaction) -> None:
             transaction.record_operation("k", 1, expires_at=transaction.time + SECOND)
 
         store.write(HERE, work)
-        assert store.load(below, [live.id]) == {}
+        assert store.load(BELOW, [live.id]) == {}
         for entry in (former, live):
-            assert get(store, entry.key, namespace=below, as_of=entry.updated_at) is None
-        assert [child.name for child in store.children(below, "file", "old\x01")] == ["k"]
-        assert store.last_key(below, "file", "i") is None
-        assert store.read(below, lambda reader: reader.was_used("file", former.key, former.key)) is False
-        store.write(below, lambda transaction: transaction.move_range("file", "old\x01", "new\x01", lambda key: None))
-        assert get(store, "new\x01k", namespace=below).revision == 2  # type: ignore[union-attr]
-        assert store.purge(below) == 2
+            assert get(store, entry.key, namespace=BELOW, as_of=entry.updated_at) is None
+        assert [child.name for child in store.children(BELOW, "file", "old\x01")] == ["k"]
+        assert store.last_key(BELOW, "file", "i") is None
+        assert store.read(BELOW, lambda reader: reader.was_used("file", former.key, former.key)) is False
+        store.write(BELOW, lambda transaction: transaction.move_range("file", "old\x01", "new\x01", lambda key: None))
+        assert get(store, "new\x01k", namespace=BELOW).revision == 2  # type: ignore[union-attr]
+        assert store.purge(BELOW) == 2
         assert get(store, "other") == live
         assert store.write(HERE, lambda transaction: transaction.operation("k"))[0] == 1
         assert store.verify() == []
@@ -270,6 +268,17 @@ class EntriesConformance:
         assert move(store, "a", "b").revision == 9
         revisions = [line.revision for line in store.history(HERE, "file", "a")]
         assert revisions == sorted(set(revisions))
+
+    @pytest.mark.promise("engine-revisions-never-restart")
+    def test_revisions_go_on_where_a_range_is_moved_to_keys_that_were_used(self, store: Store) -> None:
+        for key, states in (("old\x01a", 1), ("old\x01b", 4), ("old\x01c", 1), ("new\x01a", 2), ("new\x01b", 1)):
+            for number in range(states):
+                put(store, key, f"text {number}")
+        for key in ("new\x01a", "new\x01b"):
+            delete(store, key)
+        store.write(HERE, lambda transaction: transaction.move_range("file", "old\x01", "new\x01", lambda key: None))
+        assert [entry.revision for entry in store.scan(HERE, Scan()).entries] == [4, 5, 2]
+        assert [line.revision for line in store.history(HERE, "file", "new\x01a")] == [1, 2, 3, 4]
 
     # Transactions
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from store_calls import HERE, NOWHERE, SECOND, THERE, delete, found_keys, get, move, pages, put
 
+from commonplace.backends.deltas import MAX_DELTAS
 from commonplace.entry import Change, Draft, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter
@@ -102,6 +104,24 @@ class HistoryConformance:
         for state in states:
             assert store.state(HERE, "file", "k", state.revision) == state
         assert store.state(HERE, "file", "k", len(states) + 1) is None
+
+    def test_a_text_is_kept_whole_after_so_many_splices_although_it_is_moved_between_them(self, store: Store) -> None:
+        """Otherwise the chain that a read of an old state follows has no end."""
+        text = "".join(hashlib.sha256(f"{number}".encode()).hexdigest() for number in range(40))
+
+        def work(transaction: Transaction) -> list[int]:
+            grown = []
+            transaction.put(Draft("file", "a", text))
+            for number in range(MAX_DELTAS + 2):
+                before = transaction.usage().former_bytes
+                transaction.put(Draft("file", "a", f"{text[:1000]}{number}{text[1000:]}"))
+                grown.append(transaction.usage().former_bytes - before)
+                transaction.move("file", "a", "b", None)
+                transaction.move("file", "b", "a", None)
+            return grown
+
+        grown = store.write(HERE, work)[0]
+        assert [number for number, size in enumerate(grown) if size > 1_000] == [MAX_DELTAS]
 
     def test_begun_and_ended_tell_what_a_commit_did(self, store: Store) -> None:
         one = put(store, "a", "one")

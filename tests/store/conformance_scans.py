@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from store_calls import HERE, SECOND, THERE, delete, found_keys, pages, put
+from store_calls import BELOW, HERE, SECOND, THERE, delete, found_keys, pages, put
 
 from commonplace.entry import SEPARATOR, Draft
 from commonplace.errors import InvalidInput
@@ -132,6 +132,26 @@ class ScansConformance:
         store.purge(HERE, kind="file", key=expected[1])  # those of its time come again rather than never
         assert [entry.key for entry in store.scan(HERE, rest).entries] == [expected[0], *expected[2:]]
 
+    @pytest.mark.parametrize("is_live", [False, True])
+    @pytest.mark.parametrize("descending", [False, True])
+    def test_pages_go_on_from_no_entry_of_another_namespace(
+        self, store: Store, descending: bool, is_live: bool
+    ) -> None:
+        def put_foreign(key: str) -> None:
+            put(store, key)
+            if not is_live:
+                delete(store, key)
+
+        put_foreign("c")
+        store.write(BELOW, lambda transaction: [transaction.put(Draft("file", key, "text")) for key in "abcd"])
+        put_foreign("b")
+        first = Scan(order="created", descending=descending, limit=2)
+        page = store.scan(BELOW, first)
+        erased = page.entries[-1].key  # "b", whose number would be the highest, or "c", whose would be the lowest
+        store.purge(BELOW, kind="file", key=erased)
+        rest = store.scan(BELOW, replace(first, limit=10, after=page.cursor)).entries
+        assert [entry.key for entry in rest] == (["d", "b", "a"] if descending else ["a", "c", "d"])
+
     def test_a_cursor_of_another_order_is_refused(self, store: Store) -> None:
         put(store, "a")
         put(store, "b")
@@ -169,6 +189,18 @@ class ScansConformance:
         assert found == [Child(name, {"size": 1}, 1, clock.now, clock.now) for name in sorted(names)]
         assert store.children(HERE, "file", SEPARATOR.join(("", "missing", ""))) == []
         assert store.children(THERE, "file", prefix) == []
+
+    def test_children_are_those_of_one_namespace_even_with_the_same_names(self, store: Store) -> None:
+        made = {}
+        for namespace in (HERE, BELOW, THERE):
+            entry = put(store, "d\x01b", namespace=namespace, attributes={"of": namespace[-1]})
+            made[namespace] = Child("b", entry.attributes, 1, entry.created_at, entry.updated_at)
+        for key in ("d\x01a", "d\x01c"):
+            put(store, key)
+        assert store.children(BELOW, "file", "d\x01") == [made[BELOW]]
+        assert store.children(THERE, "file", "d\x01") == [made[THERE]]
+        first, second, third = store.children(HERE, "file", "d\x01")
+        assert (first.name, second, third.name) == ("a", made[HERE], "c")
 
     def test_expired_children_are_not_listed(self, store: Store, clock: Any) -> None:
         put(store, "\x01d\x01a", expires_at=clock.now + SECOND)

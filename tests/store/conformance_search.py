@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from store_calls import HERE, NOWHERE, THERE, delete, found_keys, put, unit
+from store_calls import BELOW, HERE, NOWHERE, THERE, delete, embed_all, found_keys, put, unit
 
 from commonplace.errors import ConfigurationError
 from commonplace.filters import Filter
@@ -79,7 +78,7 @@ class SearchConformance:
             put(store, key, "another")
             put(store, key, "apple")
         store.set_target_model("m", 8)
-        self._embed_all(store, {"apple": unit(1)})
+        embed_all(store, {"apple": unit(1)})
         for limit in (1, 3, 5, 8):
             near = store.search_vectors(HERE, "m", unit(1), Filter(), limit)
             by_words = store.search_text(HERE, query_terms("apple"), Filter(), limit)
@@ -92,10 +91,6 @@ class SearchConformance:
 
     # Vectors
 
-    def _embed_all(self, store: Store, vectors: Mapping[str, Any], model: str = "m") -> None:
-        claimed = store.claim(100, 60)
-        store.index(model, [(pending.chunk_id, vectors[pending.text]) for pending in claimed])
-
     def test_vectors_find_the_nearest_of_exactly_their_model(self, store: Store) -> None:
         vectors = {"east": unit(1), "north": unit(0, 1), "north east": unit(1, 1)}
         for text in vectors:
@@ -103,7 +98,7 @@ class SearchConformance:
         put(store, "foreign", "east", namespace=THERE)
         store.set_target_model("m", 8)
         assert store.indexing(HERE).pending == 3
-        self._embed_all(store, vectors)
+        embed_all(store, vectors)
         assert store.indexing().pending == 0
         found = store.search_vectors(HERE, "m", unit(1), Filter(), 10)
         entries = store.load(HERE, [candidate.entry_id for candidate in found])
@@ -122,7 +117,7 @@ class SearchConformance:
         store.index("m", [(pending.chunk_id, unit(1)) for pending in claimed])
         assert store.search_vectors(HERE, "m", unit(1), Filter(), 10) == []
         assert store.indexing().pending == 1
-        self._embed_all(store, {"new": unit(0, 1)})
+        embed_all(store, {"new": unit(0, 1)})
         (candidate,) = store.search_vectors(HERE, "m", unit(1), Filter(), 10)
         assert candidate.score == pytest.approx(0.0)
         delete(store, "a")
@@ -153,14 +148,16 @@ class SearchConformance:
         among = [(third.id, 0), (second.id, 0), (first.id, 7), (first.id, 0), (foreign.id + 100, 0)]
         assert [pending.text for pending in store.pending(HERE, 5, among=among)] == ["text b", "text a"]
         assert [pending.text for pending in store.pending(HERE, 1, among=among)] == ["text b"]
-        assert store.pending(("user", "other"), 5, among=[(second.id, 1), (third.id, 1)]) == []
+        for namespace in (("user", "other"), BELOW):
+            put(store, "b", "theirs too", namespace=namespace)
+            assert store.pending(namespace, 5, among=[(second.id, 0), (first.id, 0)]) == []
 
     def test_a_new_model_serves_when_all_is_embedded_and_the_old_one_until_then(self, store: Store) -> None:
         put(store, "a", "east")
         put(store, "b", "north")
         store.set_target_model("old", 8)
         assert (store.indexing().serving, store.indexing().target) == ("old", "old")
-        self._embed_all(store, {"east": unit(1), "north": unit(0, 1)}, "old")
+        embed_all(store, {"east": unit(1), "north": unit(0, 1)}, "old")
         store.set_target_model("new", 8)
         assert (store.indexing().serving, store.indexing().target, store.indexing().pending) == ("old", "new", 2)
         first = store.claim(1, 60)
@@ -190,18 +187,18 @@ class SearchConformance:
         delete(store, "c")
         store.set_target_model("m", 8)
         assert [pending.text for pending in store.pending(HERE, 5)] == ["b"]
-        self._embed_all(store, {"b": unit(1)})
+        embed_all(store, {"b": unit(1)})
         assert len(store.search_vectors(HERE, "m", unit(1), Filter(), 5)) == 2
         assert store.verify() == []
 
     def test_former_states_keep_their_vectors(self, store: Store, clock: Any) -> None:
         store.set_target_model("m", 8)
         put(store, "a", "east")
-        self._embed_all(store, {"east": unit(1)})
+        embed_all(store, {"east": unit(1)})
         then = clock.now
         clock.advance()
         put(store, "a", "north")
-        self._embed_all(store, {"north": unit(0, 1)})
+        embed_all(store, {"north": unit(0, 1)})
         (state,) = store.former(HERE, then, Filter())
         assert (state.value, state.revision) == ("east", 1)
         ((entry_id, start, end, vector),) = store.passage_vectors(HERE, "m", [(state.id, state.commit)])

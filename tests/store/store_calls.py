@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from commonplace.store import Scan, Store
 
 HERE: Namespace = ("user", "u1")
 THERE: Namespace = ("user", "u10")
+BELOW: Namespace = (*HERE, "sub")
+"""Of the same tenant as HERE, so that on PostgreSQL no row-level security is between them."""
 NOWHERE: Namespace = ("user",)
 SECOND = 1_000_000
 
@@ -28,6 +31,11 @@ def put(store: Store, key: str, value: Any = "text", *, namespace: Namespace = H
 
 def delete(store: Store, key: str, *, kind: str = "file", namespace: Namespace = HERE) -> Entry | None:
     return store.write(namespace, lambda transaction: transaction.delete(kind, key))[0]
+
+
+def embed_all(store: Store, vectors: Mapping[str, Any], model: str = "m") -> None:
+    claimed = store.claim(100, 60)
+    store.index(model, [(pending.chunk_id, vectors[pending.text]) for pending in claimed])
 
 
 def move(store: Store, key: str, new_key: str, heading: str | None = None) -> Entry:

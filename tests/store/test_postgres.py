@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from conformance import StoreConformance
+from store_calls import BELOW, HERE, THERE, put
 
 import commonplace
 from commonplace.backends.postgres import PostgresStore
@@ -61,6 +62,33 @@ def test_a_reindex_ends_although_passages_are_erased_while_it_marks_them(servers
     assert one.store.indexing() == Indexing("words@2", "words@2", 0)
     assert one.stats().vectors == 1
     assert one.verify() == []
+
+
+def test_history_is_counted_from_its_rows_after_a_program_that_does_not_count_it(clock: Any) -> None:
+    empty(shared_book())
+    store = PostgresStore(shared_book(), clock=clock)
+    for namespace, states in ((HERE, 2), (BELOW, 4), (THERE, 3)):
+        for number in range(states):
+            put(store, "a", f"text {number}", namespace=namespace)
+
+    def measured() -> list[Any]:
+        usages = [store.usage(prefix) for prefix in ((), HERE, BELOW)]
+        own = [store.read(BELOW, lambda reader: reader.usage()), store.write(BELOW, lambda change: change.usage())[0]]
+        return [*usages, *own, store.namespace_stats(BELOW)]
+
+    counted = measured()
+    assert [usage.former_states for usage in counted] == [6, 4, 3, 3, 3, 3]
+    with psycopg.connect(shared_book().partition("?")[0]) as other:
+        other.execute(
+            "UPDATE commonplace.namespace SET former_commit = commit_number - 1, former_states = 50, former_bytes = 60"
+        )
+        other.commit()
+        assert measured() == counted
+        put(store, "a", "text", namespace=BELOW)
+        kept = "SELECT former_states FROM commonplace.namespace WHERE former_commit = commit_number"
+        assert other.execute(kept).fetchall() == [(4,)]
+    assert store.verify() == []
+    store.close()
 
 
 @pytest.mark.promise("engine-damage-named")

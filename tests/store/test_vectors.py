@@ -64,9 +64,9 @@ class FakeRows:
             self._ended[chunk] = self.commit
         self.chunks_ended += len(sequences)
 
-    def erase(self) -> None:
-        """As a purge does: nobody can tell any more which passages ended."""
-        self._ended.clear()
+    def erase(self, after: int = 0) -> None:
+        """As a purge does: nobody can tell any more which passages ended with a commit above `after`."""
+        self._ended = {chunk: commit for chunk, commit in self._ended.items() if commit <= after}
 
     @property
     def sequences(self) -> list[int]:
@@ -181,6 +181,19 @@ def test_where_ended_passages_were_erased_everything_is_read_again() -> None:
     rows.erase()
     check_search(cache, rows, near(3), 5)
     assert rows.reads == 48 + 24
+    assert {chunk for chunk, _ in cache.nearest(rows, near(3))(None, None)} == rows.chunks
+
+
+@pytest.mark.parametrize("size", [60, 480])
+def test_passages_that_left_memory_before_do_not_stand_for_erased_ones(size: int) -> None:
+    rows = FakeRows(1)
+    rows.add([number % 24 for number in range(size)])
+    cache = VectorCache(10_000_000)
+    for count in (size // 2, size // 4):
+        check_search(cache, rows, near(3), 5)
+        known = rows.commit
+        rows.end(rows.sequences[:count])
+    rows.erase(after=known)
     assert {chunk for chunk, _ in cache.nearest(rows, near(3))(None, None)} == rows.chunks
 
 
