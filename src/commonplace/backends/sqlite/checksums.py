@@ -171,7 +171,10 @@ def former_head(namespace: Namespace, row: Sequence[Any]) -> Former:
 
 
 def is_whole_content(text: Any, value: Any, checksum: int | None) -> bool:
-    return checksum is None or (checksum + _OFFSET) & _HALF == _lower(text, value)
+    if checksum is None:
+        return True
+    low = crc32(_bytes(value))  # as in `_lower`, without a call: a read of an old state checks thousands
+    return (checksum + _OFFSET) & _HALF == (low if text is None else crc32(_bytes(text), low))
 
 
 # Other rows

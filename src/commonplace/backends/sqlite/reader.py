@@ -42,6 +42,7 @@ _BY_KEY, _BY_IDENTITY = (
     for name in ("key", "identity")
 )
 _FORMER_AT = "valid_from <= ? AND valid_to > ?"
+_NOT_WRITTEN = "a text that this state is made from is not what was written"
 _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
 
 
@@ -229,7 +230,8 @@ class SQLiteReader(Reader):
         ):
             head = live_head(self._namespace, row)
             name = direct[head.key]
-            found[name] = Child(name, json.loads(head.attributes), head.revision, head.created_at, head.updated_at)
+            attributes: Any = value_of(True, head.attributes)
+            found[name] = Child(name, attributes, head.revision, head.created_at, head.updated_at)
         return [found[name] for name in direct.values() if name in found]
 
     # History
@@ -408,7 +410,8 @@ def decode_former(connection: Connection, entry_id: int, revision: int) -> tuple
         "SELECT text, value, checksum FROM history WHERE entry = ? AND revision >= ? ORDER BY revision",
         (entry_id, revision),
     ):
-        check_content(text, value, checksum)
+        if not is_whole_content(text, value, checksum):
+            raise ValueError(_NOT_WRITTEN)
         chain.append((text, value))
         if deltas.is_whole(value) and (text is None or deltas.is_whole(text)):
             break
@@ -418,14 +421,10 @@ def decode_former(connection: Connection, entry_id: int, revision: int) -> tuple
         for newest_text, newest_value, checksum in connection.execute(
             "SELECT text, value, checksum FROM entry WHERE id = ?", (entry_id,)
         ).fetchall():
-            check_content(newest_text, newest_value, checksum)
+            if not is_whole_content(newest_text, newest_value, checksum):
+                raise ValueError(_NOT_WRITTEN)
     value = deltas.decode_last(newest_value, [former for _, former in chain])
     if chain[-1][0] is None:
         return None, value
     # A text that was replaced by a state without a text was stored whole.
     return deltas.decode_last(newest_text, [former for former, _ in chain if former is not None]), value
-
-
-def check_content(text: Any, value: Any, checksum: int | None) -> None:
-    if not is_whole_content(text, value, checksum):
-        raise ValueError("a text that this state is made from is not what was written")
