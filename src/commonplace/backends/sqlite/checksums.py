@@ -19,6 +19,7 @@ from commonplace.backends.rows import (
     FORMER_COLUMNS,
     HEAD,
     LIVE_WIDTH,
+    NAMES,
     Former,
     Live,
     damaged,
@@ -119,10 +120,10 @@ def kept_sum(*values: Any) -> int:
     LIVE does not have, in order.
     """
     row, (text, value, *ending) = values[:20], values[20:]
-    live, namespace, checksum = live_row(row), *row[LIVE_WIDTH:]
+    begun_by, _deltas, namespace, checksum = row[CONTENT.stop :]
     if checksum is not None and checksum != live_sum(row):
-        raise damaged((f"number {namespace}",), live.kind, live.key)
-    return former_sum((*live.head, text, value, live.begun_by, namespace, *ending))
+        raise damaged((f"number {namespace}",), *row[NAMES])
+    return former_sum((*row[HEAD], text, value, begun_by, namespace, *ending))
 
 
 def live_entry(namespace: Namespace, row: Sequence[Any]) -> Entry:

@@ -317,12 +317,12 @@ class SQLiteTransaction(Ledger, SQLiteReader):
             "actor": self._actor,
         }
 
-    def _heads(self, keys: dict[str, Any]) -> list[tuple[Live, int | None]]:
+    def _heads(self, keys: dict[str, Any]) -> Iterator[tuple[Live, int | None]]:
         """The rows of a range without their texts and values, each checked, and their checksums."""
         rows = self._connection.execute(
             f"SELECT {LIVE_HEAD_SUMMED} FROM entry WHERE {_IN_RANGE} ORDER BY key", keys
         ).fetchall()
-        return [(live_head(self._namespace, row), row[-1]) for row in rows]
+        return ((live_head(self._namespace, row), row[-1]) for row in rows)
 
 
 def _steps(items: Sequence[int]) -> Iterator[Sequence[int]]:
