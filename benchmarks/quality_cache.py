@@ -21,7 +21,9 @@ class CachedEmbedder:
     def __init__(self, embedder: Embedder, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._embedder = embedder
-        self._connection = sqlite3.connect(folder / FILE, isolation_level=None, check_same_thread=False)
+        # Several runs may share the folder: one writes while the others read.
+        self._connection = sqlite3.connect(folder / FILE, timeout=60.0, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = OFF")
         self._connection.execute(
             "CREATE TABLE IF NOT EXISTS vector (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"

@@ -10,8 +10,9 @@ import csv
 import gzip
 import hashlib
 import json
+import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 Level = Literal["session", "turn", "document"]
 DEVELOPMENT_SHARE = 171  # of 256: two questions in three
+FILLER_HAYSTACKS = 8
 LARGE_HAYSTACKS = 9  # of eleven or twelve questions each: 500 sessions and more
 
 
@@ -65,10 +67,14 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """The relevant ids for each level and question; `groups` names parts of the questions."""
+    """The relevant ids for each level and question.
+
+    `groups` names parts of the questions that have official figures of their own, `types` the set's question types.
+    """
 
     relevant: Mapping[Level, Mapping[str, frozenset[str]]]
     groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    types: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,19 @@ class Dataset:
     corpora: Callable[[], Iterator[Corpus]]
     gold: Gold
     questions: int
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """What is ranked."""
+        return tuple(self.gold.relevant)
+
+
+def by_type(typed: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """The questions of each type, from pairs of a type and a question."""
+    found: dict[str, set[str]] = {}
+    for type, question in typed:
+        found.setdefault(type, set()).add(question)
+    return {type: frozenset(found[type]) for type in sorted(found)}
 
 
 def opaque(*names: object) -> str:
@@ -93,8 +112,7 @@ def is_development(dataset: str, question: str) -> bool:
 
 def longmemeval(folder: Path) -> Dataset:
     """LongMemEval-S: each question has its own haystack of about 50 sessions."""
-    with gzip.open(folder / "longmemeval_s_dev100.json.gz") as file:
-        items: list[dict[str, Any]] = json.load(file)
+    items = _longmemeval_items(folder)
     sessions: dict[str, frozenset[str]] = {}
     turns: dict[str, frozenset[str]] = {}
     for item in items:
@@ -103,19 +121,77 @@ def longmemeval(folder: Path) -> Dataset:
         sessions[question] = frozenset(
             opaque(question, number) for number, id in enumerate(item["haystack_session_ids"]) if id in wanted
         )
-        marked = frozenset(
-            opaque(question, number, place)
-            for number, session in enumerate(item["haystack_sessions"])
-            for place, turn in enumerate(session)
-            if turn.get("has_answer") and turn["role"] == "user"
-        )
-        if marked:
+        if marked := _evidence(question, item, roles=("user",)):
             turns[question] = marked
     answered = frozenset(
         opaque("longmemeval", item["question_id"]) for item in items if "_abs" not in item["question_id"]
     )
-    gold = Gold({"session": sessions, "turn": turns}, {"without abstention": answered})
-    return Dataset("LongMemEval-S", lambda: map(_haystack, items), gold, len(items))
+    gold = Gold({"session": sessions, "turn": turns}, {"without abstention": answered}, _longmemeval_types(items))
+    return Dataset("LongMemEval-S", lambda: (_haystack(item, searched_role="user") for item in items), gold, len(items))
+
+
+def assistant_chats(folder: Path) -> Dataset:
+    """LongMemEval-S with the turns of both roles ranked: what an assistant said is found with what its user said.
+
+    Evidence is every turn marked `has_answer`, of either role. Questions without an answer are left out. The other
+    sessions of a history are drawn from a few haystacks, so that a run embeds a fifth of what all haystacks hold.
+    """
+    all_items = _longmemeval_items(folder)
+    filler = filler_sessions(all_items)
+    items = []
+    turns = {}
+    for item in all_items:
+        question = opaque("longmemeval", item["question_id"])
+        if "_abs" not in item["question_id"] and (marked := _evidence(question, item, roles=("user", "assistant"))):
+            items.append(_with_filler(item, filler))
+            turns[question] = marked
+    gold = Gold({"turn": turns}, types=_longmemeval_types(items))
+    return Dataset("Assistant chats", lambda: map(_haystack, items), gold, len(items))
+
+
+RawSession = list[dict[str, Any]]
+"""Turns as LongMemEval writes them."""
+
+
+def filler_sessions(items: Iterable[dict[str, Any]]) -> list[RawSession]:
+    """The sessions without evidence of a few development haystacks, each once: histories around other evidence."""
+    chosen = [item for item in items if is_development("longmemeval", item["question_id"])]
+    chosen.sort(key=lambda item: hashlib.sha256(opaque("longmemeval", item["question_id"]).encode()).digest())
+    found: dict[str, RawSession] = {}
+    for item in chosen[:FILLER_HAYSTACKS]:
+        for id, session in zip(item["haystack_session_ids"], item["haystack_sessions"], strict=True):
+            if id not in item["answer_session_ids"] and any(turn["content"].strip() for turn in session):
+                found.setdefault(json.dumps(session), session)
+    return list(found.values())
+
+
+def _with_filler(item: dict[str, Any], filler: Sequence[RawSession]) -> dict[str, Any]:
+    """The item with other sessions in place of those without evidence, at the same dates."""
+    places = [place for place, id in enumerate(item["haystack_session_ids"]) if id not in item["answer_session_ids"]]
+    drawn = random.Random(item["question_id"]).sample(filler, min(len(places), len(filler)))
+    sessions = list(item["haystack_sessions"])
+    for place, session in zip(places, drawn, strict=False):
+        sessions[place] = session
+    return {**item, "haystack_sessions": sessions}
+
+
+def _longmemeval_items(folder: Path) -> list[dict[str, Any]]:
+    with gzip.open(folder / "longmemeval_s_dev100.json.gz") as file:
+        items: list[dict[str, Any]] = json.load(file)
+    return items
+
+
+def _longmemeval_types(items: Iterable[dict[str, Any]]) -> dict[str, frozenset[str]]:
+    return by_type((item["question_type"], opaque("longmemeval", item["question_id"])) for item in items)
+
+
+def _evidence(question: str, item: dict[str, Any], roles: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(
+        opaque(question, number, place)
+        for number, session in enumerate(item["haystack_sessions"])
+        for place, turn in enumerate(session)
+        if turn.get("has_answer") and turn["role"] in roles
+    )
 
 
 def large_longmemeval(folder: Path) -> Dataset:
@@ -132,10 +208,11 @@ def large_longmemeval(folder: Path) -> Dataset:
         questions = tuple(question for corpus in some for question in corpus.questions)
         corpora.append(Corpus(questions, tuple(kept.values()), searched_role="user"))
     wanted = {question: frozenset(names[id] for id in ids) for question, ids in alone.gold.relevant["session"].items()}
-    return Dataset("LongMemEval-S, 500 sessions", lambda: iter(corpora), Gold({"session": wanted}), alone.questions)
+    gold = Gold({"session": wanted}, types=alone.gold.types)
+    return Dataset("LongMemEval-S, 500 sessions", lambda: iter(corpora), gold, alone.questions)
 
 
-def _haystack(item: dict[str, Any]) -> Corpus:
+def _haystack(item: dict[str, Any], searched_role: str | None = None) -> Corpus:
     question = opaque("longmemeval", item["question_id"])
     sessions = []
     for number, (date, session) in enumerate(zip(item["haystack_dates"], item["haystack_sessions"], strict=True)):
@@ -146,11 +223,14 @@ def _haystack(item: dict[str, Any]) -> Corpus:
     asked = Question(
         question, item["question"], _date(item["question_date"]), is_development("longmemeval", item["question_id"])
     )
-    return Corpus((asked,), tuple(sessions), searched_role="user")
+    return Corpus((asked,), tuple(sessions), searched_role=searched_role)
 
 
 def _date(text: str) -> datetime:
     return datetime.strptime(re.sub(r" \(\w+\)", "", text), "%Y/%m/%d %H:%M").replace(tzinfo=UTC)
+
+
+LOCOMO_TYPES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 
 
 def locomo(folder: Path) -> Dataset:
@@ -158,7 +238,7 @@ def locomo(folder: Path) -> Dataset:
     items: list[dict[str, Any]] = json.loads((folder / "locomo_dev5.json").read_text(encoding="utf-8"))
     sessions: dict[str, frozenset[str]] = {}
     turns: dict[str, frozenset[str]] = {}
-    answerable = set()
+    types = []
     for item in items:
         pair = item["sample_id"]
         known = {turn["dia_id"] for _, talk in _talks(item) for turn in talk}
@@ -168,9 +248,9 @@ def locomo(folder: Path) -> Dataset:
                 question = opaque(pair, "question", number)
                 turns[question] = frozenset(opaque(pair, id) for id in named)
                 sessions[question] = frozenset(opaque(pair, id.partition(":")[0]) for id in named)
-                if asked["category"] != 5:
-                    answerable.add(question)
-    gold = Gold({"session": sessions, "turn": turns}, {"categories 1-4": frozenset(answerable)})
+                types.append((LOCOMO_TYPES[asked["category"]], question))
+    answerable = frozenset(question for type, question in types if type != "adversarial")
+    gold = Gold({"session": sessions, "turn": turns}, {"categories 1-4": answerable}, by_type(types))
     return Dataset("LoCoMo", lambda: map(_pair, items), gold, len(turns))
 
 
@@ -255,8 +335,9 @@ def devbench(folder: Path) -> Dataset:
         for query in data["queries"]
         if (id := opaque("devbench", "query", query["id"])) in relevant
     )
+    types = by_type((query["category"], opaque("devbench", "query", query["id"])) for query in data["queries"])
     corpus = Corpus(questions, documents=documents)
-    return Dataset("DevBench", lambda: iter([corpus]), Gold({"document": relevant}), len(questions))
+    return Dataset("DevBench", lambda: iter([corpus]), Gold({"document": relevant}, types=types), len(questions))
 
 
 def precisionmembench(folder: Path) -> Dataset:
@@ -283,13 +364,16 @@ def precisionmembench(folder: Path) -> Dataset:
             relevant[question] = wanted
             chosen = is_development("precisionmembench", case["caseId"])
             questions.append(Question(question, case["query"], is_development=chosen))
+    types = by_type((case["category"], opaque("case", case["caseId"])) for case in cases)
     corpus = Corpus(tuple(questions), documents=documents)
-    return Dataset("PrecisionMemBench", lambda: iter([corpus]), Gold({"document": relevant}), len(questions))
+    gold = Gold({"document": relevant}, types=types)
+    return Dataset("PrecisionMemBench", lambda: iter([corpus]), gold, len(questions))
 
 
 DATASETS: Mapping[str, Callable[[Path], Dataset]] = {
     "longmemeval": longmemeval,
     "longmemeval-500": large_longmemeval,
+    "assistant-chats": assistant_chats,
     "locomo": locomo,
     "scifact": scifact,
     "devbench": devbench,

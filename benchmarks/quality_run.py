@@ -24,7 +24,10 @@ from quality_data import Corpus, Dataset, Level, Question
 
 OURS = "commonplace"
 KEYWORDS, VECTORS = "BM25", "vectors"
-SYSTEMS = ("grep", KEYWORDS, VECTORS, "RRF", OURS)
+RRF = "RRF"
+RIVALS = (KEYWORDS, VECTORS, RRF)
+"""Our two indexes, each alone, and the plain fusion of both."""
+SYSTEMS = ("grep", *RIVALS, OURS)
 DEPTH = 10
 BASELINE_DEPTH = 500  # of turns, so that ten sessions are among them
 RRF_K = 60
@@ -60,7 +63,7 @@ def rank_all(dataset: Dataset, embedder: Embedder, tell: Callable[[str], None]) 
             _store(space, corpus)
             book.indexer.run()
             stored = time.perf_counter() - start
-            yield from _Ranker(book, space, corpus, embedder).rankings()
+            yield from _Ranker(book, space, corpus, embedder, dataset.levels).rankings()
         tell(f"{dataset.name}: corpus {number}, stored in {stored:.1f} s, {len(corpus.questions)} questions asked")
 
 
@@ -98,34 +101,35 @@ class _Ranker:
     space: Space
     corpus: Corpus
     embedder: Embedder
+    levels: tuple[Level, ...]
 
     def rankings(self) -> Iterator[Ranking]:
         texts = list(_texts(self.corpus))
         for question in self.corpus.questions:
-            yield from self._ours(question)
-            for level, filter in self._levels().items():
+            for level in self.levels:
+                filter = self._filter(level)
+                yield Ranking(question, level, OURS, self._ours(question, level))
                 yield from self._baselines(question, level, filter)
                 found = _grep(question.text, texts, level)
                 ids = _first(one.session if level == "session" else one.id for one in found)
                 yield Ranking(question, level, "grep", ids)
 
-    def _ours(self, question: Question) -> Iterator[Ranking]:
-        if not self.corpus.sessions:
-            hits = self.space.search(question.text, limit=DEPTH, now=question.now)
-            yield Ranking(question, "document", OURS, tuple(hit.key.strip("/") for hit in hits))
-            return
-        threads = self.space.threads.search(question.text, limit=DEPTH, now=question.now)
-        yield Ranking(question, "session", OURS, tuple(hit.thread.id for hit in threads))
-        hits = self.space.search(
-            question.text, limit=DEPTH, kinds=[MESSAGE], filter=self._role_filter(), now=question.now
-        )
-        yield Ranking(question, "turn", OURS, tuple(hit.key for hit in hits))
+    def _ours(self, question: Question, level: Level) -> tuple[str, ...]:
+        if level == "session":
+            threads = self.space.threads.search(question.text, limit=DEPTH, now=question.now)
+            return tuple(hit.thread.id for hit in threads)
+        if level == "turn":
+            hits = self.space.search(
+                question.text, limit=DEPTH, kinds=[MESSAGE], filter=self._role_filter(), now=question.now
+            )
+            return tuple(hit.key for hit in hits)
+        hits = self.space.search(question.text, limit=DEPTH, now=question.now)
+        return tuple(hit.key.strip("/") for hit in hits)
 
-    def _levels(self) -> dict[Level, Filter]:
-        if not self.corpus.sessions:
-            return {"document": Filter(kinds=(FILE,))}
-        role = parse_conditions(self._role_filter())
-        return {"session": Filter(kinds=(MESSAGE,)), "turn": Filter(kinds=(MESSAGE,), conditions=role)}
+    def _filter(self, level: Level) -> Filter:
+        if level == "turn":
+            return Filter(kinds=(MESSAGE,), conditions=parse_conditions(self._role_filter()))
+        return Filter(kinds=(FILE,) if level == "document" else (MESSAGE,))
 
     def _role_filter(self) -> dict[str, object] | None:
         return {"role": self.corpus.searched_role} if self.corpus.searched_role else None
@@ -138,7 +142,7 @@ class _Ranker:
         assert serving is not None, "what is stored has been embedded"
         by_meaning = _ids(store.search_vectors(namespace, serving, vector, filter, BASELINE_DEPTH))
         entries = store.load(namespace, list(dict.fromkeys([*by_words, *by_meaning])))
-        lists = {KEYWORDS: by_words, VECTORS: by_meaning, "RRF": _reciprocal_ranks(by_words, by_meaning)}
+        lists = {KEYWORDS: by_words, VECTORS: by_meaning, RRF: _reciprocal_ranks(by_words, by_meaning)}
         for system, ranked in lists.items():
             yield Ranking(question, level, system, _first(_id(entries[id], level) for id in ranked))
 

@@ -109,6 +109,73 @@ def test_the_split_is_the_same_every_time_and_leaves_both_parts_something() -> N
     assert 150 < sum(chosen) < 250
 
 
+def test_assistant_chats_rank_both_roles_and_keep_the_evidence_among_drawn_sessions(folder: Path) -> None:
+    from quality_data import assistant_chats
+
+    dataset = assistant_chats(folder)
+    (corpus,) = dataset.corpora()  # the other question has no answer
+    (wanted,) = dataset.gold.relevant["turn"].values()
+    assert corpus.searched_role is None
+    assert dataset.levels == ("turn",)
+    assert {turn.role for session in corpus.sessions for turn in session.turns} == {"user", "assistant"}
+    assert [turn.text for session in corpus.sessions for turn in session.turns if turn.id in wanted] == [
+        "I rent a kayak in Brest."
+    ]
+    assert list(dataset.gold.types) == ["single-session-user"]
+    assert repr(corpus) == repr(next(assistant_chats(folder).corpora()))
+
+
+def figure(ours: list[float], vectors: list[float], *, is_pooled: bool = False) -> Any:
+    from quality import _figure
+    from quality_run import OURS, SYSTEMS, VECTORS
+    from quality_scores import Line, recall
+
+    given = {OURS: ours, VECTORS: vectors}
+    scores = {
+        (system, str(place)): given.get(system, [0.0] * len(ours))[place]
+        for system in SYSTEMS
+        for place in range(len(ours))
+    }
+    questions = [str(place) for place in range(len(ours))]
+    return _figure("set", Line("turn", "recall@5", recall(5)), "all", scores, questions, is_pooled=is_pooled)
+
+
+@pytest.mark.promise("bench-never-below-a-part")
+def test_a_figure_fails_below_a_part_beyond_chance_and_at_all_for_a_whole_set() -> None:
+    below = [1.0] * 30 + [0.0] * 10
+    chance = [1.0, 0.0] * 20
+    better_by_one = [0.0, 1.0] * 19 + [1.0, 1.0]
+    assert figure(below, [1.0] * 40).ahead_of_us == ["vectors"]
+    assert figure(chance, better_by_one).ahead_of_us == []
+    assert figure(chance, better_by_one, is_pooled=True).ahead_of_us == ["vectors"]
+    assert figure(chance, chance, is_pooled=True).ahead_of_us == []
+    assert figure([0.0] * 3, [1.0] * 3).ahead_of_us == []  # too few for a verdict
+
+
+@pytest.mark.promise("bench-never-below-a-part")
+def test_the_command_fails_and_names_what_is_below_a_part(
+    folder: Path, embedder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import quality
+    from quality_run import OURS, SYSTEMS, Ranking
+
+    def rank_all(dataset: Any, *_: Any) -> Any:
+        for corpus in dataset.corpora():
+            (question,) = corpus.questions
+            (wanted,) = dataset.gold.relevant["turn"].values()
+            for system in SYSTEMS:
+                yield Ranking(question, "turn", system, () if system == OURS else tuple(wanted))
+
+    monkeypatch.setattr(quality, "create_embedder", lambda model: embedder)
+    monkeypatch.setattr(quality, "rank_all", rank_all)
+    monkeypatch.setattr(quality, "FEWEST", 1)
+    assert quality.main([str(folder), "--only", "assistant-chats"]) == 1
+    printed = capsys.readouterr().out
+    below = "0.0000, BM25 has 1.0000, vectors has 1.0000, RRF has 1.0000"
+    assert f"- Assistant chats, turn nDCG@10, all: {below}" in printed
+    assert f"- Assistant chats, turn recall@5, single-session-user, all: {below}" in printed
+
+
 @pytest.mark.promise("bench-quality")
 def test_the_command_prints_every_system_with_goals_and_intervals(
     folder: Path, tmp_path: Path, embedder: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
