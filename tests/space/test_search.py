@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,8 @@ from commonplace import InvalidInput, Space, TooLarge, Unavailable
 from commonplace.checks import moment
 from commonplace.cli import main
 from commonplace.embedding import create_embedder
-from doubles import Clock, WordEmbedder
+from doubles import Clock, OpenBook, WordEmbedder
+from postgres_server import empty, shared_book
 
 
 def keys(space: Space, query: str, **options: Any) -> list[str]:
@@ -180,6 +182,69 @@ def test_pages_over_several_namespaces_lose_and_double_nothing(book: commonplace
         for hit in book.space("org").search("apple pie", limit=4, offset=start, below=True)
     ]
     assert len(found) == len(set(found)) == 30
+
+
+WORDS = ("tea", "ferry", "Ana", "cabin", "deploy", "garden", "lamp", "yesterday")
+
+
+def fill_with_every_kind(book: commonplace.Book, clock: Clock) -> datetime:
+    """Files, records and messages of people and assistants in three namespaces; a third of them was changed later."""
+    chance = random.Random(5)
+
+    def text() -> str:
+        return " ".join(chance.choices(WORDS, k=chance.randint(1, 12)))
+
+    for labels, count in ((("org",), 240), (("org", "a"), 60), (("org", "b"), 7)):
+        space = book.space(*labels)
+        for number in range(7):
+            space.threads.create(id=f"t{number}")
+        for number in range(count // 3):
+            clock.advance(chance.choice((1, 3_600, 86_400)))
+            space.files.write(f"/{number % 3}/{number}.md", text())
+            space.records.create(
+                type=chance.choice(("note", "fact")),
+                content=text(),
+                source="test",
+                confidence=1.0,
+                tags=chance.sample(WORDS[:3], 2),
+            )
+            said = {"role": chance.choice(("user", "assistant")), "content": text(), "createdAt": moment(clock())}
+            space.threads.add(f"t{number * number % 7}", [{**said, "name": "Ana"} if number % 3 == 0 else said])
+    then = moment(clock())
+    clock.advance(60)
+    for number in range(0, 80, 3):
+        book.space("org").files.write(f"/{number % 3}/{number}.md", text())
+    for labels in (("org",), ("org", "a"), ("org", "b")):
+        while book.space(*labels).search("tea").notices:
+            pass
+    return then
+
+
+@pytest.mark.promise("search-pages-are-one-list")
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
+def test_pages_of_any_size_are_parts_of_one_list(open_book: OpenBook, clock: Clock, place: str) -> None:
+    """The number of candidates depended on the page, and so did the order of the results."""
+    if place == "postgres":
+        empty(shared_book())
+    book = open_book(shared_book() if place == "postgres" else None)
+    then = fill_with_every_kind(book, clock)
+    space, chance = book.space("org"), random.Random(7)
+    for query in ("tea on the ferry with Ana", "what did we say about the garden yesterday?", "lamp", "cabin deploy"):
+        for options in (
+            {},
+            {"kinds": ["message"]},
+            {"below": True},
+            {"as_of": then},
+            {"type": "note", "tags": ["tea"]},
+            {"filter": {"role": "user"}, "below": True, "as_of": then},
+        ):
+            everything = space.search(query, limit=1_000, **options).hits
+            assert len({(hit.entry.namespace, hit.kind, hit.key) for hit in everything}) == len(everything)
+            assert [hit.score for hit in everything] == sorted((hit.score for hit in everything), reverse=True)
+            cuts = ((0, 1), (0, 10), (0, 50), (10, 10), (len(everything), 3))
+            for offset, limit in (*cuts, *((chance.randrange(200), chance.randint(1, 120)) for _ in range(2))):
+                page = space.search(query, limit=limit, offset=offset, **options).hits
+                assert page == everything[offset : offset + limit], (query, options, offset, limit)
 
 
 def test_scores_fall_and_tell_their_parts(space: Space) -> None:

@@ -7,7 +7,7 @@ and a notice says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -50,12 +50,15 @@ MAX_QUERY_TERMS = 64
 LAG_SECONDS = 0.2
 """How long a search waits for the vectors of what was written just before it."""
 
-FEWEST_CANDIDATES = 24
-"""From keywords, and from vectors; both score all of them. A few more than a page, because messages of one conversation
-raise each other. Ten more cost a tenth of a millisecond; 30 find 0.007 more of LoCoMo than 20, 100 no more than 30."""
+FIRST_WINDOW = 24
+"""How many candidates the first window has from keywords, and from vectors; both score all of them. Ten more cost a
+tenth of a millisecond; 30 find 0.007 more of LoCoMo than 20, 100 no more than 30."""
 
-WEIGHED = 60
-"""How many of the best results are re-scored by time and by conversation."""
+WINDOW_GROWTH = 4
+"""Each window asks for this many times as many candidates as the one before."""
+
+HEAD = 10
+"""If none of the first so many results belongs to a conversation, the others of the window are not examined for it."""
 
 MOST_SWEEPS = 1_000
 """One write ends a few hundred expired entries; a search of the past waits for at most so many writes."""
@@ -99,6 +102,8 @@ class SearchRequest:
     """The conversation of an entry; entries of one conversation raise each other. None turns this off."""
     now: int | None = None
     """The time that `yesterday` refers to; None is the time of the search, or `as_of`."""
+    window: int = FIRST_WINDOW
+    """How many candidates the first window has. Pages with equal windows are parts of one list."""
 
     def __post_init__(self) -> None:
         check_text("query", self.query, max_bytes=MAX_QUERY_BYTES)
@@ -155,11 +160,6 @@ class _Question:
     def wanted(self) -> int:
         return self.request.offset + self.request.limit
 
-    @property
-    def first(self) -> int:
-        """How many entries are read at once; more if their time may move them up."""
-        return max(self.wanted, WEIGHED) if self.times else self.wanted
-
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -188,7 +188,7 @@ class Searcher:
         terms, share_of_words = question_terms(request.query)
         terms = dict(list(terms.items())[:MAX_QUERY_TERMS])
         question = _Question(request, terms, share_of_words, meaning, _times(request))
-        found: list[Hit] = []
+        windows = []
         deadline = time.monotonic() + LAG_SECONDS
         for namespace in namespaces:
             embed_pending = (
@@ -198,9 +198,9 @@ class Searcher:
             if embed_pending is not None and serving != target:
                 some_wait = embed_pending()  # for its notice; older passages have vectors of the serving model
                 embed_pending = None
-            found += self._search_one(namespace, question, embed_pending, some_wait)
-        found.sort(key=lambda hit: -hit.score)  # a stable sort: the order of equal hits is the same on every page
-        return SearchResult(tuple(found[request.offset : request.offset + request.limit]), tuple(notices))
+            windows.append(_Windows(self._store, namespace, question, embed_pending, some_wait))
+        page = _ranked(windows, question.wanted)[request.offset : question.wanted]
+        return SearchResult(tuple(_hit(one, question) for one in page), tuple(notices))
 
     # The vector of the query
 
@@ -234,7 +234,7 @@ class Searcher:
 
         def likely() -> Sequence[Candidate]:
             terms, filter = question.terms, question.request.filter
-            return self._store.search_text(namespace, terms, filter, FEWEST_CANDIDATES) if terms else ()
+            return self._store.search_text(namespace, terms, filter, FIRST_WINDOW) if terms else ()
 
         try:
             state = self._indexer.embed_pending(namespace, max(0.0, deadline - time.monotonic()), likely)
@@ -247,95 +247,141 @@ class Searcher:
             notices[waiting(state.pending)] = None
         return state.pending > 0
 
-    # One namespace
 
-    def _search_one(
-        self, namespace: Namespace, question: _Question, embed_pending: Callable[[], bool] | None, some_wait: bool
-    ) -> list[Hit]:
-        """Search one namespace. If vectors are pending, call `embed_pending` first, if given."""
-        request, meaning = question.request, question.meaning
-        filter = request.filter
-        if request.as_of is not None:
-            self._end_expired(namespace)
-            filter = replace(filter, unchanged_since=request.as_of)
-        fused: list[Fused] = []
+def _ranked(windows: Sequence[_Windows], wanted: int) -> list[_Found]:
+    """The first `wanted` results of all namespaces, or all, best first.
+
+    Here the final score of each result is known. Every page of a search is a part of this one list: the windows are the
+    same whatever the page is, and a further window only adds to the end. Its results may match better than the last
+    ones before it; they get the score of the last one then, so that scores fall throughout the list.
+    """
+    ranked: list[_Found] = []
+    while windows and len(ranked) < wanted:
+        window = [one for some in windows for one in some.next(wanted - len(ranked))]
+        highest = ranked[-1].score if ranked else 1.0
+        window.sort(key=_falling)
+        ranked += [one if one.score <= highest else replace(one, score=highest) for one in window]
+        windows = [some for some in windows if not some.is_complete]
+    return ranked
+
+
+class _Windows:
+    """The results of one namespace, window by window.
+
+    A window holds the best candidates by keywords and by vectors that no window before it had, in the order of their
+    scores. What is in a window and in which order does not depend on the page, so that pages neither repeat nor skip
+    results. The first window has enough for most pages; a deep page costs more.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        namespace: Namespace,
+        question: _Question,
+        embed_pending: Callable[[], bool] | None,
+        some_wait: bool,
+    ) -> None:
+        """If vectors are pending, `embed_pending` is called before the first window, if given."""
+        self.is_complete = False
+        self._store = store
+        self._namespace = namespace
+        self._question = question
+        self._embed_pending = embed_pending
+        self._some_wait = some_wait
+        self._filter = question.request.filter
+        self._limit = question.request.window
+        self._seen: set[int] = set()
+        self._former: list[_Found] | None = None
+
+    def next(self, wanted: int) -> list[_Found]:
+        """The next window, best first, or at least its first `wanted` results."""
+        if self._former is None:
+            self._former = self._start()
+        at_first = 2 * self._limit if self._question.times else max(HEAD, wanted)
+        fused, answer = self._candidates(at_first)
+        former, self._former = self._former[: self._limit], self._former[self._limit :]
+        first = [answer.entries[one.id] for one in fused[:HEAD] if one.id in answer.entries]
+        is_told = self._has_conversation([*first, *(one.entry for one in former[:HEAD])])
+        found = self._read(fused, answer, at_first, len(fused) if is_told or self._question.times else wanted)
+        self._seen.update(one.id for one in fused)
+        self.is_complete = not self._former and max(len(answer.by_words), len(answer.by_meaning)) < self._limit
+        self._limit *= WINDOW_GROWTH
+        return _weigh([*found, *former], self._question, is_told=is_told)
+
+    def _start(self) -> list[_Found]:
+        """The former states that a search of the past finds; such a search skips what has changed since."""
+        as_of = self._question.request.as_of
+        if as_of is None:
+            return []
+        for _ in range(MOST_SWEEPS):  # a search of the past looks at former states: end what has expired
+            if not self._store.end_expired(self._namespace):
+                break
+        self._filter = replace(self._filter, unchanged_since=as_of)
+        return self._search_former(as_of)
+
+    def _candidates(self, at_first: int) -> tuple[list[Fused], Candidates]:
+        """The new candidates of this window, best first, and the entries of the first ones."""
+        question, meaning = self._question, self._question.meaning
+        new: list[Fused] = []
 
         def choose(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> list[int]:
-            fused[:] = _fuse(by_words, by_meaning, question, some_wait=some_wait)
-            return [candidate.id for candidate in fused[: question.first]]
+            fused = _fuse(by_words, by_meaning, question, some_wait=self._some_wait)
+            new[:] = [one for one in fused if one.id not in self._seen]
+            return [one.id for one in new[:at_first]]
 
         query = SearchQuery(
-            question.terms,
-            None if meaning is None else (meaning.model, meaning.vector),
-            filter,
-            max(FEWEST_CANDIDATES, 2 * question.wanted),
+            question.terms, None if meaning is None else (meaning.model, meaning.vector), self._filter, self._limit
         )
-        answer = self._store.search(namespace, query, choose, unless_pending=embed_pending is not None)
+        embed_pending, self._embed_pending = self._embed_pending, None
+        answer = self._store.search(self._namespace, query, choose, unless_pending=embed_pending is not None)
         if answer is None and embed_pending is not None:
-            some_wait = embed_pending()
-            answer = self._store.search(namespace, query, choose)
+            self._some_wait = embed_pending()
+            answer = self._store.search(self._namespace, query, choose)
         assert answer is not None, "without unless_pending a search always has a result"
-        found = self._read(namespace, fused, answer, question)
-        if request.as_of is not None:
-            found += self._search_former(namespace, question)
-        best = _weigh(found, question)[: question.wanted]
-        return [_hit(one, question) for one in best]
+        return new, answer
 
-    def _end_expired(self, namespace: Namespace) -> None:
-        """End what has expired: a search of the past looks at former states."""
-        for _ in range(MOST_SWEEPS):
-            if not self._store.end_expired(namespace):
-                return
-
-    def _read(
-        self, namespace: Namespace, fused: Sequence[Fused], answer: Candidates, question: _Question
-    ) -> list[_Found]:
-        """The live entries of the best candidates, from one snapshot; the next candidate replaces a deleted entry.
-
-        Entries that their time or their conversation may move up are read as well.
-        """
+    def _read(self, fused: Sequence[Fused], answer: Candidates, at_first: int, wanted: int) -> list[_Found]:
+        """The live entries of the best candidates, from one snapshot; the next candidate replaces a deleted entry."""
         spans = _spans(answer.by_words, answer.by_meaning)
+        live: Mapping[int, Entry] = answer.entries
+        start, stop = 0, at_first
         found: list[_Found] = []
-        more = max(question.wanted, WEIGHED)
-        wanted = question.first
-        start = 0
         while start < len(fused) and len(found) < wanted:
-            batch = fused[start : start + wanted]
-            live = self._store.load(namespace, [candidate.id for candidate in batch]) if start else answer.entries
-            start += len(batch)
+            batch = fused[start:stop]
+            if start:
+                live = self._store.load(self._namespace, [one.id for one in batch])
             found += [_found(live[one.id], one, spans[one.id]) for one in batch if one.id in live]
-            tell = question.request.conversation
-            if tell is not None and wanted < more and any(tell(one.entry) is not None for one in found):
-                wanted = more
+            start, stop = stop, stop + wanted
         return found
 
-    def _nearness(self, namespace: Namespace, meaning: _Meaning, states: Sequence[tuple[int, int]]) -> list[Candidate]:
-        if not states:
-            return []
-        return [
-            Candidate(entry_id, float(vector @ meaning.vector), start, end)
-            for entry_id, start, end, vector in self._store.passage_vectors(namespace, meaning.model, states)
-        ]
+    def _has_conversation(self, entries: Iterable[Entry]) -> bool:
+        tell = self._question.request.conversation
+        return tell is not None and any(tell(entry) is not None for entry in entries)
 
-    def _search_former(self, namespace: Namespace, question: _Question) -> list[_Found]:
-        """States that were valid then and have ended since. There are few, so each is scored."""
-        as_of, meaning = question.request.as_of, question.meaning
-        assert as_of is not None
-        states = {state.id: state for state in self._store.former(namespace, as_of, question.request.filter)}
+    def _search_former(self, as_of: int) -> list[_Found]:
+        """States that were valid then and have ended since, best first. There are few, so each is scored."""
+        question, meaning = self._question, self._question.meaning
+        states = {state.id: state for state in self._store.former(self._namespace, as_of, question.request.filter)}
         if not states:
             return []
-        counts = self._store.term_counts(namespace, list(question.terms))
+        counts = self._store.term_counts(self._namespace, list(question.terms))
         by_words = [
             candidate for state in states.values() for candidate in _score_passages(state, question.terms, counts)
         ]
         commits = [(state.id, state.commit) for state in states.values()]
-        by_meaning = [] if meaning is None else self._nearness(namespace, meaning, commits)
+        by_meaning = [] if meaning is None else self._nearness(meaning, commits)
         by_words.sort(key=lambda candidate: (-candidate.score, -candidate.entry_id))
         by_meaning.sort(key=lambda candidate: (-candidate.score, -candidate.entry_id))
         spans = _spans(by_words, by_meaning)
         # A state that was replaced before it had a vector never gets one.
         fused = _fuse(by_words, by_meaning, question, some_wait=meaning is not None)
         return [_found(states[one.id], one, spans[one.id]) for one in fused]
+
+    def _nearness(self, meaning: _Meaning, states: Sequence[tuple[int, int]]) -> list[Candidate]:
+        return [
+            Candidate(entry_id, float(vector @ meaning.vector), start, end)
+            for entry_id, start, end, vector in self._store.passage_vectors(self._namespace, meaning.model, states)
+        ]
 
 
 def _times(request: SearchRequest) -> tuple[tuple[int, int], ...]:
@@ -346,16 +392,16 @@ def _times(request: SearchRequest) -> tuple[tuple[int, int], ...]:
     return tuple((round(start.timestamp() * 1e6), round(end.timestamp() * 1e6)) for start, end in named)
 
 
-def _weigh(found: Sequence[_Found], question: _Question) -> list[_Found]:
-    """Best first, re-scored by the times in the query and by the rest of the conversation."""
+def _weigh(found: Sequence[_Found], question: _Question, *, is_told: bool) -> list[_Found]:
+    """Best first, re-scored by the times in the query and, with `is_told`, by the rest of the conversation."""
     tell = question.request.conversation
     if question.times:
         found = [_in_time(one, question.times) for one in found]
     ordered = sorted(found, key=_falling)
-    if tell is None:
+    if tell is None or not is_told:
         return ordered
     conversations: dict[str, list[int]] = {}
-    for place, one in enumerate(ordered[:WEIGHED]):
+    for place, one in enumerate(ordered):
         told = tell(one.entry)
         if told is not None:
             conversations.setdefault(told, []).append(place)
@@ -385,8 +431,7 @@ def _fuse(
 ) -> list[Fused]:
     """The candidates by keywords and by vectors, best first.
 
-    Both lists put the newest passage first among equals and are cut in that order, so equal candidates must stay in it.
-    In any other order pages would lose some results and repeat others.
+    Both lists put the newest passage first among equals, and equal candidates stay in that order.
     """
     calibration = question.meaning.calibration if question.meaning else (0.0, 1.0)
     return fuse(

@@ -37,6 +37,10 @@ MAX_THREADS = 100
 HITS_A_THREAD = 3
 """How many hits are read for each wanted thread; more are read if they are of too few threads."""
 
+THREADS_WINDOW = 60
+"""A thread is ranked by several of its messages, so more candidates are ranked together. With 24 as for messages,
+session recall@10 of LoCoMo is 0.003 lower."""
+
 
 # Messages
 
@@ -180,7 +184,7 @@ def _threads(found: Iterable[Hit]) -> dict[str, list[Hit]]:
 
 def _hits(handle: Handle, searcher: Searcher, request: ThreadSearchRequest, count: int) -> SearchResult:
     narrowed = Filter(kinds=(MESSAGE, THREAD), resource=request.resource)
-    asked = SearchRequest(request.query, narrowed, count, name=name_of_entry, now=request.now)
+    asked = SearchRequest(request.query, narrowed, count, name=name_of_entry, now=request.now, window=THREADS_WINDOW)
     return searcher.search([handle.namespace], asked)
 
 
