@@ -287,6 +287,64 @@ def _pair(item: dict[str, Any]) -> Corpus:
     return Corpus(questions, tuple(sessions))
 
 
+# Needs that are not named
+
+PAIRS = Path(__file__).parent / "data" / "unnamed_needs.jsonl"
+HISTORY_SESSIONS = 45
+HISTORY_START = datetime(2023, 1, 2, 8, tzinfo=UTC)
+HELD_BACK_SHARE = 128  # of 256: one pair in two
+
+
+def unnamed_needs(folder: Path, *, held_back: bool = False) -> Dataset:
+    """Something said in passing in a short session, and a question that it bears on without sharing its words.
+
+    The pairs of `data/unnamed_needs.jsonl` and the preference questions of LongMemEval-S, each in a history of its own.
+    Half of them are held back, and are neither stored nor asked without `held_back`.
+    """
+    items = _longmemeval_items(folder)
+    filler = filler_sessions(items)
+    corpora: list[Corpus] = []
+    wanted: dict[str, frozenset[str]] = {}
+    types: list[tuple[str, str]] = []
+    for pair in _lines(PAIRS):
+        corpora.append(_history(pair, filler))
+        question = corpora[-1].questions[0]
+        wanted[question.id] = frozenset([opaque(question.id, "memory", pair["evidence"])])
+        types.append(("with decoys" if pair["decoys"] else "without decoys", question.id))
+    for item in (item for item in items if item["question_type"] == "single-session-preference"):
+        corpora.append(_haystack(_with_filler(item, filler)))
+        question = corpora[-1].questions[0]
+        wanted[question.id] = _evidence(question.id, item, roles=("user",))
+        types.append(("preference", question.id))
+    corpora = [corpus for corpus in corpora if held_back or corpus.questions[0].is_development]
+    asked = {corpus.questions[0].id for corpus in corpora}
+    gold = Gold(
+        {"turn": {question: ids for question, ids in wanted.items() if question in asked}},
+        types=by_type((type, question) for type, question in types if question in asked),
+    )
+    return Dataset("Needs not named", lambda: iter(corpora), gold, len(corpora))
+
+
+def _history(pair: dict[str, Any], filler: Sequence[RawSession]) -> Corpus:
+    """The pair's sessions among others that have nothing to do with them, in an order and at times fixed by its id."""
+    question = opaque("unnamed-needs", pair["id"])
+    chance = random.Random(question)
+    drawn = chance.sample(filler, min(HISTORY_SESSIONS, len(filler)))
+    told = [("memory", pair["session"]), *((f"decoy {number}", decoy) for number, decoy in enumerate(pair["decoys"]))]
+    named = [*told, *((f"filler {number}", session) for number, session in enumerate(drawn))]
+    chance.shuffle(named)
+    at = HISTORY_START
+    sessions = []
+    for name, session in named:
+        turns = tuple(
+            Turn(opaque(question, name, place), turn["role"], turn["content"]) for place, turn in enumerate(session)
+        )
+        sessions.append(Session(opaque(question, name), at, turns))
+        at += timedelta(minutes=chance.randrange(600, 6_000))
+    is_shown = hashlib.sha256(f"unnamed-needs:{pair['id']}".encode()).digest()[0] >= HELD_BACK_SHARE
+    return Corpus((Question(question, pair["question"], at, is_shown),), tuple(sessions))
+
+
 # Documents and memories
 
 
@@ -374,6 +432,7 @@ DATASETS: Mapping[str, Callable[[Path], Dataset]] = {
     "longmemeval": longmemeval,
     "longmemeval-500": large_longmemeval,
     "assistant-chats": assistant_chats,
+    "unnamed-needs": unnamed_needs,
     "locomo": locomo,
     "scifact": scifact,
     "devbench": devbench,

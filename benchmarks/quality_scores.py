@@ -27,6 +27,10 @@ def recall(k: int) -> Measure:
     return lambda ranking, relevant: len(relevant & set(ranking[:k])) / len(relevant)
 
 
+def hit(k: int) -> Measure:
+    return lambda ranking, relevant: float(bool(relevant & set(ranking[:k])))
+
+
 def ndcg_any(k: int) -> Measure:
     """LongMemEval's own measure: the second place is discounted by log2(2), so it counts like the first."""
 
@@ -58,12 +62,15 @@ class Line:
     measure: Measure
     group: str | None = None
     goal: float | None = None
+    margin: float | None = None
+    """How far the goal is above vectors alone."""
 
 
 DEFINITIONS = {
     "recall_all@k": "1 where every gold session (turn) is among the first k, else 0; mean over questions (LongMemEval)",
     "ndcg_any@k": "LongMemEval's eval_utils: DCG of binary gains, 1 for the first place and 1/log2(place) after it",
     "recall@k": "share of a question's gold that is among the first k; mean over questions (LoCoMo's evidence recall)",
+    "hit@k": "1 where any gold turn is among the first k, else 0; mean over questions",
     "nDCG@k": "trec_eval's, binary gains discounted by 1/log2(place + 1) (BEIR)",
     "session, turn": "gold sessions are LongMemEval's answer_session_ids, over all questions, and LoCoMo's sessions of"
     " evidence; gold turns are user turns marked has_answer, ranked among user turns, and LoCoMo's evidence turns; in"
@@ -99,6 +106,11 @@ LINES: Mapping[str, tuple[Line, ...]] = {
     "Assistant chats": (
         Line("turn", "recall@5", recall(5)),
         Line("turn", "recall@10", recall(10)),
+        Line("turn", "nDCG@10", ndcg(10)),
+    ),
+    "Needs not named": (
+        Line("turn", "hit@5", hit(5), margin=0.05),
+        Line("turn", "hit@10", hit(10)),
         Line("turn", "nDCG@10", ndcg(10)),
     ),
     "SciFact": (

@@ -125,6 +125,39 @@ def test_assistant_chats_rank_both_roles_and_keep_the_evidence_among_drawn_sessi
     assert repr(corpus) == repr(next(assistant_chats(folder).corpora()))
 
 
+def pairs() -> list[dict[str, Any]]:
+    path = BENCHMARKS / "data" / "unnamed_needs.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_need_that_is_not_named_shares_no_word_with_its_question() -> None:
+    from commonplace.language.question import question_terms
+    from commonplace.language.tokenizer import index_terms
+
+    assert len({pair["id"] for pair in pairs()}) == len(pairs()) >= 160
+    for pair in pairs():
+        asked, _ = question_terms(pair["question"])
+        memory = pair["session"][pair["evidence"]]
+        assert memory["role"] == "user", pair["id"]
+        assert 2 <= len(pair["session"]) <= 4, pair["id"]
+        assert not asked.keys() & index_terms(memory["content"]).keys(), pair["id"]
+        for decoy in pair["decoys"]:
+            assert len(asked.keys() & index_terms(decoy[0]["content"]).keys()) >= 2, pair["id"]
+
+
+def test_needs_that_are_held_back_are_asked_only_on_request_and_histories_stay_the_same(folder: Path) -> None:
+    from quality_data import unnamed_needs
+
+    shown, both = unnamed_needs(folder), unnamed_needs(folder, held_back=True)
+    assert both.questions == len(pairs())  # this folder has no preference questions
+    assert 0.4 < shown.questions / both.questions < 0.6
+    assert all(corpus.questions[0].is_development for corpus in shown.corpora())
+    assert repr(next(shown.corpora())) == repr(next(unnamed_needs(folder).corpora()))
+    for corpus in both.corpora():
+        (wanted,) = both.gold.relevant["turn"][corpus.questions[0].id]
+        assert sum(turn.id == wanted for session in corpus.sessions for turn in session.turns) == 1
+
+
 def figure(ours: list[float], vectors: list[float], *, is_pooled: bool = False) -> Any:
     from quality import _figure
     from quality_run import OURS, SYSTEMS, VECTORS
