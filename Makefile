@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises clean
+.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -90,6 +90,9 @@ install-size:    ## the size of a base install, in a fresh virtual environment
 
 image-steps: $(VENV)/.installed ## execute the Dockerfile without a container daemon, and check compose.yaml
 	$(BIN)/python scripts/image_steps.py $(IMAGE_STEPS_ARGS)
+
+vendor: $(VENV)/.installed ## compare the scripts and styles of other projects that the page serves with npm
+	$(BIN)/python scripts/vendor.py $(VENDOR_ARGS)
 
 promises: install ## what the project promises, by seed, and the tests that show it
 	$(BIN)/python scripts/promises.py

@@ -54,8 +54,9 @@ USED_ONCE: dict[str, str] = {
 ENTRY_POINTS = (
     *("adapters.", "backends.postgres.store", "backends.sqlite.store", "cli."),
     *("embedding.external", "embedding.onnx", "exchange.mastra", "server.http.run", "server.mcp.stdio"),
+    "server.page.",
 )
-"""Adapters, importers, and what a user's word starts: a command, an address, a model's name."""
+"""Adapters, importers, screens, and what a user's word starts: a command, an address, a model's name."""
 
 
 def modules() -> dict[str, Path]:

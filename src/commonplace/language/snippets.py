@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 from commonplace.language.passages import Span, may_cut, place_to_cut
-from commonplace.language.tokenizer import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms
+from commonplace.language.tokenizer import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms, query_terms
 
 ELLIPSIS = "…"
 BEGINNING = 20_000  # characters to examine if no passage is given
 _LONGEST_CHARACTER = 32  # a cut moves at most this far to keep accents with their letter
 
 _PLACE = rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+"
+_PUNCTUATION = string.punctuation + ELLIPSIS + "“”‘’«»„"
 _compiled = cache(re.compile)  # compiled on first use
 _SENTENCE_START = re.compile(r"[.!?…] (?=\S)")
 
@@ -40,6 +42,16 @@ def snippet(text: str, terms: Mapping[str, float], limit: int = 160, span: Span 
     before = ELLIPSIS if shown.start > 0 else ""
     after = ELLIPSIS if shown.end < len(passage) or (span is None and len(text) > BEGINNING) else ""
     return (before + passage[shown.start : shown.end].strip() + after)[:limit]
+
+
+def matched_spans(shown: str, query: str) -> Iterator[Span]:
+    """The words of a snippet that the query asks for, in order, without the punctuation around them."""
+    for match in _matches(shown, query_terms(query)):
+        word = shown[match.start : match.end]
+        start = match.start + len(word) - len(word.lstrip(_PUNCTUATION))
+        end = match.end - len(word) + len(word.rstrip(_PUNCTUATION))
+        if start < end:
+            yield Span(start, end)
 
 
 def _best_match(passage: str, weights: Mapping[str, float], room: int) -> Span:

@@ -122,8 +122,8 @@ class Keys:
         clock: Callable[[], int] = system_time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
-        self._clock = clock
+        self.store = store
+        self.clock = clock
         self._monotonic = monotonic
         self._lock = Lock()
         self._known: OrderedDict[str, tuple[float, Key | None, bytes]] = OrderedDict()
@@ -142,9 +142,9 @@ class Keys:
         if key.expires_at is not None and key.expires_at > LATEST_EXPIRY:
             raise InvalidInput("a key must expire before the year 9999; leave the expiry out to let it never expire")
         secret = secrets.token_hex(_SECRET_BYTES)
-        made = replace(key, created_at=self._clock(), revoked_at=None, actions=key.actions | {"read"})
+        made = replace(key, created_at=self.clock(), revoked_at=None, actions=key.actions | {"read"})
         row = {**_row(made), "hash": _hash(secret).hex()}
-        if not self._store.system_put(_PART, made.id, row, only_new=True):
+        if not self.store.system_put(_PART, made.id, row, only_new=True):
             raise AlreadyExists(
                 f"a key {key.name} exists already, in use or revoked; choose another name, "
                 f"or remove that key: commonplace keys revoke {key.name} --forget"
@@ -154,30 +154,30 @@ class Keys:
 
     def list(self) -> list[tuple[Key, int | None]]:
         """Every key with the time of its last use, to the hour; the oldest key first."""
-        used = self._store.system_list(_USED_PART)
-        found = [(_key(row), cast("int | None", used.get(id))) for id, row in self._store.system_list(_PART).items()]
+        used = self.store.system_list(_USED_PART)
+        found = [(_key(row), cast("int | None", used.get(id))) for id, row in self.store.system_list(_PART).items()]
         return sorted(found, key=lambda one: (one[0].created_at, one[0].name))
 
     def revoke(self, name: str, *, forget: bool = False) -> Key:
         """Refuse a key from now on. Its row stays, so that authentication stays on, unless you `forget` it."""
         id = Key(name, ()).id
-        row = self._store.system_get(_PART, id)
+        row = self.store.system_get(_PART, id)
         if row is None:
             raise NotFound(f"there is no key {name}; `commonplace keys list` shows all keys")
         key = _key(row)
         if forget:
-            self._store.system_delete(_PART, id)
-            self._store.system_delete(_USED_PART, id)
+            self.store.system_delete(_PART, id)
+            self.store.system_delete(_USED_PART, id)
         elif key.revoked_at is None:
-            key = replace(key, revoked_at=self._clock())
-            self._store.system_put(_PART, id, {**cast("dict[str, JSON]", row), "revoked_at": key.revoked_at})
+            key = replace(key, revoked_at=self.clock())
+            self.store.system_put(_PART, id, {**cast("dict[str, JSON]", row), "revoked_at": key.revoked_at})
         self._forget(id)
         return key
 
     def any(self) -> bool:
         """Whether the book has keys, in use or revoked. Once this was true, it stays true for this object."""
         if not self.is_any_known():
-            self._any = (self._monotonic(), bool(self._store.system_list(_PART)))
+            self._any = (self._monotonic(), bool(self.store.system_list(_PART)))
         return self._any[1]
 
     def is_any_known(self) -> bool:
@@ -201,19 +201,29 @@ class Keys:
         key, hashed = (None, b"") if parts is None else self._remembered(parts[0]) or self._read(parts[0])
         if parts is None or key is None or not hmac.compare_digest(_hash(parts[1]), hashed):
             raise Unauthorized("this key is unknown; `commonplace keys list` shows the keys of the book")
+        return self._in_use(key)
+
+    def find(self, id: str) -> Key:
+        """The key with this id, whose text was checked before; Unauthorized if it is unknown, revoked or expired."""
+        key, _ = self._remembered(id) or self._read(id)
+        if key is None:
+            raise Unauthorized("this key is unknown; `commonplace keys list` shows the keys of the book")
+        return self._in_use(key)
+
+    def _in_use(self, key: Key) -> Key:
         if key.revoked_at is not None:
             raise Unauthorized(f"the key {key.name} was revoked; create another: commonplace keys create")
-        if key.expires_at is not None and key.expires_at <= self._clock():
+        if key.expires_at is not None and key.expires_at <= self.clock():
             raise Unauthorized(f"the key {key.name} has expired; create another: commonplace keys create")
-        self._used[parts[0]] = self._clock()
+        self._used[key.id] = self.clock()
         return key
 
     def record_uses(self) -> None:
         """Store when keys were last used, to the hour. A background task calls it, so that no request waits for it."""
         for id, at in [*self._used.items()]:
-            known = cast("int | None", self._store.system_get(_USED_PART, id))
+            known = cast("int | None", self.store.system_get(_USED_PART, id))
             if known is None or at - known >= USED_EVERY_MICROSECONDS:
-                self._store.system_put(_USED_PART, id, at)
+                self.store.system_put(_USED_PART, id, at)
             if self._used.get(id) == at:
                 del self._used[id]
 
@@ -224,7 +234,7 @@ class Keys:
 
     def _read(self, id: str) -> tuple[Key | None, bytes]:
         now, forgotten = self._monotonic(), self._forgotten
-        row = cast("Mapping[str, Any] | None", self._store.system_get(_PART, id))
+        row = cast("Mapping[str, Any] | None", self.store.system_get(_PART, id))
         key = None if row is None else _key(row)
         hashed = b"" if row is None else bytes.fromhex(row["hash"])
         with self._lock:

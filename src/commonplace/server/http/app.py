@@ -36,8 +36,10 @@ from commonplace.server.http.request_limits import LimitsMiddleware, RequestLimi
 from commonplace.server.http.service import Service
 from commonplace.server.http.worker_threads import StoreThreads
 from commonplace.server.mcp.server import ToolCalls
+from commonplace.server.page import screens
+from commonplace.server.page.page_middleware import PageMiddleware
 
-OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*")
+OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*", *screens.OPEN_PATHS)
 """They need no key, and reveal nothing about the memory."""
 
 WITHOUT_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
@@ -98,6 +100,7 @@ def _add_routes(app: FastAPI, service: Service, work: Work, metrics: Metrics) ->
     app.include_router(mastra_routes.router)
     app.include_router(pages.router)
     app.include_router(metadata_router(service.settings))
+    app.router.routes += screens.routes()
     _describe_access(app)
 
 
@@ -143,6 +146,7 @@ def _add_middleware(
             allow_headers=["*"],
             expose_headers=_EXPOSED_HEADERS,
         )
+    app.add_middleware(PageMiddleware)
     if settings.tracing:
         tracer = make_provider().get_tracer("commonplace")
         trace_store(service.book, tracer)

@@ -25,6 +25,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib.util import find_spec
 from threading import Lock, Thread
 from typing import Any
@@ -43,6 +44,7 @@ from commonplace.errors import (
 )
 from commonplace.server.http.api_keys import LOCAL, PREFIX, Key, Keys, Rate, Rates, Reach
 from commonplace.server.http.origins import is_loopback
+from commonplace.server.http.sessions import SESSION_PREFIX, Sessions
 from commonplace.settings import Settings
 from commonplace.space.rules import ACTIONS, Action, Rules
 from commonplace.space.space import Space
@@ -104,6 +106,24 @@ class Principal:
             return namespace
         raise Forbidden(f"this access does not reach the namespace {asked}; leave it out, or use another key")
 
+    def namespaces(
+        self, book: Book, below: str | None = None, *, after: Namespace | None = None, limit: int = 1_000
+    ) -> list[Namespace]:
+        """The namespaces of the book within this caller's reach, in order; below a prefix, or all."""
+        found = book.namespaces(*self._prefix(below), after=after, limit=limit)
+        return [one for one in found if one == self.namespace] if self.reach == "own" else found
+
+    def _prefix(self, below: str | None) -> Namespace:
+        asked = () if below is None else parse_namespace(below)
+        if self.reach == "all":
+            return asked
+        own = self.namespace
+        if own[: len(asked)] == asked:
+            return own
+        if self.reach == "below" and asked[: len(own)] == own:
+            return asked
+        raise Forbidden(f"this access does not reach the namespaces below {below}; leave it out, or use another key")
+
     def space(self, book: Book, asked: str | None, *, interface: str, client: str | None = None) -> Space:
         """The only way from a caller to a memory. The actor of a write is `name interface client`."""
         return self._space(book, self.resolve(asked), interface, client)
@@ -147,6 +167,11 @@ class Gate:
     checks_pages: bool = True
     """Whether to refuse requests that a web page of another site sends, while no credentials are needed."""
 
+    @cached_property
+    def sessions(self) -> Sessions:
+        """The sessions of browsers that showed a key."""
+        return Sessions(self.keys)
+
     def is_open(self) -> bool:
         """Whether a caller without credentials is admitted."""
         return self.local is not None and self.tokens is None and not self.keys.any()
@@ -163,6 +188,8 @@ class Gate:
             return True
         if self.local is not None and self.tokens is None and not self.keys.is_any_known():
             return False
+        if credential is not None and credential.startswith(SESSION_PREFIX):
+            return False
         if credential is None or not credential.startswith(PREFIX):
             return credential is None or self.tokens is None
         return self.keys.is_known(credential)
@@ -173,7 +200,8 @@ class Gate:
             credential = credential_of(headers)
         except Unauthorized:
             return False
-        return self.tokens is not None and credential is not None and not credential.startswith(PREFIX)
+        is_ours = credential is None or credential.startswith((PREFIX, SESSION_PREFIX))
+        return self.tokens is not None and not is_ours
 
     def pending(self, headers: Mapping[str, str]) -> KeySetRead | None:
         """What a caller with a token has to wait for before `check`. Waiting for it needs no thread."""
@@ -197,8 +225,9 @@ class Gate:
                     "`commonplace keys create NAME` makes one"
                 )
             return self.local, self.defaults.rate
-        if credential.startswith(PREFIX):
-            key = self.keys.check(credential)
+        if credential.startswith((PREFIX, SESSION_PREFIX)):
+            is_key = credential.startswith(PREFIX)
+            key = self.keys.check(credential) if is_key else self.sessions.check(credential)
             return self._of_key(key), key.rate or self.defaults.rate
         if self.tokens is not None:
             bearer = self.tokens.check(credential)

@@ -32,6 +32,7 @@ from commonplace.server.http.error_answers import is_mcp, problem_response
 from commonplace.server.http.observability import HEALTH_PATHS
 from commonplace.server.http.origins import check_own_page
 from commonplace.server.http.request_limits import Refusal, claim, is_event_stream
+from commonplace.server.http.sessions import is_page, session_of
 from commonplace.server.http.worker_threads import CALLER, CallerThreads, StoreThreads
 from commonplace.settings import Settings
 
@@ -89,7 +90,7 @@ class AuthMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers = _with_session(scope, Headers(scope=scope))
         if len(headers.getlist("host")) > 1:
             # We would check the first one, and a proxy may use the last one.
             error = InvalidInput("the request has several Host headers; send one")
@@ -163,7 +164,7 @@ class AuthMiddleware:
     def _decide(self, path: str, headers: Headers) -> Principal | None:
         is_for_all = self._is_for_all(path)
         if self._gate.checks_pages and self._gate.is_open():
-            check_own_page(headers, self._origins, may_be_linked=is_for_all)
+            check_own_page(headers, self._origins, may_be_linked=is_for_all or is_page(path))
         if is_for_all:
             return None
         return self._gate.principal(headers)
@@ -176,6 +177,14 @@ class AuthMiddleware:
         if isinstance(error, Unauthorized):
             response.headers["WWW-Authenticate"] = challenge(request, self._public_url)
         return response
+
+
+def _with_session(scope: Scope, headers: Headers) -> Headers:
+    """The headers with the session of a browser as the credential. Only the page accepts it, not the other routes."""
+    session = session_of(headers) if is_page(scope["path"]) else None
+    if session is None or any(name in headers for name in CREDENTIAL_HEADERS):
+        return headers
+    return Headers(raw=[*headers.raw, (b"authorization", f"Bearer {session}".encode())])
 
 
 def _claim(scope: Scope, caller: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The pages for a browser: `/`, which links to everything, and `/docs`, the OpenAPI description as one page.
+"""Two pages without a template: `/`, which lists the addresses, and `/docs`, the OpenAPI description as one page.
 
 Neither has a script, and neither loads anything from another address.
 """
@@ -10,11 +10,12 @@ from html import escape
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from commonplace import __version__
 from commonplace.server.http.auth_middleware import base_url
 from commonplace.server.http.service import service_of
+from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.mcp.profiles import PROFILES
 
 router = APIRouter()
@@ -54,7 +55,9 @@ dt {{ font-weight: 600 }}
 
 @router.get("/", include_in_schema=False)
 def start_page(request: Request) -> Response:
-    """The start page, for a person who opens the service in a browser."""
+    """The list of addresses, for programs and people at a terminal. A browser is sent to the page."""
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(PAGE_PATH, 307, {"Vary": "Accept"})
     service = service_of(request)
     base = base_url(request, service.settings.public_url)
     is_open = service.access.is_open()

@@ -57,6 +57,32 @@ def check_own_page(headers: Mapping[str, str], origins: Collection[str], *, may_
         raise Forbidden("a page of another site may not call this service; open the address yourself, or create a key")
 
 
+def check_own_form(headers: Mapping[str, str], public_url: str | None) -> None:
+    """Refuse a form that was not sent from this very address, whether or not callers need a key.
+
+    Stricter than `check_own_page`: another program's page on this computer is another site too.
+    """
+    site = headers.get("sec-fetch-site")
+    origin = headers.get("origin")
+    if site is not None:
+        is_own = site in _OWN
+    elif origin is not None:
+        own = {headers.get("host", "").lower(), _authority(public_url or "")} - {""}
+        is_own = _authority(origin) in own
+    else:
+        is_own = True  # a program; it needs the token of the form, as everybody does
+    if not is_own:
+        raise Forbidden("this form was sent from another site; open the page yourself and send it from there")
+
+
+def _authority(url: str) -> str:
+    """Host and port of a URL, as they are in a Host header."""
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2].lower()
+    except ValueError:
+        return ""
+
+
 def _hostname(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""

@@ -46,7 +46,7 @@ from commonplace.api.forms import (
 )
 from commonplace.api.parameters import ABSENT, REQUIRED, WRITE_STATUSES, Argument, Nested, Operation
 from commonplace.api.problems import KINDS, problem
-from commonplace.checks import Namespace, moment, parse_namespace
+from commonplace.checks import moment, parse_namespace
 from commonplace.entry import Entry, Hit, Revision
 from commonplace.errors import Forbidden, InvalidInput
 from commonplace.server.http import feed, transfer
@@ -66,7 +66,6 @@ from commonplace.server.http.answers import (
     not_modified,
     under_conditions,
 )
-from commonplace.server.http.auth import Principal
 from commonplace.server.http.service import SpaceOf, principal_of, service_of
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.space.conversation import NumberedPage
@@ -367,29 +366,16 @@ async def list_problems(call: Call) -> list[ProblemKind]:
 
 
 def list_namespaces(call: Call) -> Answer:
-    principal = principal_of(call.request)
     below, after, limit = (call.arguments[name] for name in ("below", "after", "limit"))
-    found = service_of(call.request).book.namespaces(
-        *_prefix(principal, below), after=None if after is None else parse_namespace(after), limit=limit + 1
+    found = principal_of(call.request).namespaces(
+        service_of(call.request).book,
+        below,
+        after=None if after is None else parse_namespace(after),
+        limit=limit + 1,
     )
-    if principal.reach == "own":
-        found = [namespace for namespace in found if namespace == principal.namespace]
     page = tuple(found[:limit])
     more = next_page(call.request, "/".join(page[-1]), "after") if len(found) > limit else None
     return Answer(NamespacePage(page), {"next": more})
-
-
-def _prefix(principal: Principal, below: str | None) -> Namespace:
-    """What to list: the requested prefix, if it is within the caller's reach."""
-    asked = () if below is None else parse_namespace(below)
-    if principal.reach == "all":
-        return asked
-    own = principal.namespace
-    if own[: len(asked)] == asked:
-        return own
-    if principal.reach == "below" and asked[: len(own)] == own:
-        return asked
-    raise Forbidden(f"this access does not reach the namespaces below {below}; leave it out, or use another key")
 
 
 def get_store_stats(call: Call) -> StoreStats:

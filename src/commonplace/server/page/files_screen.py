@@ -1,0 +1,172 @@
+"""Files: a tree beside a text and what it looks like, with edits that lose nothing when somebody else was quicker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from commonplace.checks import microseconds
+from commonplace.errors import InvalidInput, NotFound, Outdated
+from commonplace.server.http.sessions import PAGE_PATH
+from commonplace.server.http.worker_threads import ThreadedRoute
+from commonplace.server.page.visit import Visit, VisitOf
+from commonplace.space.files import FileInfo
+from commonplace.space.names import DIRECTORY, FILE, ROOT, parents
+from commonplace.space.space import Space
+
+FILES = f"{PAGE_PATH}/files"
+IN_A_FOLDER = 200
+"""How many names of a folder are shown at once."""
+
+router = APIRouter(route_class=ThreadedRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A part of the tree: the names in a folder, and those of the folders in it that are unfolded."""
+
+    path: str
+    files: tuple[FileInfo, ...]
+    cursor: str | None
+    unfolded: dict[str, Folder]
+
+
+@router.get(FILES, include_in_schema=False)
+def files(visit: VisitOf) -> Response:
+    kind, path = visit.opened
+    path = path or ROOT
+    if kind == FILE:
+        return _file_page(visit, path)
+    return visit.render("files.html", tree=_tree(visit.space, path), folder=path, file=None, path=path, draft=None)
+
+
+@router.get(f"{FILES}/folder", include_in_schema=False)
+def folder(visit: VisitOf) -> Response:
+    """The names in a folder, for a tree that is unfolded a step at a time."""
+    _, path = visit.opened
+    shown = _folder(visit.space, path or ROOT, visit.param("cursor") or None)
+    if not visit.is_fragment:
+        return visit.render("files.html", tree=shown, folder=shown.path, file=None, path=shown.path, draft=None)
+    return visit.render("_folder.html", tree=shown)
+
+
+@router.get(f"{FILES}/new", include_in_schema=False)
+def new_file(visit: VisitOf) -> Response:
+    _, path = visit.opened
+    draft = Draft(path=path.rstrip("/") + "/", text="", seen="0")
+    return visit.render("edit_file.html", draft=draft, present=None, is_conflict=False)
+
+
+@router.get(f"{FILES}/edit", include_in_schema=False)
+def edit_file(visit: VisitOf) -> Response:
+    _, path = visit.opened
+    # The revision before the text: one that is too old is refused, but one that is too new would lose an update.
+    info = visit.space.files.stat(path)
+    draft = Draft(info.path, visit.space.files.read(path), seen_of(info))
+    return visit.render("edit_file.html", draft=draft, present=None, is_conflict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text that a person types, and the state that it was begun from; `0` if there was no file."""
+
+    path: str
+    text: str
+    seen: str
+
+
+@router.post(f"{FILES}/save", include_in_schema=False)
+def save_file(visit: VisitOf) -> Response:
+    draft = Draft(visit.field("path"), visit.field("text"), visit.field("seen"))
+    revision, updated_at = _parse_seen(draft.seen)
+    space = visit.space.expecting(FILE, draft.path, (revision, updated_at) if revision else 0)
+    try:
+        if revision:
+            info = space.files.edit(draft.path, lambda stored: with_line_ends_of(stored, draft.text))
+        else:
+            info = space.files.write(draft.path, draft.text)
+    except Outdated:
+        return _conflict(visit, draft)
+    commit = None
+    if info.revision != revision:  # else the text is as it was
+        commit = visit.space.state(FILE, info.path, info.revision).commit
+    return visit.done("saved", commit, FILES, open=f"file:{info.path}")
+
+
+@router.post(f"{FILES}/move", include_in_schema=False)
+def move_file(visit: VisitOf) -> Response:
+    new = visit.field("to")
+    moved = visit.space.files.move(visit.field("path"), new)
+    return visit.done("moved", moved.commit, FILES, open=f"{visit.space.files.stat(new).kind}:{new}")
+
+
+@router.post(f"{FILES}/delete", include_in_schema=False)
+def delete_file(visit: VisitOf) -> Response:
+    path = visit.field("path")
+    above = [*parents(path)]
+    removed = visit.space.files.delete(path)
+    return visit.done("deleted", removed.commit, FILES, open=f"directory:{above[-1] if above else ROOT}")
+
+
+def _file_page(visit: Visit, path: str) -> Response:
+    files = visit.space.files
+    info = None if visit.as_of is not None else files.stat(path)
+    if info is not None and info.kind == DIRECTORY:
+        return visit.redirect(visit.url(FILES, open=f"directory:{info.path}"))
+    text = files.read(path, as_of=visit.as_of)
+    above = [*parents(path)]
+    tree = _tree(visit.space, above[-1] if above else ROOT)
+    actor = None if info is None else visit.space.state(FILE, info.path, info.revision).actor
+    return visit.render("files.html", tree=tree, folder=None, file=info, path=path, draft=None, text=text, actor=actor)
+
+
+def _conflict(visit: Visit, draft: Draft) -> Response:
+    """Both texts, what was typed still in the form. Sending it once more replaces the text that is shown beside it."""
+    try:
+        info = visit.space.files.stat(draft.path)
+        present, seen = visit.space.files.read(draft.path), seen_of(info)
+    except NotFound:
+        present, seen = None, "0"
+    typed = Draft(draft.path, draft.text, seen)
+    return visit.render("edit_file.html", 409, draft=typed, present=present, is_conflict=True)
+
+
+def _tree(space: Space, path: str) -> Folder:
+    """The tree from the top, unfolded down to a folder."""
+    below: Folder | None = None
+    for step in reversed([ROOT, *(above for above in parents(path) if above != ROOT), path]):
+        if below is not None and step == below.path:
+            continue
+        shown = _folder(space, step)
+        below = shown if below is None else _unfolded(shown, below)
+    assert below is not None
+    return below
+
+
+def _unfolded(above: Folder, below: Folder) -> Folder:
+    return Folder(above.path, above.files, above.cursor, {below.path: below})
+
+
+def _folder(space: Space, path: str, cursor: str | None = None) -> Folder:
+    page = space.files.list_page(path, limit=IN_A_FOLDER, cursor=cursor)
+    return Folder(path, page.files, page.cursor, {})
+
+
+def seen_of(info: FileInfo) -> str:
+    """A state in a form: its revision and its time, because after a purge revisions begin again."""
+    return f"{info.revision}.{microseconds('updated_at', info.updated_at)}"
+
+
+def _parse_seen(written: str) -> tuple[int, int]:
+    revision, _, at = written.partition(".")
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (revision, at or "0")):
+        raise InvalidInput("this form names no state of the file; open the file again and edit it there")
+    return int(revision), int(at or "0")
+
+
+def with_line_ends_of(stored: str, typed: str) -> str:
+    """What was typed, with the ends of line of the stored text: a browser does not keep them."""
+    has_only_crlf = "\r\n" in stored and "\n" not in stored.replace("\r\n", "")
+    return typed.replace("\n", "\r\n") if has_only_crlf else typed

@@ -1,0 +1,23 @@
+"""The routes of the page. A screen is a module with a `router`, a template, and a row of `NAVIGATION` in `visit`."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute
+
+from commonplace.server.http.sessions import PAGE_PATH
+from commonplace.server.page import (
+    assets,
+    files_screen,
+    namespaces_screen,
+    search_screen,
+    sign_in,
+    undo_screen,
+)
+
+OPEN_PATHS = (sign_in.SIGN_IN, f"{PAGE_PATH}/static/*")
+"""They need no key, and reveal nothing about the memory."""
+
+
+def routes() -> list[BaseRoute]:
+    screens = (search_screen, files_screen, undo_screen, namespaces_screen, sign_in, assets)
+    return [route for screen in screens for route in screen.router.routes]

@@ -1,0 +1,116 @@
+"""Search, the first screen: what a question finds, why it was found, and what a model would be given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from commonplace.entry import Hit
+from commonplace.language.snippets import matched_spans
+from commonplace.server.http.sessions import PAGE_PATH
+from commonplace.server.http.worker_threads import ThreadedRoute
+from commonplace.server.page.templates import pieces
+from commonplace.server.page.visit import Visit, VisitOf, page_number
+from commonplace.space.context import estimate_tokens
+from commonplace.space.names import SEARCHED_KINDS
+from commonplace.tools.as_data import hits_as_data
+
+PAGE_SIZE = 20
+MOST_PAGES = 50
+RECENT = 20
+BAR_WIDTH = 100
+router = APIRouter(route_class=ThreadedRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreBar:
+    """A score as two lengths of `BAR_WIDTH`: what the words give, and what the meaning gives."""
+
+    score: float
+    words: float
+    meaning: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHit:
+    kind: str
+    key: str
+    url: str
+    pieces: tuple[tuple[str, bool], ...]
+    bar: ScoreBar
+    updated_at: datetime
+    actor: str | None
+    type: str | None
+    tags: tuple[str, ...]
+
+
+@router.get(PAGE_PATH, include_in_schema=False)
+def search(visit: VisitOf) -> Response:
+    template = "_hits.html" if visit.is_fragment else "search.html"
+    return visit.render(template, **_found(visit))
+
+
+def _found(visit: Visit) -> dict[str, Any]:
+    query, kind, number = visit.param("q").strip(), visit.param("kind"), page_number(visit, MOST_PAGES)
+    shown: dict[str, Any] = {
+        "query": query,
+        "kind": kind,
+        "kinds": SEARCHED_KINDS,
+        "number": number,
+        "hits": [],
+        "notices": (),
+        "recent": [],
+        "is_empty": False,
+        "context": "",
+        "tokens": 0,
+        "has_more": False,
+        "bar_width": BAR_WIDTH,
+    }
+    if not query:
+        recent = [] if visit.as_of else visit.space.recent(RECENT, [kind] if kind else None)
+        return {**shown, "recent": recent, "is_empty": not recent and not kind and visit.as_of is None}
+    found = visit.space.search(
+        query,
+        limit=PAGE_SIZE + 1,
+        offset=(number - 1) * PAGE_SIZE,
+        kinds=[kind] if kind else None,
+        as_of=visit.as_of,
+    )
+    hits = found[:PAGE_SIZE]
+    context = hits_as_data(hits)
+    return {
+        **shown,
+        "hits": [_shown(visit, hit, query) for hit in hits],
+        "notices": found.notices,
+        "has_more": len(found) > PAGE_SIZE and number < MOST_PAGES,
+        "context": context,
+        "tokens": estimate_tokens(context),
+    }
+
+
+def _shown(visit: Visit, hit: Hit, query: str) -> ShownHit:
+    type, tags = hit.entry.attributes.get("type"), hit.entry.attributes.get("tags", ())
+    return ShownHit(
+        kind=hit.kind,
+        key=hit.key,
+        url=visit.entry_url(hit.kind, hit.key),
+        pieces=tuple(pieces(hit.snippet, matched_spans(hit.snippet, query))),
+        bar=score_bar(hit.score, hit.parts),
+        updated_at=hit.updated_at,
+        actor=hit.entry.actor,
+        type=type if isinstance(type, str) else None,
+        tags=tuple(map(str, tags)) if isinstance(tags, list | tuple) else (),
+    )
+
+
+def score_bar(score: float, parts: Mapping[str, float]) -> ScoreBar:
+    """The score divided in the ratio of its two parts. Time and conversation make both longer."""
+    words, meaning = parts.get("keyword", 0.0), parts.get("meaning", 0.0)
+    length = BAR_WIDTH * min(max(score, 0.0), 1.0)
+    by_words = length * words / (words + meaning) if words + meaning else 0.0
+    return ScoreBar(score, round(by_words, 1), round(length - by_words, 1))

@@ -1,0 +1,58 @@
+// Keyboard shortcuts and small comforts. Every screen works without this file.
+"use strict";
+
+(() => {
+  const isTyping = (element) => element.closest("input, textarea, select, [contenteditable]") !== null;
+  const rows = () => [...document.querySelectorAll("[data-row]")];
+  const linkOf = (row) => (row.matches("a") ? row : row.querySelector("a"));
+  let wantsScreen = false;
+
+  function move(step) {
+    const all = rows();
+    if (!all.length) return;
+    const at = all.findIndex((row) => row.contains(document.activeElement));
+    const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1)];
+    linkOf(next)?.focus();
+    next.scrollIntoView({ block: "nearest" });
+  }
+
+  function search() {
+    const box = document.querySelector("[data-search]");
+    if (box) { box.focus(); box.select(); } else { document.querySelector("[data-go=s]")?.click(); }
+  }
+
+  const keys = {
+    "/": search,
+    j: () => move(1),
+    k: () => move(-1),
+    u: () => document.querySelector("[data-undo]")?.click(),
+    e: () => document.querySelector("[data-edit]")?.click(),
+    g: () => { wantsScreen = true; },
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (wantsScreen) {
+      wantsScreen = false;
+      document.querySelector(`[data-go="${CSS.escape(event.key)}"]`)?.click();
+      return;
+    }
+    if (Object.hasOwn(keys, event.key)) {
+      event.preventDefault();
+      keys[event.key]();
+    }
+  });
+
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest("[data-close]")) return;
+    event.preventDefault();
+    event.target.closest("[data-toast]")?.remove();
+  });
+
+  // The toast is shown once: a reload or a bookmark of this address does not show it again.
+  if (document.querySelector("[data-toast]")) {
+    const address = new URL(location.href);
+    address.searchParams.delete("done");
+    history.replaceState(history.state, "", address);
+  }
+})();

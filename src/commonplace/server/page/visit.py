@@ -1,0 +1,298 @@
+"""One request to the page: who asks, which memory at which time, what the form holds, and how to answer.
+
+Every screen gets a `Visit` and answers with `render` or, after a change, with `done`. What a screen shows is in its
+address alone: `url` and `here` make addresses that keep the namespace and the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Annotated, Any, cast
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from commonplace.checks import microseconds, moment
+from commonplace.errors import Forbidden, InvalidInput
+from commonplace.server.http.auth import Principal
+from commonplace.server.http.origins import check_own_form
+from commonplace.server.http.service import Service, service_of
+from commonplace.server.http.sessions import (
+    MAX_AGE_SECONDS,
+    PAGE_PATH,
+    cookie_name,
+    cookie_of,
+    is_page,
+    session_of,
+)
+from commonplace.server.page.templates import render
+from commonplace.space.names import DIRECTORY, FILE, MESSAGE, RECORD, THREAD, WORKING
+from commonplace.space.rules import Action
+from commonplace.space.space import Space
+
+MAX_FIELDS = 10_000
+KEPT = ("ns", "as_of")
+"""Parts of an address that every link keeps: which memory, and at which time."""
+
+DONE = {
+    "saved": "Saved",
+    "deleted": "Deleted",
+    "moved": "Moved",
+    "created": "Created",
+    "tagged": "Tagged",
+    "restored": "Restored",
+    "undone": "Undone",
+}
+"""What a toast may say. An address names one of these words, so that no link can put a text of its own on the page."""
+
+
+@dataclass(frozen=True)
+class NavigationRow:
+    """A screen in the navigation of every page."""
+
+    path: str
+    title: str
+    key: str | None = None
+    """The key that opens it after `g`."""
+
+
+NAVIGATION: tuple[NavigationRow, ...] = (
+    NavigationRow(PAGE_PATH, "Search", "s"),
+    NavigationRow(f"{PAGE_PATH}/files", "Files", "f"),
+)
+
+
+SCREENS = {
+    FILE: f"{PAGE_PATH}/files",
+    DIRECTORY: f"{PAGE_PATH}/files",
+    RECORD: f"{PAGE_PATH}/records",
+    THREAD: f"{PAGE_PATH}/threads",
+    MESSAGE: f"{PAGE_PATH}/threads",
+    WORKING: f"{PAGE_PATH}/threads",
+}
+"""The screen that shows an entry of each kind."""
+
+
+@dataclass(frozen=True)
+class Toast:
+    """What was done last, with the commit that can be undone."""
+
+    text: str
+    commit: int
+
+
+@dataclass(frozen=True)
+class Visit:
+    request: Request
+    principal: Principal | None
+    form: Mapping[str, list[str]] = field(default_factory=dict)
+
+    # What was asked for
+
+    @property
+    def service(self) -> Service:
+        return service_of(self.request)
+
+    @property
+    def path(self) -> str:
+        return cast("str", self.request.scope["path"])
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether a script asks for a part of the screen, to put it into the one that is shown."""
+        return self.request.headers.get("hx-request") == "true"
+
+    def param(self, name: str, default: str = "") -> str:
+        """A parameter of the address."""
+        return self.request.query_params.get(name, default)
+
+    def field(self, name: str, default: str = "") -> str:
+        """A field of the form; the last one if it was sent several times."""
+        return self.form.get(name, [default])[-1]
+
+    def fields(self, name: str) -> list[str]:
+        """Every value of a field, such as of boxes that were ticked."""
+        return self.form.get(name, [])
+
+    # The memory
+
+    @cached_property
+    def space(self) -> Space:
+        """The memory that the address names, with the rights of the caller."""
+        assert self.principal is not None
+        return self.principal.space(self.service.book, self.param("ns") or None, interface="page")
+
+    @property
+    def namespace(self) -> str:
+        return "/".join(self.space.namespace)
+
+    @cached_property
+    def as_of(self) -> datetime | None:
+        """The time in the past that the address names."""
+        at = microseconds("as_of", self.param("as_of") or None)
+        return None if at is None else moment(at)
+
+    def may(self, action: Action) -> bool:
+        """Whether to offer an action: the caller is allowed to do it, and does not look at the past.
+
+        Screens use it to show buttons. Whether a change is made, the space decides.
+        """
+        return self.principal is not None and action in self.principal.rules.actions and self.as_of is None
+
+    @property
+    def is_signed_in(self) -> bool:
+        return session_of(self.request.headers) is not None and self.principal is not None
+
+    # Addresses
+
+    def url(self, path: str, **params: str | int | None) -> str:
+        """An address of the page. It keeps namespace and time, unless `params` say otherwise; None leaves one out."""
+        kept: dict[str, Any] = {name: self.param(name) or None for name in KEPT}
+        return _address(path, {**kept, **params})
+
+    def entry_url(self, kind: str, key: str) -> str:
+        """The address of the screen that shows an entry."""
+        return self.url(SCREENS[kind], open=f"{kind}:{key}")
+
+    @property
+    def opened(self) -> tuple[str, str]:
+        """The kind and the key of the entry in the address, from `open=file:/notes/today`; empty without one."""
+        kind, _, key = self.param("open").partition(":")
+        return kind, key
+
+    def here(self, **params: str | int | None) -> str:
+        """The address of this screen with some parameters changed."""
+        shown: dict[str, Any] = dict(self.request.query_params)
+        return _address(self.path, {**shown, "done": None, **params})
+
+    # Answers
+
+    @cached_property
+    def _cookie(self) -> str:
+        """The browser's own random id: that of its session, or a visitor's."""
+        return cookie_of(self.request.headers) or f"visitor_{secrets.token_urlsafe(32)}"
+
+    @property
+    def token(self) -> str:
+        """The token for forms. Only this browser's pages have it: no script and no other site sees the cookie."""
+        return form_token(self._cookie)
+
+    @property
+    def toast(self) -> Toast | None:
+        word, _, commit = self.param("done").partition(".")
+        if word not in DONE or not (commit.isascii() and commit.isdigit() and len(commit) < 19):
+            return None
+        return Toast(DONE[word], int(commit))
+
+    def render(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page, or a part of one, from a template."""
+        html = render(template, {"page": self, "navigation": NAVIGATION, **values})
+        response = HTMLResponse(html, status)
+        if cookie_of(self.request.headers) is None:
+            self.set_cookie(response, self._cookie)
+        return response
+
+    def redirect(self, url: str) -> Response:
+        """Send the browser to another screen, with GET. A script gets the address too, because it follows redirects."""
+        if self.is_fragment:
+            return Response(headers={"HX-Redirect": url})
+        return RedirectResponse(url, 303)
+
+    def done(self, word: str, commit: int | None, path: str, **params: str | int | None) -> Response:
+        """Answer a change: show a screen, with a toast that names the commit and offers to undo it."""
+        return self.redirect(with_done(self.url(path, **params), word, commit))
+
+    def delete_cookie(self, response: Response) -> None:
+        response.delete_cookie(cookie_name(self.request.headers), path=PAGE_PATH)
+
+    def set_cookie(self, response: Response, value: str) -> None:
+        public_url = self.service.settings.public_url or ""
+        response.set_cookie(
+            cookie_name(self.request.headers),
+            value,
+            max_age=MAX_AGE_SECONDS,
+            path=PAGE_PATH,
+            secure=self.request.url.scheme == "https" or public_url.startswith("https:"),
+            httponly=True,
+            samesite="strict",
+        )
+
+
+def form_token(cookie: str) -> str:
+    return hashlib.sha256(f"form {cookie}".encode()).hexdigest()
+
+
+def _address(path: str, params: Mapping[str, Any]) -> str:
+    query = urlencode({name: value for name, value in params.items() if value not in (None, "")})
+    return f"{path}?{query}" if query else path
+
+
+def sign_in_url(request: Request) -> str:
+    """The address of the sign-in page, which leads back to what was asked for."""
+    is_read = request.method == "GET" and request.headers.get("hx-request") != "true"
+    wanted = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    return _address(f"{PAGE_PATH}/sign-in", {"next": wanted if is_read and wanted != PAGE_PATH else None})
+
+
+def own_address(url: str, default: str = PAGE_PATH) -> str:
+    """An address that a request names, if it is one of the page; nothing else is followed."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return default
+    is_own = not parts.scheme and not parts.netloc and is_page(parts.path) and "\\" not in url
+    return urlunsplit(("", "", parts.path, parts.query, "")) if is_own else default
+
+
+def with_done(url: str, word: str, commit: int | None) -> str:
+    """An address with the toast of a change; None if nothing was changed."""
+    assert word in DONE
+    parts = urlsplit(url)
+    kept = [(name, value) for name, value in parse_qsl(parts.query) if name != "done"]
+    told = [] if commit is None else [("done", f"{word}.{commit}")]
+    return urlunsplit(("", "", parts.path, urlencode([*kept, *told]), ""))
+
+
+async def visit_of(request: Request) -> Visit:
+    """The visit of a request. A form is accepted from this browser's own pages only."""
+    principal = cast("Principal | None", request.state.principal)
+    if request.method != "POST":
+        return Visit(request, principal)
+    check_own_form(request.headers, service_of(request).settings.public_url)
+    form = await _form_of(request)
+    cookie = cookie_of(request.headers) or ""
+    shown = form.get("token", [""])[-1] or request.headers.get("x-form-token", "")
+    if not cookie or not hmac.compare_digest(shown.encode(), form_token(cookie).encode()):
+        raise Forbidden("this form has expired; go back, reload the page and send it again")
+    return Visit(request, principal, form)
+
+
+async def _form_of(request: Request) -> dict[str, list[str]]:
+    """The fields of a form. Browsers send every end of line as CRLF; here it is LF."""
+    try:
+        body = (await request.body()).decode("ascii")
+        pairs = parse_qsl(body, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise InvalidInput("this is not a form of the page; open the page and send it from there") from error
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value.replace("\r\n", "\n"))
+    return found
+
+
+VisitOf = Annotated[Visit, Depends(visit_of)]
+
+
+def page_number(visit: Visit, most: int) -> int:
+    """The number of the page that the address names, from 1."""
+    written = visit.param("page", "1")
+    if not (written.isascii() and written.isdigit() and 1 <= int(written[:9]) <= most):
+        raise InvalidInput(f"page must be a number from 1 to {most}")
+    return int(written)
