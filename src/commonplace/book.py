@@ -15,6 +15,7 @@ from commonplace.engine.embedders import Models
 from commonplace.engine.indexer import Indexer
 from commonplace.engine.search import Searcher
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound, install_command
+from commonplace.language.dates import DATE_ORDERS, DateOrder
 from commonplace.space.handle import Handle
 from commonplace.space.rules import Meter, Rules
 from commonplace.space.space import Space
@@ -59,6 +60,7 @@ def open_book(
     clock: Callable[[], int] | None = None,
     redaction: Redactor | None = None,
     pooling: Pooling | None = None,
+    date_order: DateOrder = "both",
 ) -> Book:
     """Open a book, and create it if it does not exist.
 
@@ -66,13 +68,23 @@ def open_book(
     the name of a model or an object with an `embed` method. `make_embedder` makes the embedder of another model whose
     vectors the book still holds, from its name. `durability="normal"` is faster, but a power cut may lose the last
     writes. `background=False` embeds only when someone searches. `redaction` masks or refuses secrets in everything
-    that is written. `pooling` is for a database server.
+    that is written. `pooling` is for a database server. `date_order` says how a query such as `on 3/4/2024` is read:
+    `day-first`, `month-first` or `both`.
     """
+    if date_order not in DATE_ORDERS:
+        raise InvalidInput(f"date_order must be one of {', '.join(DATE_ORDERS)}, not {date_order!r}")
     store = _open_store(
         url, durability=durability, busy_seconds=busy_seconds, clock=clock, pooling=pooling or Pooling()
     )
     chosen = create_embedder(embedder) if embedder is None or isinstance(embedder, str) else embedder
-    return Book(store, Models(chosen, make_embedder), limits or Limits(), background=background, redaction=redaction)
+    return Book(
+        store,
+        Models(chosen, make_embedder),
+        limits or Limits(),
+        background=background,
+        redaction=redaction,
+        date_order=date_order,
+    )
 
 
 def restore_backup(
@@ -189,13 +201,14 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         *,
         background: bool = True,
         redaction: Redactor | None = None,
+        date_order: DateOrder = "both",
     ) -> None:
         self.store = store
         self.limits = limits
         self.redaction = redaction
         self._models = models
         self.indexer = Indexer(store, self._models, is_background=background)
-        self._searcher = Searcher(store, self._models, self.indexer)
+        self._searcher = Searcher(store, self._models, self.indexer, date_order)
         self._meter = Meter(store)
 
     def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> Space:

@@ -15,6 +15,7 @@
     EMBEDDINGS_MAX_RETRIES      how often a call of an endpoint is retried (default 3)
     SEARCH_DEFAULT_LIMIT        how many hits a search returns (default 10)
     SEARCH_MAX_LIMIT            how many hits a search returns at most (default 100)
+    COMMONPLACE_DATE_ORDER      how a query such as 3/4/2024 is read: day-first, month-first or both (default both)
     MAX_CONTENT_LENGTH          how many characters a record may have (default 10000)
     MAX_TAGS_COUNT              how many tags a call may name (default 20)
     COMMONPLACE_MAX_MESSAGE_BYTES  how many bytes a message may have, images in it included (default 16000000)
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.checks import Limits, Namespace
     from commonplace.embedding import Embedder
+    from commonplace.language.dates import DateOrder
     from commonplace.redaction import Redactor
 
 LogLevel = Literal["error", "warn", "info", "debug"]
@@ -107,6 +109,7 @@ class Settings:
     openai_key: str | None = field(default=None, repr=False)
     search_default_limit: int = 10
     search_max_limit: int = 100
+    date_order: DateOrder = "both"
     max_content_length: int = 10_000
     max_tags_count: int = 20
     max_message_bytes: int = 16_000_000
@@ -170,6 +173,9 @@ class Settings:
             openai_key=read.text("OPENAI_API_KEY"),
             search_default_limit=default_limit,
             search_max_limit=max_limit,
+            date_order=cast(
+                "DateOrder", read.choice("COMMONPLACE_DATE_ORDER", ("both", "day-first", "month-first")) or "both"
+            ),
             max_content_length=read.number("MAX_CONTENT_LENGTH", 10_000, 1, 100_000_000),
             max_tags_count=read.number("MAX_TAGS_COUNT", 20, 0, 10_000),
             max_message_bytes=message_bytes,
@@ -298,6 +304,7 @@ def open_from_settings(settings: Settings, *, background: bool) -> Book:
         ),
         background=background,
         redaction=settings.redaction(),
+        date_order=settings.date_order,
     )
 
 

@@ -130,6 +130,46 @@ def test_a_named_time_lifts_what_is_from_then(space: Space, query: str, best: st
         assert (hit.entry.attributes["threadId"], hit.parts["time"]) == (best, 1.0)
 
 
+@pytest.mark.promise("search-reads-dates")
+@pytest.mark.parametrize(
+    "query",
+    ["kayak last summer", "kayak before June 2023", "kayak since 21.06.2023", "kayak between May and July 2023"],
+)
+def test_a_named_time_hides_nothing_from_other_times(space: Space, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for month in range(1, 13):
+        talk(space, f"month{month}", f"kayak trip {month}", at=f"2023-{month:02}-15T12:00:00Z")
+    talk(space, "best", query, at="2019-01-01T12:00:00Z")
+    space.files.write("/undated", "the kayak is blue")
+
+    asked = space.search(query, limit=50, now="2023-12-31T12:00:00Z")
+    raised = {hit.key for hit in asked if "time" in hit.parts}
+    monkeypatch.setattr("commonplace.engine.search.periods", lambda *_: [])
+    plain = {hit.key: hit.score for hit in space.search(query, limit=50)}
+    assert 0 < len(raised) < len(asked) == 14
+    assert plain.keys() == {hit.key for hit in asked}
+    assert all((hit.score > plain[hit.key]) == (hit.key in raised) for hit in asked)
+    assert asked[0].entry.attributes.get("threadId") == "best"  # what says more comes first, from whichever time it is
+
+
+@pytest.mark.promise("search-date-order")
+@pytest.mark.parametrize(
+    ("order", "raised"), [("both", {"march", "april"}), ("day-first", {"april"}), ("month-first", {"march"})]
+)
+def test_an_ambiguous_date_is_read_in_the_order_that_the_book_was_opened_with(
+    open_book: Any, order: str, raised: set[str]
+) -> None:
+    space = open_book(date_order=order).space("user", "u1")
+    talk(space, "march", "kayak trip", at="2023-03-04T12:00:00Z")
+    talk(space, "april", "kayak trip", at="2023-04-03T12:00:00Z")
+    hits = space.search("kayak on 3/4/2023")
+    assert {hit.entry.attributes["threadId"] for hit in hits if "time" in hit.parts} == raised
+
+
+def test_an_unknown_order_of_dates_is_refused(open_book: Any) -> None:
+    with pytest.raises(InvalidInput, match="date_order must be one of both, day-first, month-first, not 'us'"):
+        open_book(date_order="us")
+
+
 @pytest.mark.promise("search-frames-count-half")
 def test_what_a_question_is_about_outweighs_the_words_that_frame_it(space: Space, embedder: Any) -> None:
     embedder.error = Unavailable("no model")  # by words alone

@@ -84,6 +84,7 @@ def _memories() -> AgentMemories:
                 limits=settings.limits,
                 busy_seconds=settings.db_query_timeout_ms / 1_000,
                 redaction=settings.redaction(),
+                date_order=settings.date_order,
             )
             _shared = AgentMemories(settings.agents_folder, options=options)
             atexit.unregister(close_all)

@@ -31,6 +31,7 @@ from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.embedders import Models
 from commonplace.engine.indexer import CLOSE_SECONDS
 from commonplace.errors import CommonplaceError, ConfigurationError, InvalidInput, NotFound, Unavailable
+from commonplace.language.dates import DateOrder
 from commonplace.space.space import Space
 from commonplace.store import Store
 
@@ -78,6 +79,7 @@ class BookOptions:
     background: bool = True
     """Whether to embed new texts in the background; otherwise only a search embeds them."""
     redaction: Redactor | None = None
+    date_order: DateOrder = "both"
 
 
 class AgentMemories:
@@ -183,6 +185,7 @@ class _Folders:
         self._models = Models(embedder, options.make_embedder)
         self._embeds = options.background
         self._redaction = options.redaction
+        self._date_order = options.date_order
         self._embedding = Background("commonplace-agents-indexer")
         opened = partial(
             open_book,
@@ -220,7 +223,14 @@ class _Folders:
 
     def space(self, agent_id: str) -> Space:
         store = leased_store(partial(self._books.lease, agent_id), lambda: self._written(agent_id, book))
-        book = Book(store, self._models, self._limits, background=False, redaction=self._redaction)
+        book = Book(
+            store,
+            self._models,
+            self._limits,
+            background=False,
+            redaction=self._redaction,
+            date_order=self._date_order,
+        )
         return book.space(LABEL, agent_id)
 
     def _written(self, agent_id: str, book: Book) -> None:

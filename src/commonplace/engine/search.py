@@ -22,6 +22,7 @@ from commonplace.entry import Entry, Hit
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import Filter
 from commonplace.language import fusion
+from commonplace.language.dates import DateOrder, periods
 from commonplace.language.fusion import Fused, fuse
 from commonplace.language.passages import (
     LEVEL_FREQUENCY,
@@ -33,7 +34,7 @@ from commonplace.language.passages import (
     passage,
     passages,
 )
-from commonplace.language.question import periods, question_terms
+from commonplace.language.question import question_terms
 from commonplace.language.snippets import snippet
 from commonplace.store import Candidate, Candidates, SearchQuery, Store, TermCounts
 
@@ -174,8 +175,9 @@ class _Found:
 class Searcher:
     """Searches one store."""
 
-    def __init__(self, store: Store, models: Models, indexer: Indexer) -> None:
+    def __init__(self, store: Store, models: Models, indexer: Indexer, date_order: DateOrder = "both") -> None:
         self._store = store
+        self._date_order = date_order
         self._models = models
         self._indexer = indexer
         self._embed_query = lru_cache(maxsize=256)(self._embed_query_uncached)
@@ -187,7 +189,7 @@ class Searcher:
         meaning = None if embedder is None else self._query_vector(embedder, request.query, notices)
         terms, share_of_words = question_terms(request.query)
         terms = dict(list(terms.items())[:MAX_QUERY_TERMS])
-        question = _Question(request, terms, share_of_words, meaning, _times(request))
+        question = _Question(request, terms, share_of_words, meaning, _times(request, self._date_order))
         windows = []
         deadline = time.monotonic() + LAG_SECONDS
         for namespace in namespaces:
@@ -384,11 +386,11 @@ class _Windows:
         ]
 
 
-def _times(request: SearchRequest) -> tuple[tuple[int, int], ...]:
+def _times(request: SearchRequest, order: DateOrder) -> tuple[tuple[int, int], ...]:
     """The times that a query names, in microseconds."""
     now = next((at for at in (request.now, request.as_of) if at is not None), time.time_ns() // 1_000)
     # In whole microseconds: as fractions of seconds, the last ones of the year 9999 would fall into the next year.
-    named = periods(request.query, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now))
+    named = periods(request.query, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now), order)
     return tuple((round(start.timestamp() * 1e6), round(end.timestamp() * 1e6)) for start, end in named)
 
 
