@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -13,14 +14,30 @@ from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.page.visit import Visit, VisitOf
 from commonplace.space.files import FileInfo
-from commonplace.space.names import DIRECTORY, FILE, ROOT, parents
+from commonplace.space.names import DIRECTORY, FILE, ROOT, name_of, parents
 from commonplace.space.space import Space
 
 FILES = f"{PAGE_PATH}/files"
 IN_A_FOLDER = 200
 """How many names of a folder are shown at once."""
 
+SHOWN_CHARACTERS = 100_000
+RENDERED_CHARACTERS = 10_000
+"""How much of a file is shown, and rendered as Markdown, unless all of it is asked for: a page should come at once."""
+
 router = APIRouter(route_class=ThreadedRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A file as the screen shows it. `info` and `actor` are those of the present state, None in the past."""
+
+    path: str
+    text: str
+    rendered: str
+    is_cut: bool
+    info: FileInfo | None = None
+    actor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +56,7 @@ def files(visit: VisitOf) -> Response:
     path = path or ROOT
     if kind == FILE:
         return _file_page(visit, path)
-    return visit.render("files.html", tree=_tree(visit.space, path), folder=path, file=None, path=path, draft=None)
+    return visit.render("files.html", tree=_tree(visit.space, path), path=path, file=None)
 
 
 @router.get(f"{FILES}/folder", include_in_schema=False)
@@ -48,8 +65,17 @@ def folder(visit: VisitOf) -> Response:
     _, path = visit.opened
     shown = _folder(visit.space, path or ROOT, visit.param("cursor") or None)
     if not visit.is_fragment:
-        return visit.render("files.html", tree=shown, folder=shown.path, file=None, path=shown.path, draft=None)
+        return visit.render("files.html", tree=shown, path=shown.path, file=None)
     return visit.render("_folder.html", tree=shown)
+
+
+@router.get(f"{FILES}/download", include_in_schema=False)
+def download_file(visit: VisitOf) -> Response:
+    """The text of a file, to be saved and not shown."""
+    _, path = visit.opened
+    text = visit.space.files.read(path, as_of=visit.as_of)
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name_of(path), safe='')}"}
+    return Response(text, headers=headers, media_type="text/plain")
 
 
 @router.get(f"{FILES}/new", include_in_schema=False)
@@ -105,21 +131,38 @@ def move_file(visit: VisitOf) -> Response:
 @router.post(f"{FILES}/delete", include_in_schema=False)
 def delete_file(visit: VisitOf) -> Response:
     path = visit.field("path")
-    above = [*parents(path)]
     removed = visit.space.files.delete(path)
-    return visit.done("deleted", removed.commit, FILES, open=f"directory:{above[-1] if above else ROOT}")
+    return visit.done("deleted", removed.commit, FILES, open=f"directory:{_above(path)}")
 
 
 def _file_page(visit: Visit, path: str) -> Response:
-    files = visit.space.files
-    info = None if visit.as_of is not None else files.stat(path)
+    info = None if visit.as_of is not None else visit.space.files.stat(path)
     if info is not None and info.kind == DIRECTORY:
         return visit.redirect(visit.url(FILES, open=f"directory:{info.path}"))
-    text = files.read(path, as_of=visit.as_of)
-    above = [*parents(path)]
-    tree = _tree(visit.space, above[-1] if above else ROOT)
-    actor = None if info is None else visit.space.state(FILE, info.path, info.revision).actor
-    return visit.render("files.html", tree=tree, folder=None, file=info, path=path, draft=None, text=text, actor=actor)
+    path = path if info is None else info.path
+    text = visit.space.files.read(path, as_of=visit.as_of)
+    is_whole = visit.param("whole") == "1"
+    shown = Shown(
+        path,
+        text if is_whole else text[:SHOWN_CHARACTERS],
+        text if is_whole else beginning(text, RENDERED_CHARACTERS),
+        not is_whole and len(text) > RENDERED_CHARACTERS,
+        info,
+        None if info is None else visit.space.state(FILE, path, info.revision).actor,
+    )
+    return visit.render("files.html", tree=_tree(visit.space, _above(path)), path=path, file=shown)
+
+
+def beginning(text: str, most: int) -> str:
+    """The first lines of a text, at most so many characters."""
+    if len(text) <= most:
+        return text
+    end = text.rfind("\n", 0, most)
+    return text[: end + 1] or text[:most]
+
+
+def _above(path: str) -> str:
+    return [ROOT, *parents(path)][-1]
 
 
 def _conflict(visit: Visit, draft: Draft) -> Response:
@@ -135,14 +178,10 @@ def _conflict(visit: Visit, draft: Draft) -> Response:
 
 def _tree(space: Space, path: str) -> Folder:
     """The tree from the top, unfolded down to a folder."""
-    below: Folder | None = None
-    for step in reversed([ROOT, *(above for above in parents(path) if above != ROOT), path]):
-        if below is not None and step == below.path:
-            continue
-        shown = _folder(space, step)
-        below = shown if below is None else _unfolded(shown, below)
-    assert below is not None
-    return below
+    tree = _folder(space, path)
+    for above in reversed([ROOT, *parents(path)] if path != ROOT else []):
+        tree = _unfolded(_folder(space, above), tree)
+    return tree
 
 
 def _unfolded(above: Folder, below: Folder) -> Folder:
