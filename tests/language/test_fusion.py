@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from commonplace.language.fusion import (
     K1,
+    LONGEST,
     RARITY,
     B,
     Fused,
@@ -169,6 +170,11 @@ def test_repeating_a_word_counts_less_each_time() -> None:
 
 def test_a_longer_text_needs_more_of_a_word() -> None:
     assert contribution(1.0, 1, 5, 10) > contribution(1.0, 1, 50, 10)
+
+
+def test_texts_far_above_the_average_length_count_alike() -> None:
+    assert contribution(1.0, 1, 50 * LONGEST, 10) == contribution(1.0, 1, 10 * LONGEST, 10)
+    assert contribution(1.0, 1, 10 * LONGEST, 10) < contribution(1.0, 1, 9 * LONGEST, 10)
 
 
 def test_a_word_once_in_an_average_text_has_a_known_value() -> None:

@@ -69,6 +69,16 @@ def test_a_text_is_found_by_its_words_in_any_script_and_spelling(space: Space, t
     assert by_words(space, query)[0] == "/target"
 
 
+@pytest.mark.promise("engine-long-texts")
+def test_a_word_of_a_long_file_is_found_among_short_notes(space: Space) -> None:
+    words = [f"word{number % 2}x{number // 2}" for number in range(150)]
+    space.files.write("/long", "\n".join(words))
+    space.files.write_all({f"/note{number}": "x0" for number in range(300)})
+    for word in words[::10]:
+        assert by_words(space, word)[0] == "/long"
+        assert word in space.search(word)[0].snippet
+
+
 @pytest.mark.promise("engine-any-query-is-safe")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(query=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=60))

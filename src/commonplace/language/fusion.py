@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 K1 = 0.9  # how slowly the effect of repeating a word saturates
 B = 0.4  # how much a text's length counts against it
+LONGEST = 3.0  # longer texts, as a multiple of the average, count as this long: a long file among short notes
 RARITY = 1.5  # how much more a rare word counts than a common one; 1 is the usual value
 
 TRUST = 0.9  # the highest score from one kind of evidence alone
@@ -42,7 +43,7 @@ def idf(documents: int, containing: int) -> float:
 def norm(length: float, average_length: float) -> float:
     """How much a text's length counts against it."""
     relative_length = length / average_length if average_length > 0 else 1.0
-    return K1 * (1.0 - B + B * relative_length)
+    return K1 * (1.0 - B + B * min(relative_length, LONGEST))
 
 
 def gain(idf: Any, frequency: Any, norm: Any) -> Any:
