@@ -60,7 +60,7 @@ SERVER_MAY_IMPORT = {
 SERVER_PARTS = {
     "logs": ("logs",),
     "mcp": ("mcp",),
-    "access": ("http.api_keys", "http.auth", "http.origins", "http.service", "http.sessions"),
+    "access": ("http.api_keys", "http.auth", "http.oauth", "http.origins", "http.service", "http.sessions"),
     "requests": (
         "http.auth_middleware",
         "http.error_answers",

@@ -26,6 +26,7 @@
     COMMONPLACE_PORT            the port of the service (default 8765)
     COMMONPLACE_PUBLIC_URL      the public URL of the service, if it is behind a proxy
     COMMONPLACE_CORS_ORIGINS    the origins that may call the service, such as https://app.example, separated by commas
+    COMMONPLACE_OAUTH           true: MCP clients may ask people for access, by OAuth 2.1 (default false)
     COMMONPLACE_JWT_JWKS        the issuer's public keys for tokens: a file or an https:// URL
     COMMONPLACE_JWT_AUDIENCE    the audience that a token must have
     COMMONPLACE_JWT_ISSUER      the issuer that a token must have
@@ -120,6 +121,7 @@ class Settings:
     port: int = 8765
     public_url: str | None = None
     cors_origins: tuple[str, ...] = ()
+    oauth: bool = False
     jwt_jwks: str | None = None
     jwt_audience: str | None = None
     jwt_issuer: str | None = None
@@ -186,6 +188,7 @@ class Settings:
             port=read.number("COMMONPLACE_PORT", 8765, 0, 65_535),
             public_url=read.web_address("COMMONPLACE_PUBLIC_URL"),
             cors_origins=read.origins("COMMONPLACE_CORS_ORIGINS"),
+            oauth=read.switch("COMMONPLACE_OAUTH") or False,
             jwt_jwks=read.text("COMMONPLACE_JWT_JWKS"),
             jwt_audience=read.text("COMMONPLACE_JWT_AUDIENCE"),
             jwt_issuer=read.text("COMMONPLACE_JWT_ISSUER"),

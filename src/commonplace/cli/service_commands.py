@@ -42,6 +42,7 @@ _SERVE_FLAGS = (
     "max_message_bytes",
     "metrics_open",
     "wrap_results",
+    "oauth",
     "jwt_jwks",
     "jwt_audience",
     "jwt_issuer",
@@ -80,6 +81,7 @@ def _declare_serve(commands: Commands) -> None:
         examples="""\
   commonplace serve
   commonplace serve --host 0.0.0.0 --port 8080 --rate 600/m
+  commonplace serve --oauth --public-url https://memory.example
   commonplace serve --jwt-jwks https://id.example/jwks.json --jwt-issuer https://id.example --jwt-audience memory""",
     )
     parser.add_argument("--host", metavar="H", help="where to listen (default: $COMMONPLACE_HOST, then 127.0.0.1)")
@@ -112,6 +114,12 @@ def _declare_serve(commands: Commands) -> None:
         action="store_const",
         const=True,
         help="mark search results for MCP clients as data, not instructions",
+    )
+    parser.add_argument(
+        "--oauth",
+        action="store_const",
+        const=True,
+        help="let MCP clients such as claude.ai ask for access; a person signs in with a key and approves",
     )
     parser.add_argument("--jwt-jwks", metavar="FILE|URL", help="accept JWTs that are signed with one of these keys")
     parser.add_argument("--jwt-audience", metavar="NAME", help="the audience that a token must have")

@@ -21,6 +21,8 @@ from commonplace.server.http.answers import documented
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
 from commonplace.server.http.error_answers import is_mcp
 from commonplace.server.http.mcp_http import McpEndpoint
+from commonplace.server.http.oauth import PATH as OAUTH_PATH
+from commonplace.server.http.oauth import oauth_router
 from commonplace.server.http.observability import (
     ErrorMiddleware,
     Metrics,
@@ -39,7 +41,7 @@ from commonplace.server.mcp.server import ToolCalls
 from commonplace.server.page import screens
 from commonplace.server.page.page_middleware import PageMiddleware
 
-OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*", *screens.OPEN_PATHS)
+OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*", f"{OAUTH_PATH}/*", *screens.OPEN_PATHS)
 """They need no key, and reveal nothing about the memory."""
 
 WITHOUT_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
@@ -100,6 +102,8 @@ def _add_routes(app: FastAPI, service: Service, work: Work, metrics: Metrics) ->
     app.include_router(mastra_routes.router)
     app.include_router(pages.router)
     app.include_router(metadata_router(service.settings))
+    if service.access.has_oauth:
+        app.include_router(oauth_router(service.access.grants, service.settings.public_url))
     app.router.routes += screens.routes()
     _describe_access(app)
 

@@ -43,6 +43,7 @@ from commonplace.errors import (
     install_command,
 )
 from commonplace.server.http.api_keys import LOCAL, PREFIX, Key, Keys, Rate, Rates, Reach
+from commonplace.server.http.oauth import ACCESS_PREFIX, Grants
 from commonplace.server.http.origins import is_loopback
 from commonplace.server.http.sessions import SESSION_PREFIX, Sessions
 from commonplace.settings import Settings
@@ -167,6 +168,14 @@ class Gate:
     checks_pages: bool = True
     """Whether to refuse requests that a web page of another site sends, while no credentials are needed."""
 
+    has_oauth: bool = False
+    """Whether MCP clients may ask people for access."""
+
+    @cached_property
+    def grants(self) -> Grants:
+        """The access that people gave to MCP clients."""
+        return Grants(self.keys)
+
     @cached_property
     def sessions(self) -> Sessions:
         """The sessions of browsers that showed a key."""
@@ -188,7 +197,7 @@ class Gate:
             return True
         if self.local is not None and self.tokens is None and not self.keys.is_any_known():
             return False
-        if credential is not None and credential.startswith(SESSION_PREFIX):
+        if credential is not None and credential.startswith((SESSION_PREFIX, ACCESS_PREFIX)):
             return False
         if credential is None or not credential.startswith(PREFIX):
             return credential is None or self.tokens is None
@@ -200,7 +209,7 @@ class Gate:
             credential = credential_of(headers)
         except Unauthorized:
             return False
-        is_ours = credential is None or credential.startswith((PREFIX, SESSION_PREFIX))
+        is_ours = credential is None or credential.startswith((PREFIX, SESSION_PREFIX, ACCESS_PREFIX))
         return self.tokens is not None and not is_ours
 
     def pending(self, headers: Mapping[str, str]) -> KeySetRead | None:
@@ -208,15 +217,15 @@ class Gate:
         credential = credential_of(headers)
         return None if self.tokens is None or credential is None else self.tokens.pending(credential)
 
-    def principal(self, headers: Mapping[str, str]) -> Principal:
-        """The caller; Unauthorized if it is unknown, RateLimited if it calls too often."""
-        principal, rate = self.check(headers)
+    def principal(self, headers: Mapping[str, str], path: str | None = None) -> Principal:
+        """The caller; Unauthorized if it is unknown at this path, RateLimited if it calls too often."""
+        principal, rate = self.check(headers, path)
         if rate is not None:
             self.rates.take(principal.name, rate)
         return principal
 
-    def check(self, headers: Mapping[str, str]) -> tuple[Principal, Rate | None]:
-        """The caller and its rate, without counting the call."""
+    def check(self, headers: Mapping[str, str], path: str | None = None) -> tuple[Principal, Rate | None]:
+        """The caller and its rate, without counting the call. Without a path, any path is meant."""
         credential = credential_of(headers)
         if credential is None:
             if self.local is None or not self.is_open():
@@ -229,6 +238,11 @@ class Gate:
             is_key = credential.startswith(PREFIX)
             key = self.keys.check(credential) if is_key else self.sessions.check(credential)
             return self._of_key(key), key.rate or self.defaults.rate
+        if self.has_oauth and credential.startswith(ACCESS_PREFIX):
+            access = self.grants.check(credential)
+            if path is not None and not access.covers(path):
+                raise Unauthorized(f"this access token is for {access.path or '/mcp'}; use a key here")
+            return self._of_key(access.key), access.key.rate or self.defaults.rate
         if self.tokens is not None:
             bearer = self.tokens.check(credential)
             rules = self._rules(bearer.actions, bearer.namespace)
@@ -269,7 +283,7 @@ class OpenGate(Gate):
     def is_quick(self, headers: Mapping[str, str]) -> bool:
         return True
 
-    def check(self, headers: Mapping[str, str]) -> tuple[Principal, Rate | None]:
+    def check(self, headers: Mapping[str, str], path: str | None = None) -> tuple[Principal, Rate | None]:
         assert self.local is not None
         return self.local, None
 
@@ -287,22 +301,41 @@ def credential_of(headers: Mapping[str, str]) -> str | None:
 
 def make_gate(book: Book, settings: Settings, key_command: str = "commonplace keys create NAME") -> Gate:
     """The gate that the settings describe. It refuses a service that other computers could use without a key."""
-    keys, tokens = Keys(book.store), _tokens(settings)
+    keys = Keys(book.store)
+    has_keys = keys.any()
+    if settings.oauth:
+        _check_oauth(settings, has_keys=has_keys, key_command=key_command)
+    tokens = _tokens(settings)
     defaults = Defaults(
         rate=None if settings.rate is None else Rate.parse(settings.rate),
         max_entries=settings.max_entries,
         max_bytes=settings.max_bytes,
     )
-    has_keys = keys.any()
     if is_loopback(settings.host):
         rules = Rules(max_entries=defaults.max_entries, max_bytes=defaults.max_bytes)
-        return Gate(keys, Principal(LOCAL, settings.namespace_labels, "all", rules), tokens, defaults)
+        return Gate(
+            keys, Principal(LOCAL, settings.namespace_labels, "all", rules), tokens, defaults, has_oauth=settings.oauth
+        )
     if tokens is None and not has_keys:
         raise ConfigurationError(
             f"other computers could reach {settings.host}, and the book has no keys: make one first with "
             f"`{key_command}`, or listen on 127.0.0.1"
         )
-    return Gate(keys, None, tokens, defaults)
+    return Gate(keys, None, tokens, defaults, has_oauth=settings.oauth)
+
+
+def _check_oauth(settings: Settings, *, has_keys: bool, key_command: str) -> None:
+    if settings.jwt_jwks is not None:
+        raise ConfigurationError(
+            "--oauth and --jwt-jwks exclude each other: an MCP client is told of one authorization server; choose one"
+        )
+    if not has_keys:
+        raise ConfigurationError(f"--oauth needs a key with which people sign in; make one first with `{key_command}`")
+    is_secure = (settings.public_url or "").startswith("https://")
+    if not is_secure and not is_loopback(settings.host):
+        raise ConfigurationError(
+            "--oauth needs the https:// address of the service if other computers can reach it: give --public-url"
+        )
 
 
 def _tokens(settings: Settings) -> Tokens | None:

@@ -30,7 +30,7 @@ from commonplace.server.http.api_keys import Keys
 from commonplace.server.http.auth import CREDENTIAL_HEADERS, Gate, Principal
 from commonplace.server.http.error_answers import is_mcp, problem_response
 from commonplace.server.http.observability import HEALTH_PATHS
-from commonplace.server.http.origins import check_own_page
+from commonplace.server.http.origins import base_url, check_own_page
 from commonplace.server.http.request_limits import Refusal, claim, is_event_stream
 from commonplace.server.http.sessions import is_page, session_of
 from commonplace.server.http.worker_threads import CALLER, CallerThreads, StoreThreads
@@ -44,7 +44,6 @@ _UNVERIFIED_TOKENS = ":tokens"
 """The share of all requests whose token is not verified yet. No caller has this name."""
 
 _MCP = re.compile(r"/mcp(/[a-z]+)?")
-_HOST = re.compile(r"[A-Za-z0-9.\-:\[\]]{1,300}")
 _log = logging.getLogger(__name__)
 
 
@@ -167,7 +166,7 @@ class AuthMiddleware:
             check_own_page(headers, self._origins, may_be_linked=is_for_all or is_page(path))
         if is_for_all:
             return None
-        return self._gate.principal(headers)
+        return self._gate.principal(headers, path)
 
     async def _error_response(self, request: Request, error: Exception) -> Response:
         """The answer of the app's own exception handlers, which Starlette calls only for errors inside its routes."""
@@ -217,14 +216,6 @@ def challenge(request: Request, public_url: str | None) -> str:
     return "Bearer " + ", ".join(words) if words else "Bearer"
 
 
-def base_url(request: Request, public_url: str | None) -> str:
-    """The service's own address: the configured one, or the Host of the request if it is a valid host name."""
-    if public_url is not None:
-        return public_url.rstrip("/")
-    host = request.headers.get("host", "")
-    return f"{request.url.scheme}://{host if _HOST.fullmatch(host) else 'localhost'}"
-
-
 def metadata_router(settings: Settings) -> APIRouter:
     router = APIRouter()
 
@@ -234,8 +225,9 @@ def metadata_router(settings: Settings) -> APIRouter:
             "resource_name": "commonplace",
             "bearer_methods_supported": ["header"],
         }
-        if settings.jwt_issuer is not None:
-            described["authorization_servers"] = [settings.jwt_issuer]
+        issuer = base_url(request, settings.public_url) if settings.oauth else settings.jwt_issuer
+        if issuer is not None:
+            described["authorization_servers"] = [issuer]
         return JSONResponse(described, headers={"Cache-Control": "max-age=300"})
 
     @router.get(WELL_KNOWN, include_in_schema=False)

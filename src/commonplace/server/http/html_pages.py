@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from commonplace import __version__
-from commonplace.server.http.auth_middleware import base_url
+from commonplace.server.http.origins import base_url
 from commonplace.server.http.service import service_of
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.mcp.profiles import PROFILES

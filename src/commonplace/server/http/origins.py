@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from commonplace.errors import Forbidden
 
@@ -18,6 +20,7 @@ SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-
 They apply to loads without CORS, so a page whose origin CORS allows can still read answers.
 """
 
+_HOST = re.compile(r"[A-Za-z0-9.\-:\[\]]{1,300}")
 _OWN = ("same-origin", "none")
 """Sec-Fetch-Site of our own pages, and of an address that a person typed."""
 
@@ -30,6 +33,14 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def base_url(request: Request, public_url: str | None) -> str:
+    """The service's own address: the configured one, or the Host of the request if it is a valid host name."""
+    if public_url is not None:
+        return public_url.rstrip("/")
+    host = request.headers.get("host", "")
+    return f"{request.url.scheme}://{host if _HOST.fullmatch(host) else 'localhost'}"
 
 
 def check_own_page(headers: Mapping[str, str], origins: Collection[str], *, may_be_linked: bool) -> None:
