@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import conformance
 import pytest
+from conformance_care import CareConformance
+from test_state_machine import StoreMachine
 
+import commonplace.store
+from commonplace.backends import deltas, entry_index, ledger, pages, ranking, rows, vectors
+from commonplace.backends.entry_index import BaseEntryIndex
 from commonplace.backends.ledger import Ledger
+from commonplace.backends.rows import Former, Live
 from commonplace.backends.sqlite import SQLiteStore
-from commonplace.entry import Draft
+from commonplace.entry import Draft, Entry
 from commonplace.errors import Conflict
-from commonplace.store import Reader, Scan, State, Store, Transaction, Waker
+from commonplace.filters import Filter
+from commonplace.store import NamespaceHead, Reader, Scan, State, Store, Transaction, Waker
 from doubles import Clock
 
 HERE, THERE = ("user", "u1"), ("user", "u2")
@@ -124,3 +134,28 @@ def test_all_reads_of_a_snapshot_see_the_same_commit(tmp_path: Any, clock: Clock
     assert store.read(HERE, read) == ["1", "1"]
     assert store.read(HERE, read, snapshot=False) == ["2", "3"]
     store.close()
+
+
+# The guide for whoever writes another backend
+
+CONTRIBUTING = Path(__file__).parent.parent.parent / "CONTRIBUTING.md"
+
+
+def guide() -> str:
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    return text[text.index("## A third backend") : text.index("## A decision")]
+
+
+def test_the_guide_lists_every_method_that_a_backend_implements() -> None:
+    implemented = {name for part in (Reader, Ledger, Store, Waker, BaseEntryIndex) for name in part.__abstractmethods__}
+    named = set(re.findall(r"`(\w+)[`(]", guide()))
+    assert implemented - named == set()
+
+
+def test_the_guide_names_nothing_that_does_not_exist() -> None:
+    classes = (Ledger, Store, Waker, BaseEntryIndex, NamespaceHead, Live, Former, Entry, Filter, CareConformance)
+    modules = (ledger, rows, deltas, pages, entry_index, ranking, vectors, commonplace.store, conformance)
+    known = {name for owner in (*classes, *modules) for name in (*vars(owner), *getattr(owner, "__annotations__", ()))}
+    known |= {*dir(Ledger), *dir(StoreMachine), StoreMachine.__name__}
+    known |= {"TestYours", "store", "kept", "work"}  # what you write, a line of the frozen files, a parameter
+    assert set(re.findall(r"`(\w+)(?:\([\w, ]*\))?`", guide())) - known == set()

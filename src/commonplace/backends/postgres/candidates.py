@@ -210,7 +210,8 @@ class _Search:
         entries = self._ask_entries(likely)
         self._session.end()
         self._learn(chunks, passages)
-        self._entries = {row[0]: entry_of(self._spot.namespace, row) for row in entries.fetchall()}
+        found = (entry_of(self._spot.namespace, row) for row in entries.fetchall())
+        self._entries = {entry.id: entry for entry in found}
 
     def load(self, entries: Sequence[int]) -> dict[int, Entry]:
         """These entries. Those that were not read in advance are read now."""

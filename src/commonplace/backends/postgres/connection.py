@@ -177,11 +177,14 @@ def check_vector(connection: psycopg.Connection[Any], place: Place) -> None:
         "SELECT e.extversion, a.default_version FROM pg_extension AS e"
         " LEFT JOIN pg_available_extensions AS a ON a.name = e.extname WHERE e.extname = 'vector'"
     ).fetchone()
-    if row is None or _version(row[0]) >= OLDEST_VECTOR:
+    if row is None:
         return
-    install = "" if _version(row[1] or "") >= OLDEST_VECTOR else "install a newer pgvector on the server, then "
+    installed, available = row
+    if _version(installed) >= OLDEST_VECTOR:
+        return
+    install = "" if _version(available or "") >= OLDEST_VECTOR else "install a newer pgvector on the server, then "
     raise ConfigurationError(
-        f"{place.shown} has pgvector {row[0]}; {'.'.join(map(str, OLDEST_VECTOR))} or newer is needed: {install}"
+        f"{place.shown} has pgvector {installed}; {'.'.join(map(str, OLDEST_VECTOR))} or newer is needed: {install}"
         "let an administrator run `ALTER EXTENSION vector UPDATE` in that database"
     )
 
@@ -367,14 +370,15 @@ def adapters(connection: psycopg.Connection[Any]) -> tuple[AdaptersMap, str]:
         raise ConfigurationError(
             "this database has no pgvector; let an administrator run `CREATE EXTENSION vector` in it"
         )
+    half, whole, schema = row
     found = AdaptersMap(psycopg.adapters)
     # A number's type must not depend on its size, because each type would need another prepared statement.
     found.register_dumper(int, Int8Dumper)
     found.register_dumper(int, Int8BinaryDumper)
-    found.register_dumper(Halfvec, type("HalfvecDumper", (_VectorDumper,), {"oid": row[0]}))
-    found.register_dumper(Vector, type("VectorDumper", (_VectorDumper,), {"oid": row[1]}))
-    found.register_loader(row[0], _HalfvecLoader)
-    return found, row[2]
+    found.register_dumper(Halfvec, type("HalfvecDumper", (_VectorDumper,), {"oid": half}))
+    found.register_dumper(Vector, type("VectorDumper", (_VectorDumper,), {"oid": whole}))
+    found.register_loader(half, _HalfvecLoader)
+    return found, schema
 
 
 # Statements

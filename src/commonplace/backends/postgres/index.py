@@ -192,13 +192,13 @@ def rebuild_keywords(session: Session, namespace: Namespace, report: Callable[[i
         for entry_id, number, start, stop, chunk in session.rows(
             "SELECT entry, number, start, stop, id FROM chunk WHERE tenant = %s AND entry = ANY(%s)"
             " AND ended_commit IS NULL",
-            (tenant, [row[0] for row in rows]),
+            (tenant, [entry_id for entry_id, _, _, _ in rows]),
         ):
             known.setdefault(entry_id, {})[number, start, stop] = chunk
         for entry_id, commit, heading, text in rows:
             place = (tenant, namespace_id, entry_id, commit)
             _rebuild_entry(session, place, heading, text, known.get(entry_id, {}), ids)
-        last = rows[-1][0]
+            last = entry_id
         report(len(rows))
     session.send(
         "UPDATE namespace SET chunks_ended = chunks_ended + 1, (chunk_count, term_total) = ("
@@ -260,17 +260,18 @@ def set_target_model(session: Session, model: str, dimensions: int) -> None:
     with it.
     """
     session.send("LOCK TABLE model IN SHARE ROW EXCLUSIVE MODE")
-    known = session.rows("SELECT id, dimensions, role FROM model WHERE identity = %s", (model,))
-    if known and known[0][1] != dimensions:
-        raise ConfigurationError(
-            f"model {model} gives {dimensions} dimensions, but this book holds vectors of it with {known[0][1]}; "
-            "give the changed model another identity"
-        )
-    serving = session.rows("SELECT id, identity FROM model WHERE role = 'serving'")
+    for (stored,) in session.rows("SELECT dimensions FROM model WHERE identity = %s", (model,)):
+        if stored != dimensions:
+            raise ConfigurationError(
+                f"model {model} gives {dimensions} dimensions, but this book holds vectors of it with {stored}; "
+                "give the changed model another identity"
+            )
+    serving = {
+        identity: number for number, identity in session.rows("SELECT id, identity FROM model WHERE role = 'serving'")
+    }
     session.send("UPDATE model SET role = 'retired' WHERE role = 'target'")
-    if serving and serving[0][1] == model:
-        model_id = serving[0][0]
-    else:
+    model_id = serving.get(model)
+    if model_id is None:
         model_id = session.rows(
             "INSERT INTO model (identity, dimensions, role) VALUES (%s, %s, %s)"
             " ON CONFLICT (identity) DO UPDATE SET role = excluded.role RETURNING id",
@@ -415,8 +416,8 @@ def passage_vectors(
     )
     if not rows:
         return []
-    matrix = floats([row[3] for row in rows])
-    return [(*row[:3], vector) for row, vector in zip(rows, matrix, strict=True)]
+    matrix = floats([value for _, _, _, value in rows])
+    return [(entry, start, stop, vector) for (entry, start, stop, _), vector in zip(rows, matrix, strict=True)]
 
 
 def _promote_when_done(session: Session) -> bool:

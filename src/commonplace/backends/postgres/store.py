@@ -188,8 +188,9 @@ class PostgresStore(Store):
                 return None
             if len(self._spots) >= KNOWN_NAMESPACES:
                 self._spots.clear()
-            part = int(rows[0][1].rpartition("_p")[2])
-            known = self._spots[namespace] = Location(namespace, tenant, rows[0][0], part)
+            [(number, table)] = rows
+            part = int(table.rpartition("_p")[2])
+            known = self._spots[namespace] = Location(namespace, tenant, number, part)
         return known
 
     # Changes

@@ -227,9 +227,12 @@ def _row_problems(connection: Connection, progress: Progress | None) -> Iterator
     columns = f"path, {NAMESPACE_COLUMNS}, checksum"
     for number, row in read_rows(connection, columns, "namespace"):
         try:
-            if row is None or (row[-1] is None and not _is_expected(ranges, number)):
+            if row is None:
                 raise Corrupt("it cannot be read")
-            check_namespace_row(row[0], row[1:-1], row[-1])
+            path, *counters, checksum = row
+            if checksum is None and not _is_expected(ranges, number):
+                raise Corrupt("it has no checksum")
+            check_namespace_row(path, counters, checksum)
         except UNREADABLE:
             path = paths_of(connection).get(number, str(number))
             yield Problem(f"entry: the row of namespace {path} is damaged", tuple(path.split("/")))
@@ -457,8 +460,9 @@ _FILLED = {"namespace": f"path, {NAMESPACE_COLUMNS}, checksum", "entry": LIVE, "
 
 def _checksum_of(connection: Connection, part: str, row: Sequence[Any], paths: dict[int, str]) -> int:
     if part == "namespace":
-        check_namespace_row(row[0], row[1:-1], None)
-        return row_sum(*row[:-1])
+        path, *counters, _ = row
+        check_namespace_row(path, counters, None)
+        return row_sum(path, *counters)
     namespace = tuple(paths.get(namespace_number(row), "?").split("/"))
     check_state(connection, part, namespace, row)
     return live_sum(row) if part == "entry" else former_sum(row)

@@ -243,17 +243,17 @@ def set_target_model(connection: Connection, model: str, dimensions: int) -> Non
     """Make `model` the target. A book's first model serves at once, a later one when all passages have been embedded
     with it.
     """
-    known = connection.execute("SELECT id, dimensions, role FROM model WHERE identity = ?", (model,)).fetchall()
-    if known and known[0][1] != dimensions:
-        raise ConfigurationError(
-            f"model {model} gives {dimensions} dimensions, but this book holds vectors of it with {known[0][1]}; "
-            "give the changed model another identity"
-        )
-    serving = connection.execute("SELECT id, identity FROM model WHERE role = 'serving'").fetchall()
+    for (stored,) in connection.execute("SELECT dimensions FROM model WHERE identity = ?", (model,)).fetchall():
+        if stored != dimensions:
+            raise ConfigurationError(
+                f"model {model} gives {dimensions} dimensions, but this book holds vectors of it with {stored}; "
+                "give the changed model another identity"
+            )
+    found = connection.execute("SELECT id, identity FROM model WHERE role = 'serving'").fetchall()
+    serving = {identity: number for number, identity in found}
     connection.execute("UPDATE model SET role = 'retired' WHERE role = 'target'")
-    if serving and serving[0][1] == model:
-        model_id = serving[0][0]
-    else:
+    model_id = serving.get(model)
+    if model_id is None:
         role = "target" if serving else "serving"
         connection.execute(
             "INSERT INTO model (identity, dimensions, role) VALUES (?, ?, ?)"
@@ -394,8 +394,8 @@ def passage_vectors(
         is_right = checksum is None or checksum == vector_sum((chunk, start, stop, length, commit), value)
         if not is_right or len(value) != 2 * dimensions:
             raise damaged_vector()
-    vectors = unpack([row[3] for row in rows], rows[0][4])
-    return [(*row[:3], vector) for row, vector in zip(rows, vectors, strict=True)]
+    vectors = unpack([value for _, _, _, value, *_ in rows], dimensions)
+    return [(entry, start, stop, vector) for (entry, start, stop, *_), vector in zip(rows, vectors, strict=True)]
 
 
 def _promote_when_done(connection: Connection) -> None:

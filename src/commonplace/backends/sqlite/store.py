@@ -572,9 +572,10 @@ class SQLiteStore(Store):
             known = connection.execute("SELECT id, dimensions FROM model WHERE identity = ?", (model,)).fetchall()
             if row is None or not known:
                 return []
-            if known[0][1] != len(query):
+            [(model_id, dimensions)] = known
+            if dimensions != len(query):
                 raise damaged_row(f"the row of model {model}")
-            rank = self._vectors.nearest(candidates.StoredVectors(connection, row, *known[0]), query)
+            rank = self._vectors.nearest(candidates.StoredVectors(connection, row, model_id, dimensions), query)
             return candidates.candidates(connection, row.id, rank, Page(filter, limit, self._clock()))
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
