@@ -170,7 +170,7 @@ def check_json(name: str, value: object, *, max_depth: int = MAX_JSON_DEPTH) -> 
         depth += 1
         values += len(level)
         if values > MAX_JSON_VALUES:
-            raise TooLarge(f"{name} holds more than {MAX_JSON_VALUES:,} values; at most so many are allowed")
+            raise TooLarge(f"{name} holds more than {MAX_JSON_VALUES:,} values, the most that is allowed")
         if depth > max_depth:
             raise InvalidInput(f"{name} is nested more than {max_depth} levels deep; flatten it")
         below: list[object] = []

@@ -60,7 +60,7 @@ class SearchConformance:
         assert counts.average_length == 1.5
         assert store.term_counts(NOWHERE, ["red"]).passages == 0
 
-    def test_keywords_made_anew_find_the_same(self, store: Store) -> None:
+    def test_rebuilt_keywords_find_the_same(self, store: Store) -> None:
         for number in range(20):
             put(store, f"k{number}", f"word{number} shared " * (number * 40 + 1), heading=f"head{number}")
         delete(store, "k3")
@@ -155,11 +155,13 @@ class SearchConformance:
     def test_a_new_model_serves_when_all_is_embedded_and_the_old_one_until_then(self, store: Store) -> None:
         put(store, "a", "east")
         put(store, "b", "north")
+        assert store.models() == (None, None)
         store.set_target_model("old", 8)
-        assert (store.indexing().serving, store.indexing().target) == ("old", "old")
+        assert (store.indexing().serving, store.indexing().target) == ("old", "old") == store.models()
         embed_all(store, {"east": unit(1), "north": unit(0, 1)}, "old")
         store.set_target_model("new", 8)
         assert (store.indexing().serving, store.indexing().target, store.indexing().pending) == ("old", "new", 2)
+        assert store.models() == ("old", "new")
         first = store.claim(1, 60)
         store.index("new", [(pending.chunk_id, unit(1)) for pending in first])
         store.index("old", [(pending.chunk_id, unit(1)) for pending in store.pending(HERE, 5)])  # a late worker
@@ -177,7 +179,7 @@ class SearchConformance:
         with pytest.raises(ConfigurationError, match="identity"):
             store.set_target_model("m", 9)
 
-    def test_a_vector_of_a_wrong_length_is_made_anew_by_an_aim(self, store: Store) -> None:
+    def test_a_vector_of_a_wrong_length_becomes_pending_again(self, store: Store) -> None:
         for key in "abc":
             put(store, key, key)
         store.set_target_model("m", 8)

@@ -528,7 +528,7 @@ THREADS = in_group(
         "POST /clones",
         "Copy a thread",
         "Copy a thread with its messages, which get new ids: all, or those up to a message or a time (inclusive), "
-        "from a\ntime on, with these ids, the last so many. `to` is the copy's resource, left out the same.",
+        "from a\ntime on, those with these ids, or the `last` ones. `to` is the copy's resource; by default, the same.",
         "threads.clone",
         (
             _ID_IN_BODY,
@@ -665,7 +665,7 @@ MESSAGES = in_group(
         "Add messages to a thread",
         "Save messages, all or none, in their order. Messages that exist already stay as they are.\n\n"
         'A message is `{"role": …, "content": …}` in any of the usual forms, and keeps all its fields. Without an id '
-        "it\ngets one, without `createdAt` the time of now. System messages are left out.",
+        "it\ngets one, without `createdAt` the current time. System messages are left out.",
         "threads.add",
         (OF_THREAD, _MESSAGES, body("verbatim", FLAG, False), RESOURCE, ENTRIES),
         forms.MESSAGES,
@@ -679,7 +679,7 @@ MESSAGES = in_group(
         "list_messages",
         "GET /messages",
         "List the messages of a thread",
-        "Oldest first: a page, or the `last` so many. `after` (inclusive) and `before` narrow by time.",
+        "Oldest first: a page, or the `last` messages. `after` (inclusive) and `before` narrow by time.",
         "threads.messages",
         (
             OF_THREAD,
@@ -815,7 +815,7 @@ MESSAGES = in_group(
         "build_context",
         "POST /context",
         "Build the context for a model",
-        "What `recall` finds as messages for a model, with the working memory, within so many tokens (an estimate).\n\n"
+        "What `recall` finds as messages for a model, with the working memory, in at most `max_tokens` (estimated).\n\n"
         "A tool call and its result are included together or not at all.",
         "threads.context",
         (*_RECALL_BODY, body("max_tokens", POSITIVE, None), body("working", FLAG, True)),
@@ -865,7 +865,7 @@ SEARCH = in_group(
         "search",
         "POST /search",
         "Search with a body",
-        "As GET, with the fields in the body: for long queries and filters. Go on with `offset`.",
+        "As GET, with the fields in the body: for long queries and filters. Continue with `offset`.",
         "search",
         arguments=(
             _QUERY,
@@ -1004,7 +1004,7 @@ FEED = in_group(
         "follow_changes",
         "GET /changes/stream",
         "Follow changes",
-        "Server-sent events from a commit on, without end. A reader that sends `Last-Event-ID` goes on from there.",
+        "Server-sent events from a commit on, without end. A reader that sends `Last-Event-ID` continues from there.",
         arguments=(
             query("after", REVISION, None, "Without it, only changes from now on."),
             header("last_event_id", "Last-Event-ID", "Sent by a reader that reconnects.", examples=["17"]),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ranked = Sequence[tuple[int, float]]
 Rank = Callable[[int | None, Sequence[int] | None], Ranked]
-"""Ranks chunks: at least the best so many (None: all), optionally only among some."""
+"""Ranks chunks: at least this many of the best (None: all), optionally only among some."""
 
 Select = Callable[[Sequence[int]], Mapping[int, tuple[int, int, int]]]
 """Of some chunks, those whose entry is live and passes the filter: entry id, start and stop."""

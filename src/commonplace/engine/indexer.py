@@ -129,7 +129,7 @@ class Indexer:
     def embed_pending(
         self, namespace: Namespace, seconds: float, likely: Callable[[], Sequence[Candidate]]
     ) -> Indexing:
-        """Embed what is pending in a namespace, for at most about so many seconds; return what is left.
+        """Embed what is pending in a namespace, for at most about this many seconds; return what is left.
 
         If more than one batch is pending, the `likely` passages come first, then the newest.
         """

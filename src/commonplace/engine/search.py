@@ -59,10 +59,10 @@ WINDOW_GROWTH = 4
 """Each window asks for this many times as many candidates as the one before."""
 
 HEAD = 10
-"""If none of the first so many results belongs to a conversation, the others of the window are not examined for it."""
+"""If none of this many first results belongs to a conversation, the others of the window are not examined for it."""
 
 MOST_SWEEPS = 1_000
-"""One write ends a few hundred expired entries; a search of the past waits for at most so many writes."""
+"""One write ends a few hundred expired entries; a search of the past waits for at most this many writes."""
 
 
 class Notice(str):
@@ -303,12 +303,12 @@ class _Windows:
         fused, answer = self._candidates(at_first)
         former, self._former = self._former[: self._limit], self._former[self._limit :]
         first = [answer.entries[one.id] for one in fused[:HEAD] if one.id in answer.entries]
-        is_told = self._has_conversation([*first, *(one.entry for one in former[:HEAD])])
-        found = self._read(fused, answer, at_first, len(fused) if is_told or self._question.times else wanted)
+        has_conversations = self._has_conversation([*first, *(one.entry for one in former[:HEAD])])
+        found = self._read(fused, answer, at_first, len(fused) if has_conversations or self._question.times else wanted)
         self._seen.update(one.id for one in fused)
         self.is_complete = not self._former and max(len(answer.by_words), len(answer.by_meaning)) < self._limit
         self._limit *= WINDOW_GROWTH
-        return _weigh([*found, *former], self._question, is_told=is_told)
+        return _weigh([*found, *former], self._question, has_conversations=has_conversations)
 
     def _start(self) -> list[_Found]:
         """The former states that a search of the past finds; such a search skips what has changed since."""
@@ -357,8 +357,8 @@ class _Windows:
         return found
 
     def _has_conversation(self, entries: Iterable[Entry]) -> bool:
-        tell = self._question.request.conversation
-        return tell is not None and any(tell(entry) is not None for entry in entries)
+        conversation_of = self._question.request.conversation
+        return conversation_of is not None and any(conversation_of(entry) is not None for entry in entries)
 
     def _search_former(self, as_of: int) -> list[_Found]:
         """States that were valid then and have ended since, best first. There are few, so each is scored."""
@@ -394,19 +394,19 @@ def _times(request: SearchRequest, order: DateOrder) -> tuple[tuple[int, int], .
     return tuple((round(start.timestamp() * 1e6), round(end.timestamp() * 1e6)) for start, end in named)
 
 
-def _weigh(found: Sequence[_Found], question: _Question, *, is_told: bool) -> list[_Found]:
-    """Best first, re-scored by the times in the query and, with `is_told`, by the rest of the conversation."""
-    tell = question.request.conversation
+def _weigh(found: Sequence[_Found], question: _Question, *, has_conversations: bool) -> list[_Found]:
+    """Best first, re-scored by the times in the query and, with `has_conversations`, by the other messages."""
+    conversation_of = question.request.conversation
     if question.times:
         found = [_in_time(one, question.times) for one in found]
     ordered = sorted(found, key=_falling)
-    if tell is None or not is_told:
+    if conversation_of is None or not has_conversations:
         return ordered
     conversations: dict[str, list[int]] = {}
     for place, one in enumerate(ordered):
-        told = tell(one.entry)
-        if told is not None:
-            conversations.setdefault(told, []).append(place)
+        conversation = conversation_of(one.entry)
+        if conversation is not None:
+            conversations.setdefault(conversation, []).append(place)
     for places in conversations.values():
         support = fusion.conversation_support([ordered[place].score for place in places])
         for place, others in zip(places, support, strict=True):

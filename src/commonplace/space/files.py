@@ -44,12 +44,12 @@ from commonplace.store import Child, Scan, Transaction
 _WALK_PAGE = 500
 _LONG_TEXTS = 1_000_000
 _FEW = 20
-"""A scan reads the texts too: if they are long, only so many files are read at a time."""
+"""A scan reads the texts too: if they are long, only this many files are read at a time."""
 
 _MAX_PLACES = 1_000
 _SHOWN_PLACES = 100
 _LONG = 20_000
-"""Computing the passages of so many characters takes some hundredths of a second."""
+"""Computing the passages of this many characters takes some hundredths of a second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Rules:
     def check(self, *actions: Action) -> None:
         for action in actions:
             if action not in self.actions:
-                raise Forbidden(f"this access may not {action}; use one that has the action {action!r}")
+                raise Forbidden(f"the action {action!r} is not permitted; use a key that has it")
 
     def with_screen(self, screen: Screen) -> Rules:
         """These rules with another screen, which runs before their own."""

@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _FormerModule(ModuleType):
-    """Stands for `record_tools` under the name that the documentation used before."""
+    """`record_tools` under the name that the documentation used before."""
 
     def __getattr__(self, name: str) -> Any:
         from importlib import import_module

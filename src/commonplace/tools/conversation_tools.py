@@ -41,7 +41,7 @@ MAX_READ = 100
 MAX_FOUND = 50
 
 
-# What a model is told
+# What a model reads
 
 _COUNT = {"type": "integer", "minimum": 1}
 _THREAD = {

@@ -54,7 +54,7 @@ MESSAGE_URI = "mem://message/"
 FullRecords: TypeAlias = list[dict[str, Any]]
 
 
-# What a model is told
+# What a model reads
 
 _CONTENT = {"anyOf": [{"type": name} for name in ("object", "string", "array", "number", "boolean")]}
 _NARROW_TAGS = {**STRINGS, "description": "Only memories with all of these tags, such as project:alpha."}

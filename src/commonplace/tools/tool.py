@@ -278,7 +278,7 @@ def number(value: object) -> float | None:
         return math.copysign(1e308, value > 0 or -1)
 
 
-# How a model is told to use its memory
+# How a model should use its memory
 
 _FIRST_LOOK = {
     "unified": "`list` the root, then `read` what bears on the task",

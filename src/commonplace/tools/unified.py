@@ -213,7 +213,7 @@ class UnifiedMemoryTool:
             raise _Refused("threadId is required for perThread scope", "ENOTMEM")
         return self._memory.tree(thread_id)
 
-    # What a model is told
+    # What a model reads
 
     def parameters(self) -> dict[str, Any]:
         """The arguments as JSON Schema; only permitted commands are offered."""

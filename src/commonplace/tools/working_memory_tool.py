@@ -174,9 +174,9 @@ class WorkingMemoryTool:
     def _changed_meanwhile(self) -> ToolAnswer:
         present = self.read()
         state = state_text("" if present is None else present.content)
-        told = "The working memory was changed in the meantime; nothing was saved. It now is:"
+        reason = "The working memory was changed in the meantime; nothing was saved. It now is:"
         return ToolAnswer(
-            f"{told}\n\n{state}\n\nSend the whole text again, with what still holds of both.", is_error=True
+            f"{reason}\n\n{state}\n\nSend the whole text again, with what is still true in both.", is_error=True
         )
 
     def system_message(self) -> str | None:
@@ -207,7 +207,7 @@ def _parsed(text: str) -> Mapping[str, JSON]:
     return cast("Mapping[str, JSON]", data)
 
 
-# What a model is told
+# What a model reads
 
 
 def tool_spec(options: WorkingMemoryOptions) -> ToolSpec:

@@ -379,10 +379,10 @@ class SQLiteStore(Store):
         if isinstance(error, Corrupt):
             self._has_met_damage = True
         elif isinstance(error, DRIVER_ERRORS):
-            told = translate(error, self.path, in_use=True)
-            if isinstance(told, Corrupt):
-                told = self._named(told, connection, of)
-            raise told from error
+            translated = translate(error, self.path, in_use=True)
+            if isinstance(translated, Corrupt):
+                translated = self._named(translated, connection, of)
+            raise translated from error
         elif isinstance(error, damage.RAISED) and not isinstance(error, CommonplaceError):
             try:
                 is_ours = damage.first_problem(connection, LOOK_SECONDS) is None

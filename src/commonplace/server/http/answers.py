@@ -180,8 +180,8 @@ async def made_once(
     if key is None:
         return space
     if fingerprint is None:
-        told = f"{request.url.path}?{request.url.query}\n".encode()
-        fingerprint = sha256(told + await request.body()).hexdigest()
+        target = f"{request.url.path}?{request.url.query}\n".encode()
+        fingerprint = sha256(target + await request.body()).hexdigest()
     # The fingerprint includes the operation, so that a key used at another route cannot return the answer of this one.
     return space.once(key, f"{request.method} {request.scope['route'].path} {fingerprint}")
 

@@ -105,7 +105,7 @@ class Principal:
         is_below = namespace[: len(self.namespace)] == self.namespace
         if namespace == self.namespace or self.reach == "all" or (self.reach == "below" and is_below):
             return namespace
-        raise Forbidden(f"this access does not reach the namespace {asked}; leave it out, or use another key")
+        raise Forbidden(f"these credentials do not reach the namespace {asked}; leave it out, or use another key")
 
     def namespaces(
         self, book: Book, below: str | None = None, *, after: Namespace | None = None, limit: int = 1_000
@@ -123,7 +123,7 @@ class Principal:
             return own
         if self.reach == "below" and asked[: len(own)] == own:
             return asked
-        raise Forbidden(f"this access does not reach the namespaces below {below}; leave it out, or use another key")
+        raise Forbidden(f"these credentials do not reach the namespaces below {below}; leave it out or use another key")
 
     def space(self, book: Book, asked: str | None, *, interface: str, client: str | None = None) -> Space:
         """The only way from a caller to a memory. The actor of a write is `name interface client`."""

@@ -55,8 +55,8 @@ def is_mcp(path: str) -> bool:
 
 def mcp_error(form: Mapping[str, JSON]) -> dict[str, JSON]:
     """A problem as a JSON-RPC answer. The connection identifies the request, so it has no id."""
-    told: dict[str, JSON] = {"code": MCP_UNAVAILABLE, "message": form["detail"], "data": dict(form)}
-    return {"jsonrpc": "2.0", "id": None, "error": told}
+    error: dict[str, JSON] = {"code": MCP_UNAVAILABLE, "message": form["detail"], "data": dict(form)}
+    return {"jsonrpc": "2.0", "id": None, "error": error}
 
 
 def problem_response(error: CommonplaceError, kind: Kind | None = None) -> Response:

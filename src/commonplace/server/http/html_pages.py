@@ -134,8 +134,8 @@ def _render(description: Mapping[str, Any]) -> str:
         version=escape(description["info"]["version"]),
         contents=" · ".join(f'<a href="#{anchor}">{escape(subject)}</a>' for subject, anchor in anchors.items()),
         operations="\n".join(
-            f'<h2 id="{anchors[subject]}">{escape(subject)}</h2>\n' + "\n".join(told)
-            for subject, told in by_subject.items()
+            f'<h2 id="{anchors[subject]}">{escape(subject)}</h2>\n' + "\n".join(sections)
+            for subject, sections in by_subject.items()
         ),
         forms="\n".join(_form(name, forms[name]) for name in sorted(forms, key=str.casefold)),
     )
@@ -158,8 +158,12 @@ def _operation_parts(operation: Mapping[str, Any]) -> Iterator[str]:
     if body := operation.get("requestBody"):
         yield f"<h4>Body</h4>{_table(_contents(body['content']))}"
     answers = (
-        (code, "<br>".join(kind for _, kind in _contents(told.get("content", {}))), _prose(told.get("description")))
-        for code, told in operation["responses"].items()
+        (
+            code,
+            "<br>".join(kind for _, kind in _contents(response.get("content", {}))),
+            _prose(response.get("description")),
+        )
+        for code, response in operation["responses"].items()
     )
     yield f"<h4>Answers</h4>{_table(answers)}"
 
@@ -176,8 +180,8 @@ def _form(name: str, form: Mapping[str, Any]) -> str:
 
 
 def _contents(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for media_type, told in content.items():
-        yield escape(media_type), _kind(told.get("schema", {}))
+    for media_type, shape in content.items():
+        yield escape(media_type), _kind(shape.get("schema", {}))
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

@@ -335,10 +335,10 @@ def _part_form(part: JSON) -> JSON:
     kind = cast("Mapping[str, Any]", part).get("type") if isinstance(part, Mapping) else None
     if kind not in ("tool-call", "tool-result"):
         return part
-    told = {name: value for name, value in cast("Mapping[str, Any]", part).items() if name != "type"}
+    fields = {name: value for name, value in cast("Mapping[str, Any]", part).items() if name != "type"}
     return {
         "type": "tool-invocation",
-        "toolInvocation": {"state": "call" if kind == "tool-call" else "result", **told},
+        "toolInvocation": {"state": "call" if kind == "tool-call" else "result", **fields},
     }
 
 

@@ -145,8 +145,8 @@ def _invalid(error: RequestValidationError) -> Response:
         }
         for one in found[:10]
     ]
-    told = "; ".join(f"{issue['field']}: {issue['message']}" for issue in issues)
-    body = {"error": f"Invalid {place}: {told}", "issues": issues}
+    reasons = "; ".join(f"{issue['field']}: {issue['message']}" for issue in issues)
+    body = {"error": f"Invalid {place}: {reasons}", "issues": issues}
     return Response(dumps(body), 400, media_type="application/json")
 
 
@@ -266,7 +266,7 @@ def delete_thread(space: NamedAgentSpace, thread_id: str, resource: Resource) ->
 
 @memory.post("/threads/{thread_id:tail}/clone", summary="Copy a thread")
 def clone_thread(space: NamedAgentSpace, thread_id: str, clone: MastraClone) -> Response:
-    """With all its messages, the last so many, those of some days, or chosen ones."""
+    """With all its messages, the last ones, those of some days, or chosen ones."""
     made = space.threads.clone(
         thread_id,
         **clone.choice(),

@@ -380,7 +380,7 @@ def list_namespaces(call: Call) -> Answer:
 
 def get_store_stats(call: Call) -> StoreStats:
     if principal_of(call.request).reach != "all":
-        raise Forbidden("this access does not reach the whole store; GET /v1/stats counts its own namespace")
+        raise Forbidden("these credentials do not reach the whole store; GET /v1/stats counts its own namespace")
     return service_of(call.request).book.stats()
 
 
@@ -436,7 +436,7 @@ def _search(call: Call) -> tuple[Sequence[Hit], str | None]:
     options = dict(call.arguments)
     is_wrapped = options.pop("wrapped", False)
     if options.get("below") and principal_of(call.request).reach == "own":
-        raise Forbidden("this access reaches one namespace only; search without `below`")
+        raise Forbidden("these credentials reach one namespace only; search without `below`")
     found = call.space.search(**options)
     return found, hits_as_data(found) if is_wrapped else None
 

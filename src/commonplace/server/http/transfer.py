@@ -35,7 +35,7 @@ def export(call: Call) -> Response:
     chosen, everything = call.arguments["namespaces"], call.arguments["everything"]
     namespaces = None if everything else [principal.resolve(name) for name in chosen] or [principal.namespace]
     if everything and principal.reach != "all":
-        raise Forbidden("this access does not reach every namespace; name those to export")
+        raise Forbidden("these credentials do not reach every namespace; name those to export")
     for namespace in namespaces or ():
         if namespace not in book.namespaces(*namespace, limit=1):
             raise NotFound(f"there is no namespace {'/'.join(namespace)}; GET /v1/namespaces lists the existing ones")
@@ -97,7 +97,7 @@ def _pieces(book: Book, namespaces: Sequence[Namespace] | None) -> Generator[byt
                 give(None)
             except _Abandoned:
                 raise
-            except BaseException as error:  # noqa: BLE001 - told to the reader, whose connection it breaks
+            except BaseException as error:  # noqa: BLE001 - passed to the reader, whose connection it breaks
                 give(error)
         except _Abandoned:
             return

@@ -1,4 +1,4 @@
-"""Files: a tree beside a text and what it looks like, with edits that lose nothing when somebody else was quicker."""
+"""Files: a tree, a text and its preview, and edits that lose nothing if somebody else saved first."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def edit_file(visit: VisitOf) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A text that a person types, and the state that it was begun from; `0` if there was no file."""
+    """A text that a person types, and the state that it started from; `0` if there was no file."""
 
     path: str
     text: str
@@ -154,7 +154,7 @@ def _file_page(visit: Visit, path: str) -> Response:
 
 
 def beginning(text: str, most: int) -> str:
-    """The first lines of a text, at most so many characters."""
+    """The first lines of a text, up to a number of characters."""
     if len(text) <= most:
         return text
     end = text.rfind("\n", 0, most)
@@ -166,7 +166,7 @@ def _above(path: str) -> str:
 
 
 def _conflict(visit: Visit, draft: Draft) -> Response:
-    """Both texts, what was typed still in the form. Sending it once more replaces the text that is shown beside it."""
+    """Both texts, with what was typed in the form. Sending the form again replaces the text that is next to it."""
     try:
         info = visit.space.files.stat(draft.path)
         present, seen = visit.space.files.read(draft.path), seen_of(info)

@@ -256,8 +256,8 @@ def with_done(url: str, word: str, commit: int | None) -> str:
     assert word in DONE
     parts = urlsplit(url)
     kept = [(name, value) for name, value in parse_qsl(parts.query) if name != "done"]
-    told = [] if commit is None else [("done", f"{word}.{commit}")]
-    return urlunsplit(("", "", parts.path, urlencode([*kept, *told]), ""))
+    notice = [] if commit is None else [("done", f"{word}.{commit}")]
+    return urlunsplit(("", "", parts.path, urlencode([*kept, *notice]), ""))
 
 
 async def visit_of(request: Request) -> Visit:
