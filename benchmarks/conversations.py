@@ -159,7 +159,7 @@ async def _writer(session: SessionABC, first: int) -> None:
 
 def report(medians: dict[str, dict[int, list[float]]], contenders: list[Contender], sizes: list[int]) -> None:
     print(f"\n{'median in ms':<16}{'messages':>10}" + "".join(f"{one.name:>21}" for one in contenders), end="")
-    print("   the first beside the second, goal: at most 1, below it from 1,000 on")
+    print("   the first divided by the second, goal: at most 1, below it from 1,000 on")
     for what, by_size in medians.items():
         for size in sizes:
             ratio = by_size[size][0] / by_size[size][1]

@@ -132,7 +132,7 @@ def _goals(rows: Sequence[Measured], sizes: Sequence[int]) -> str:
         others = [row for row in others if not row.target.is_ours]
         what = "start-up among Python servers, whatever they keep"
         lines.append(_place(what, server, others, lambda row: median(row.starts), milliseconds))
-    lines += [_beside(row) for row in rows if row.searches and row.searches[-1].baseline]
+    lines += [_with_baseline(row) for row in rows if row.searches and row.searches[-1].baseline]
     return _table(("among those that survive a power cut", "ours", "the best other", ""), lines)
 
 
@@ -151,7 +151,7 @@ def _search_places(ours: Measured, peers: Sequence[Measured], sizes: Sequence[in
             assert search is not None
             return at(search.rounds, 0.95)
 
-        what = f"search, p95 at {size:,}" + ("" if size == sizes[-1] else ", beside those that got no further")
+        what = f"search, p95 at {size:,}" + ("" if size == sizes[-1] else ", with the stores that got no further")
         lines.append(_place(what, ours, there, figure, milliseconds))
     if left:
         lines.append(("search", "–", f"{', '.join(row.target.name for row in left)} reached no size", "first"))
@@ -172,7 +172,7 @@ def _place(
     return what, worded(figure(ours)), f"{worded(figure(best))}, {best.target.name}", place
 
 
-def _beside(row: Measured) -> Sequence[str]:
+def _with_baseline(row: Measured) -> Sequence[str]:
     here = row.searches[-1]
     needed, taken = at(here.baseline, 0.95), at(here.rounds, 0.95)
     return (

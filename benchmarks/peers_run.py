@@ -30,7 +30,7 @@ ADDS_A_PROCESS = 100
 SMALL = 100
 """Memories in the store that start-up is measured on."""
 EXTRA_TEXTS = max(ROUNDS * SINGLE_ADDS + 2 * TRACED_ADDS, PROCESSES * ADDS_A_PROCESS)
-BESIDE = "commonplace with its model"
+WITH_BASELINE = "commonplace with its model"
 """The row whose searches are compared with the model's own time and an exact scan, round by round."""
 
 
@@ -197,7 +197,7 @@ class Run:
                     first=first + 2 + number * (QUERIES + 1),
                     count=QUERIES,
                     seconds=self.limit_seconds / 10,
-                    beside=lane.name == BESIDE,
+                    with_baseline=lane.name == WITH_BASELINE,
                 )
                 lane.measured.searches[-1].rounds.append(answer["times"])
                 if answer["baseline"]:

@@ -330,8 +330,11 @@ def _history(pair: dict[str, Any], filler: Sequence[RawSession]) -> Corpus:
     question = opaque("unnamed-needs", pair["id"])
     chance = random.Random(question)
     drawn = chance.sample(filler, min(HISTORY_SESSIONS, len(filler)))
-    told = [("memory", pair["session"]), *((f"decoy {number}", decoy) for number, decoy in enumerate(pair["decoys"]))]
-    named = [*told, *((f"filler {number}", session) for number, session in enumerate(drawn))]
+    named_sessions = [
+        ("memory", pair["session"]),
+        *((f"decoy {number}", decoy) for number, decoy in enumerate(pair["decoys"])),
+    ]
+    named = [*named_sessions, *((f"filler {number}", session) for number, session in enumerate(drawn))]
     chance.shuffle(named)
     at = HISTORY_START
     sessions = []

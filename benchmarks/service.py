@@ -113,8 +113,8 @@ class Seen:
         done = len(self.seconds)
         times = [milliseconds(quantile(self.seconds, share)) if done else "" for share in (0.5, 0.99)]
         cpu = milliseconds(self.cpu_seconds / done) if done and self.cpu_seconds is not None else ""
-        told = ", ".join(f"{count} × {error}" for error, count in self.errors.items()) or "0"
-        return f"{done / self.length:,.0f} | {times[0]} | {times[1]} | {cpu} | {told}"
+        errors = ", ".join(f"{count} × {error}" for error, count in self.errors.items()) or "0"
+        return f"{done / self.length:,.0f} | {times[0]} | {times[1]} | {cpu} | {errors}"
 
 
 def load(server: Running, connections: int, seconds: float, requests: Sequence[Request]) -> Seen:

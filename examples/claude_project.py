@@ -50,8 +50,8 @@ CALLS = [
 
 async def main() -> None:
     async with Client(server) as client:
-        told = await client.call_tool("remember_project", {"name": "apollo", "details": "a moon lander"})
-        print(told.content[0].text)
+        answer = await client.call_tool("remember_project", {"name": "apollo", "details": "a moon lander"})
+        print(answer.content[0].text)
         for call in CALLS:
             result = await client.call_tool("memory", call)
             print(f"\n> {call['command']} {call['path']}\n{result.content[0].text}")

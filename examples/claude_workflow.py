@@ -1,4 +1,4 @@
-"""Work in several steps: a second session, on another day, goes on where the first one stopped.
+"""Work in several steps: a second session, on another day, continues where the first one stopped.
 
 The seed's third use case. The memory is a space of a book, so it has history too. Run it with
 `.venv/bin/python examples/claude_workflow.py`; it needs no network.
@@ -31,8 +31,8 @@ def make_server(space: commonplace.Space) -> MCPServer:
 
 async def session(space: commonplace.Space, calls: list[dict[str, object]]) -> None:
     async with Client(make_server(space)) as client:
-        told = await client.call_tool("continue_workflow", {"workflow_id": "release-7"})
-        print(told.content[0].text)
+        answer = await client.call_tool("continue_workflow", {"workflow_id": "release-7"})
+        print(answer.content[0].text)
         for call in calls:
             result = await client.call_tool("memory", call)
             print(f"> {call['command']}\n{result.content[0].text}")

@@ -39,7 +39,7 @@ class Client:
     """A third-party client.
 
     `command` installs it if needed and returns the command that starts it, and its folder. `more` are arguments after
-    the task; `hears` means that it subscribes and must be notified of its own change.
+    the task; with `subscribes`, it subscribes and must be notified of its own change.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Client:
     command: Callable[[], tuple[Sequence[str], Path]]
     transports: tuple[str, ...] = BOTH
     more: tuple[str, ...] = ()
-    hears: bool = False
+    subscribes: bool = False
 
 
 def _python(family: str, script: str, *packages: str) -> Callable[[], tuple[Sequence[str], Path]]:
@@ -73,9 +73,9 @@ def _inspector(version: str) -> Callable[[], tuple[Sequence[str], Path]]:
 
 _SDK_2 = _python("python-sdk-2", "python_sdk_2.py", "mcp==2.3.0", "fastmcp==4.1.2")
 MATRIX = (
-    Client("mcp 2.3.0", "2026-07-28", _SDK_2, hears=True),
-    Client("mcp 2.3.0 (handshake)", "2025-11-25", _SDK_2, more=("legacy",), hears=True),
-    Client("mcp 1.30.0", "2025-11-25", _python("python-sdk-1", "python_sdk_1.py", "mcp==1.30.0"), hears=True),
+    Client("mcp 2.3.0", "2026-07-28", _SDK_2, subscribes=True),
+    Client("mcp 2.3.0 (handshake)", "2025-11-25", _SDK_2, more=("legacy",), subscribes=True),
+    Client("mcp 1.30.0", "2025-11-25", _python("python-sdk-1", "python_sdk_1.py", "mcp==1.30.0"), subscribes=True),
     Client("fastmcp 4.1.2", "2026-07-28", _python("python-sdk-2", "fastmcp_client.py", "mcp==2.3.0", "fastmcp==4.1.2")),
     Client(
         "langchain-mcp-adapters 0.3.2",
@@ -87,9 +87,9 @@ MATRIX = (
         "2026-07-28",
         _python("openai-agents", "openai_agents_client.py", "openai-agents==0.24.0"),
     ),
-    Client("TypeScript SDK 1.32.2", "2025-11-25", _typescript("1.32.2"), hears=True),
+    Client("TypeScript SDK 1.32.2", "2025-11-25", _typescript("1.32.2"), subscribes=True),
     # Before streamable HTTP.
-    Client("TypeScript SDK 1.0.4", "2024-11-05", _typescript("1.0.4"), transports=("stdio",), hears=True),
+    Client("TypeScript SDK 1.0.4", "2024-11-05", _typescript("1.0.4"), transports=("stdio",), subscribes=True),
     Client(
         "MCP Inspector 2.12.0",
         "2025-11-25",
@@ -184,7 +184,7 @@ def _run(
     warnings = re.findall(r"^Warning: .*$", answer.stderr, re.MULTILINE)
     try:
         seen = json.loads(answer.stdout.splitlines()[-1])
-        return list(faults_of(seen, asked, client.protocol, hears=client.hears)), warnings
+        return list(faults_of(seen, asked, client.protocol, subscribes=client.subscribes)), warnings
     except (LookupError, TypeError, ValueError) as error:
         return [f"an answer of another form: {error!r}", *answer.stdout.splitlines()[-5:]], warnings
 

@@ -37,7 +37,7 @@ from commonplace.server.http.auth import Gate, Principal
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 
-FACES = ("library", "cli", "rest", "mcp")
+INTERFACES = ("library", "cli", "rest", "mcp")
 START = 1_750_000_000_000_000
 CORRUPT_CODE = 7
 SAMPLED = 7
@@ -276,12 +276,14 @@ def ask_mcp(client: TestClient) -> Answers:
         if "mcp-session-id" in answer.headers:
             session["Mcp-Session-Id"] = answer.headers["mcp-session-id"]
         line = next((line for line in answer.text.splitlines() if line.startswith("data:")), answer.text)
-        told = json.loads(line.removeprefix("data:"))
-        if "damaged" in line and ("error" in told or told.get("code") == "corrupt" or told["result"].get("isError")):
+        answered = json.loads(line.removeprefix("data:"))
+        if "damaged" in line and (
+            "error" in answered or answered.get("code") == "corrupt" or answered["result"].get("isError")
+        ):
             raise commonplace.Corrupt(line)
-        if told.get("error", {}).get("code") == -32603 or answer.status_code >= 500:
+        if answered.get("error", {}).get("code") == -32603 or answer.status_code >= 500:
             raise RuntimeError(line)
-        return told
+        return answered
 
     answers: Answers = {"mcp initialize": asked(lambda: send("initialize", MCP_BEGIN))}
     for tool, arguments in (
@@ -294,17 +296,17 @@ def ask_mcp(client: TestClient) -> Answers:
     return answers
 
 
-def ask(path: Path, known: Sequence[tuple[str, str]], faces: Sequence[str]) -> Answers:
+def ask(path: Path, known: Sequence[tuple[str, str]], interfaces: Sequence[str]) -> Answers:
     answers: Answers = {}
-    if "library" in faces:
+    if "library" in interfaces:
         answers |= ask_library(path, known)
-    if "cli" in faces:
+    if "cli" in interfaces:
         answers |= ask_cli(path, known)
-    if "rest" in faces or "mcp" in faces:
+    if "rest" in interfaces or "mcp" in interfaces:
         try:
             with served(path) as client:
-                answers |= ask_rest(client, known) if "rest" in faces else {}
-                answers |= ask_mcp(client) if "mcp" in faces else {}
+                answers |= ask_rest(client, known) if "rest" in interfaces else {}
+                answers |= ask_mcp(client) if "mcp" in interfaces else {}
         except commonplace.Corrupt as error:
             answers["served"] = Broken(True, str(error))
     return answers
@@ -319,9 +321,11 @@ class Outcome:
     reported: int = 0
 
 
-def judge(path: Path, before: Answers, known: Sequence[tuple[str, str]], faces: Sequence[str], flip: str) -> Outcome:
+def judge(
+    path: Path, before: Answers, known: Sequence[tuple[str, str]], interfaces: Sequence[str], flip: str
+) -> Outcome:
     outcome = Outcome()
-    for name, answer in ask(path, known, faces).items():
+    for name, answer in ask(path, known, interfaces).items():
         if isinstance(answer, Broken) and answer.is_report:
             outcome.reported += 1
         elif isinstance(answer, Broken) and not re.match("(NotFound|Conflict)", answer.text):
@@ -398,7 +402,7 @@ def places(size: int, page: int, flips: int, seed: int) -> Iterator[tuple[int, i
         yield (chance.randrange(100) if number % 25 == 0 else at), chance.randrange(1, 256)
 
 
-def run(flips: int, entries: int, seed: int, faces: Sequence[str], *, only: int | None = None) -> int:
+def run(flips: int, entries: int, seed: int, interfaces: Sequence[str], *, only: int | None = None) -> int:
     began = time.perf_counter()
     logging.disable()
     os.environ["COMMONPLACE_MODELS"] = "/nonexistent"
@@ -410,7 +414,7 @@ def run(flips: int, entries: int, seed: int, faces: Sequence[str], *, only: int 
             known = names(book.space("user", "default"))
             assert book.verify() == [], book.verify()
             states = sum(book.stats().entries.values()) + book.stats().former_states
-        before = ask(whole, known, faces)
+        before = ask(whole, known, interfaces)
         broken = {name: answer.text for name, answer in before.items() if isinstance(answer, Broken)}
         assert not broken, broken
         path = Path(folder) / "flipped.db"
@@ -425,7 +429,7 @@ def run(flips: int, entries: int, seed: int, faces: Sequence[str], *, only: int 
             data[at] ^= mask
             path.write_bytes(data)
             flip = f"flip {number} (byte {at}, page {at // 4096 + 1}, mask {mask:#04x})"
-            outcome = judge(path, before, known, faces, flip)
+            outcome = judge(path, before, known, interfaces, flip)
             faults += outcome.faults
             for fault in outcome.faults:
                 print(fault, file=sys.stderr, flush=True)
@@ -433,7 +437,7 @@ def run(flips: int, entries: int, seed: int, faces: Sequence[str], *, only: int 
             harmless += is_harmless
             reported += not is_harmless
     print(
-        f"{harmless + reported} flips in a book of {len(original):,} bytes and {states:,} states ({', '.join(faces)}): "
+        f"{harmless + reported} flips in a book of {len(original):,} bytes, {states:,} states ({', '.join(interfaces)}): "
         f"{harmless} harmless, {reported} reported, {len(faults)} faults ({time.perf_counter() - began:.0f} s)"
     )
     return 1 if faults else 0
@@ -445,9 +449,9 @@ if __name__ == "__main__":
     parser.add_argument("--entries", type=int, default=3_000, help="of the book, about")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="the number of the one flip to try")
-    parser.add_argument("--faces", default=",".join(FACES), help="of library, cli, rest and mcp")
+    parser.add_argument("--interfaces", default=",".join(INTERFACES), help="of library, cli, rest and mcp")
     parser.add_argument("--short", action="store_true", help="30 flips of a smaller book")
     chosen = parser.parse_args()
     if chosen.short:
         chosen.flips, chosen.entries = 30, 700
-    sys.exit(run(chosen.flips, chosen.entries, chosen.seed, chosen.faces.split(","), only=chosen.only))
+    sys.exit(run(chosen.flips, chosen.entries, chosen.seed, chosen.interfaces.split(","), only=chosen.only))

@@ -122,11 +122,11 @@ def main() -> int:
             chosen = [f"--include-operation-id={operation}" for operation in operations]
             place = Path(name, str(number))
             place.mkdir()
-            with (place / "told").open("wb") as told:
-                running.append((place, subprocess.Popen([*command, *chosen], cwd=place, stdout=told, stderr=told)))
+            with (place / "output").open("wb") as output:
+                running.append((place, subprocess.Popen([*command, *chosen], cwd=place, stdout=output, stderr=output)))
         codes = [process.wait() for _, process in running]
         for place, _ in running:
-            print((place / "told").read_text(errors="replace"))
+            print((place / "output").read_text(errors="replace"))
         return max(codes)
 
 

@@ -242,7 +242,7 @@ def _lay_base(stage: Stage) -> None:
     """A root with this computer's system, read-only, and its Python in /usr/local, where the base image has its own."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if stage.base != f"python:{version}-slim":
-        print(f"          {stage.base} is stood in for by this computer's Python {version}")
+        print(f"          {stage.base} is replaced by this computer's Python {version}")
     root = stage.root
     for name in ("etc", "tmp", "var/tmp", "proc", "dev", "opt"):
         (root / name).mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import psycopg
-from servers_load import HTTP_FACES, Writer, prepare, reading
-from servers_mcp import MCP_FACES
+from servers_load import HTTP_INTERFACES, Writer, prepare, reading
+from servers_mcp import MCP_INTERFACES
 from serving import NAMESPACE, Fleet
 
 import commonplace
@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from postgres_server import DURABLE, PostgresServer  # type: ignore[import-not-found]
 
-FACES: tuple[type[Writer], ...] = (*HTTP_FACES, *MCP_FACES)
+INTERFACES: tuple[type[Writer], ...] = (*HTTP_INTERFACES, *MCP_INTERFACES)
 SERVERS = 4
 WRITERS = 2
 """How many writers each interface has."""
@@ -98,14 +98,14 @@ def run(url: str, plan: Plan, *, seed: int = 1, environment: Mapping[str, str] |
         pass  # the schema is created before connections are closed
     with Fleet(url, plan.servers, random.Random(seed), environment) as fleet:
         prepare(fleet)
-        writers = [face(number, fleet) for face in FACES for number in range(plan.writers)]
+        writers = [interface(number, fleet) for interface in INTERFACES for number in range(plan.writers)]
         trouble = Trouble(fleet, url.partition("?")[0], random.Random(seed))
         _write_during(trouble, plan, writers)
         fleet.wait_until_whole()
         tally.kills, tally.ended_connections = fleet.kills, trouble.ended
         with reading(fleet) as reader:
-            for face in FACES:
-                check(reader, [writer for writer in writers if type(writer) is face], tally)
+            for interface in INTERFACES:
+                check(reader, [writer for writer in writers if type(writer) is interface], tally)
         tally.faults += [f"a server ended with {code}" for code in fleet.stop() if code != 0]
     with commonplace.open(url, background=False) as book:
         tally.faults += book.verify()
@@ -130,29 +130,29 @@ def check(reader: httpx.Client, writers: list[Writer], tally: Tally) -> None:
     """Check all words of an interface: acknowledged ones once and in order, others of its writers at most once, no
     others.
     """
-    face = writers[0]
-    words = [*face.words(reader)]
+    interface = writers[0]
+    words = [*interface.words(reader)]
     counted = Counter(words)
     acknowledged = {word for writer in writers for word in writer.acknowledged}
     uncertain = {word for writer in writers for word in writer.uncertain}
-    tally.acknowledged[face.name] += len(acknowledged)
+    tally.acknowledged[interface.name] += len(acknowledged)
     tally.uncertain += len(uncertain)
-    tally.faults += [f"{face.name}: {fault}" for writer in writers for fault in writer.faults]
-    tally.faults += [f"{face.name}: {word} is lost" for word in sorted(acknowledged - counted.keys())]
-    tally.faults += [f"{face.name}: {word} is there {count} times" for word, count in counted.items() if count > 1]
-    tally.faults += [f"{face.name}: nobody wrote {word!r}" for word in counted.keys() - acknowledged - uncertain]
+    tally.faults += [f"{interface.name}: {fault}" for writer in writers for fault in writer.faults]
+    tally.faults += [f"{interface.name}: {word} is lost" for word in sorted(acknowledged - counted.keys())]
+    tally.faults += [f"{interface.name}: {word} is there {count} times" for word, count in counted.items() if count > 1]
+    tally.faults += [f"{interface.name}: nobody wrote {word!r}" for word in counted.keys() - acknowledged - uncertain]
     for writer in writers:
         own = set(writer.acknowledged)
         kept = [word for word in words if word in own]
-        if face.order and kept[:: face.order] != writer.acknowledged:
-            tally.faults.append(f"{face.name}: what one writer wrote is not in its order")
+        if interface.order and kept[:: interface.order] != writer.acknowledged:
+            tally.faults.append(f"{interface.name}: what one writer wrote is not in its order")
     if not acknowledged:
-        tally.faults.append(f"{face.name}: nothing was acknowledged")
+        tally.faults.append(f"{interface.name}: nothing was acknowledged")
     for writer in writers:
         for word in _some(writer.acknowledged):
             tally.searched += 1
             if not writer.finds(reader, word):
-                tally.faults.append(f"{face.name}: the search does not find {word}")
+                tally.faults.append(f"{interface.name}: the search does not find {word}")
 
 
 def _some(words: list[str]) -> list[str]:
@@ -182,10 +182,10 @@ def main() -> int:
         tally = run(url, plan, seed=arguments.seed)
     finally:
         server.remove()
-    told = ", ".join(f"{count} {name}" for name, count in tally.acknowledged.items())
+    counts = ", ".join(f"{count} {name}" for name, count in tally.acknowledged.items())
     print(
         f"{tally.kills} kills of {SERVERS} servers, {tally.ended_connections} connections ended, "
-        f"{tally.acknowledged.total()} acknowledged writes checked ({told}), {tally.uncertain} without an answer, "
+        f"{tally.acknowledged.total()} acknowledged writes checked ({counts}), {tally.uncertain} without an answer, "
         f"{tally.searched} searched for, {len(tally.faults)} faults"
     )
     for fault in tally.faults[:50]:

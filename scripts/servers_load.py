@@ -52,7 +52,7 @@ class Writer(ABC):
 
     @abstractmethod
     def write_until(self, stop: threading.Event) -> None:
-        """Write until told to stop; the current call is then completed."""
+        """Write until stopped; the current call is then completed."""
 
     @abstractmethod
     def words(self, reader: httpx.Client) -> Iterator[str]:
@@ -216,7 +216,7 @@ class MastraWorking(Working):
         return word in self.words(reader)
 
 
-HTTP_FACES: tuple[type[HttpWriter], ...] = (Appends, Records, Messages, Working, MastraMessages, MastraWorking)
+HTTP_INTERFACES: tuple[type[HttpWriter], ...] = (Appends, Records, Messages, Working, MastraMessages, MastraWorking)
 
 
 def prepare(fleet: Fleet) -> None:

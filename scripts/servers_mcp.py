@@ -177,4 +177,4 @@ class McpInserts(McpWriter):
         return word in found(reader, word, "file")
 
 
-MCP_FACES: tuple[type[McpWriter], ...] = (McpRecords, McpFacts, McpMessages, McpAppends, McpInserts)
+MCP_INTERFACES: tuple[type[McpWriter], ...] = (McpRecords, McpFacts, McpMessages, McpAppends, McpInserts)

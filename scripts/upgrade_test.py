@@ -101,8 +101,8 @@ class Worker:
 
     def end(self) -> tuple[dict[str, list[str]], dict[str, int]]:
         """Its acknowledged lines by file, and its errors."""
-        told = json.loads(self._process.communicate(timeout=START_SECONDS)[0])
-        return told["acknowledged"], told["errors"]
+        result = json.loads(self._process.communicate(timeout=START_SECONDS)[0])
+        return result["acknowledged"], result["errors"]
 
     def kill(self) -> None:
         if self._process.poll() is None:
@@ -123,8 +123,8 @@ def upgrade(url: str, kill_after: float | None) -> tuple[bool, str]:
     if kill_after is not None:
         time.sleep(kill_after)
         process.kill()
-    told = process.communicate(timeout=START_SECONDS)[1]
-    return process.returncode == 0, told.strip().rpartition("\n")[2]
+    output = process.communicate(timeout=START_SECONDS)[1]
+    return process.returncode == 0, output.strip().rpartition("\n")[2]
 
 
 def prove(former: Former, url: str, kills: int, chance: random.Random) -> Tally:
@@ -138,9 +138,9 @@ def prove(former: Former, url: str, kills: int, chance: random.Random) -> Tally:
             tally.kills += 1
             if is_done:
                 break
-        is_done, told = upgrade(url, None)
+        is_done, output = upgrade(url, None)
         if not is_done:
-            tally.faults.append(f"the upgrade failed: {told}")
+            tally.faults.append(f"the upgrade failed: {output}")
         time.sleep(1)  # the former programs continue in the upgraded book
         ended = [worker.end() for worker in workers]
     finally:
@@ -211,7 +211,7 @@ def main() -> int:
                     tally = prove(former, new_book(place), 3 if arguments.short else 10, chance)
                     print(
                         f"{backend} schema {former.schema}: {tally.acknowledged} lines, {tally.kills} killed upgrades, "
-                        f"{sum(tally.errors.values())} calls told to restart",
+                        f"{sum(tally.errors.values())} calls asked to restart",
                         flush=True,
                     )
                     for fault in tally.faults:

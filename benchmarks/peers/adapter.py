@@ -201,10 +201,10 @@ class _Session:
         self._peer.settle()
         return {"added": added, "seconds": time.perf_counter() - start}
 
-    def search(self, first: int, count: int, seconds: float, beside: bool = False) -> Answer:
+    def search(self, first: int, count: int, seconds: float, with_baseline: bool = False) -> Answer:
         """The first query is not counted, because it fills the process's caches. The comparison is measured first."""
         queries = self._queries.some(first, count + 1)
-        baseline = self._beside(queries)[1:] if beside else []
+        baseline = self._baseline(queries)[1:] if with_baseline else []
         self._peer.search(queries.pop(0))
         deadline = time.perf_counter() + seconds
         times: list[float] = []
@@ -216,7 +216,7 @@ class _Session:
                 break
         return {"times": times, "baseline": baseline}
 
-    def _beside(self, queries: Sequence[str]) -> list[float]:
+    def _baseline(self, queries: Sequence[str]) -> list[float]:
         baseline = self._peer.baseline()
         return [_timed(baseline, query) for query in queries]
 

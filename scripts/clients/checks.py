@@ -34,9 +34,9 @@ def calls(tag: str) -> dict[str, Any]:
 
 
 def faults_of(
-    seen: Mapping[str, Any], asked: Mapping[str, Any], protocol: str, *, hears: bool = False
+    seen: Mapping[str, Any], asked: Mapping[str, Any], protocol: str, *, subscribes: bool = False
 ) -> Iterator[str]:
-    """Every difference between what a client saw and what our server promises; `hears` means that it subscribed."""
+    """Every difference between what a client saw and what our server promises; with `subscribes`, it did."""
     if seen["protocol"] != protocol:
         yield f"protocol {seen['protocol']}, not {protocol}"
     if seen["server"] != "commonplace":
@@ -55,8 +55,8 @@ def faults_of(
     wanted_links = [address] if protocol >= _WITH_LINKS else []
     if links != wanted_links:
         yield f"created links to {links}, not {wanted_links}"
-    if hears and seen["updated"] != WATCHED:
-        yield f"heard of a change of {seen['updated']}, not of {WATCHED}"
+    if subscribes and seen["updated"] != WATCHED:
+        yield f"was notified of a change of {seen['updated']}, not of {WATCHED}"
     yield from _search_faults(seen["found"], address, given, wanted_links)
     if not seen["refused"].get("isError") or _answer(seen["refused"])[0] != REFUSAL:
         yield f"refused: {seen['refused']}"

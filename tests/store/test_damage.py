@@ -363,7 +363,7 @@ def test_damage_in_an_older_book_gets_no_checksum_that_would_hide_it(path: Path)
 @pytest.mark.promise("engine-flips")
 def test_a_flipped_byte_is_harmless_or_reported() -> None:
     """`make flip-test` flips 500 bytes and asks through every interface; this flips a few and asks the library."""
-    words = ["--flips", "12", "--entries", "300", "--faces", "library", "--seed", "7"]
+    words = ["--flips", "12", "--entries", "300", "--interfaces", "library", "--seed", "7"]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=200, check=False
     )
