@@ -437,7 +437,8 @@ def run(flips: int, entries: int, seed: int, interfaces: Sequence[str], *, only:
             harmless += is_harmless
             reported += not is_harmless
     print(
-        f"{harmless + reported} flips in a book of {len(original):,} bytes, {states:,} states ({', '.join(interfaces)}): "
+        f"{harmless + reported} flips in a book of {len(original):,} bytes and {states:,} states"
+        f" ({', '.join(interfaces)}): "
         f"{harmless} harmless, {reported} reported, {len(faults)} faults ({time.perf_counter() - began:.0f} s)"
     )
     return 1 if faults else 0
