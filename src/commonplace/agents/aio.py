@@ -12,7 +12,8 @@ from functools import cached_property
 
 from commonplace import agents
 from commonplace.agents.agent_memory import AgentMemory
-from commonplace.aio import AsyncSpace, _awaited
+from commonplace.aio import AsyncSpace
+from commonplace.space.handle import awaited
 
 
 class AsyncAgentMemory:
@@ -29,21 +30,21 @@ class AsyncAgentMemory:
     def space(self) -> AsyncSpace:
         return AsyncSpace(self._wrapped.space)
 
-    create_thread = _awaited(AgentMemory.create_thread)
-    get_thread = _awaited(AgentMemory.get_thread)
-    list_threads = _awaited(AgentMemory.list_threads)
-    update_thread = _awaited(AgentMemory.update_thread)
-    delete_thread = _awaited(AgentMemory.delete_thread)
-    clone_thread = _awaited(AgentMemory.clone_thread)
-    save_messages = _awaited(AgentMemory.save_messages)
-    list_messages = _awaited(AgentMemory.list_messages)
-    delete_messages = _awaited(AgentMemory.delete_messages)
-    recall = _awaited(AgentMemory.recall)
-    context = _awaited(AgentMemory.context)
-    working_memory = _awaited(AgentMemory.working_memory)
-    update_working_memory = _awaited(AgentMemory.update_working_memory)
-    system_message = _awaited(AgentMemory.system_message)
-    tools = _awaited(AgentMemory.tools)
+    create_thread = awaited(AgentMemory.create_thread)
+    get_thread = awaited(AgentMemory.get_thread)
+    list_threads = awaited(AgentMemory.list_threads)
+    update_thread = awaited(AgentMemory.update_thread)
+    delete_thread = awaited(AgentMemory.delete_thread)
+    clone_thread = awaited(AgentMemory.clone_thread)
+    save_messages = awaited(AgentMemory.save_messages)
+    list_messages = awaited(AgentMemory.list_messages)
+    delete_messages = awaited(AgentMemory.delete_messages)
+    recall = awaited(AgentMemory.recall)
+    context = awaited(AgentMemory.context)
+    working_memory = awaited(AgentMemory.working_memory)
+    update_working_memory = awaited(AgentMemory.update_working_memory)
+    system_message = awaited(AgentMemory.system_message)
+    tools = awaited(AgentMemory.tools)
 
 
 async def create_agent(name: str) -> str:

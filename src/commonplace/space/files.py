@@ -4,7 +4,7 @@ deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -23,7 +23,7 @@ from commonplace.errors import (
     TooLarge,
 )
 from commonplace.filters import Filter
-from commonplace.space.handle import Handle
+from commonplace.space.handle import Handle, awaited
 from commonplace.space.names import (
     DIRECTORY,
     FILE,
@@ -498,3 +498,37 @@ def _child_info(directory: str, kind: str, child: Child) -> FileInfo:
         created_at=moment(child.created_at),
         updated_at=moment(child.updated_at),
     )
+
+
+# The same for asyncio
+
+
+class AsyncFiles:
+    """`Files`, asynchronous."""
+
+    def __init__(self, wrapped: Files) -> None:
+        self._wrapped = wrapped
+
+    read = awaited(Files.read)
+    exists = awaited(Files.exists)
+    stat = awaited(Files.stat)
+    list = awaited(Files.list)
+    list_page = awaited(Files.list_page)
+    page = awaited(Files.page)
+    write = awaited(Files.write)
+    write_all = awaited(Files.write_all)
+    append = awaited(Files.append)
+    edit = awaited(Files.edit)
+    replace = awaited(Files.replace)
+    insert = awaited(Files.insert)
+    make_directory = awaited(Files.make_directory)
+    delete = awaited(Files.delete)
+    move = awaited(Files.move)
+
+    async def walk(self, path: str = "/") -> AsyncIterator[FileInfo]:
+        """Everything below a directory, read a page at a time."""
+        import asyncio
+
+        found = iter(self._wrapped.walk(path))
+        while (info := await asyncio.to_thread(next, found, None)) is not None:
+            yield info

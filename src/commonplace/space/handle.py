@@ -6,9 +6,10 @@ preconditions (`Expected`), so that it is made only if entries are unchanged sin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from commonplace.checks import JSON, Namespace, check_line
 from commonplace.engine.indexer import Indexer
@@ -17,6 +18,9 @@ from commonplace.errors import Conflict, InvalidInput, NotFound, Outdated
 from commonplace.space.rules import Action, Meter, Note, Rules
 from commonplace.store import Store, Transaction, Usage
 
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 
 Operation: TypeAlias = Literal[
@@ -186,3 +190,19 @@ class Handle:
 
     def get(self, kind: str, key: str, *, as_of: int | None = None) -> Entry | None:
         return self.store.get(self.namespace, kind, [key], as_of=as_of)[0]
+
+
+# The async API. Each class of a space has a mirror next to it, so that a new method needs no other file.
+
+
+def awaited(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
+    """A method of an async mirror: calls the method of the wrapped object in a worker thread."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        import asyncio  # takes tens of milliseconds, and the command line does not need it
+
+        # By name: the wrapped object may be remote, with its own implementation.
+        return asyncio.to_thread(getattr(self._wrapped, method.__name__), *args, **kwargs)
+
+    return call

@@ -28,7 +28,7 @@ from commonplace.checks import (
 from commonplace.entry import Draft, Entry
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, parse_conditions
-from commonplace.space.handle import Handle
+from commonplace.space.handle import Handle, awaited
 from commonplace.space.history import deleted_revision, put_back
 from commonplace.space.names import RECORD
 from commonplace.store import Scan, Transaction
@@ -396,3 +396,20 @@ def record_of(entry: Entry) -> Record:
         expires_at=optional_moment(entry.expires_at),
         importance=attributes.get("importance"),
     )
+
+
+# The same for asyncio
+
+
+class AsyncRecords:
+    """`Records`, asynchronous."""
+
+    def __init__(self, wrapped: Records) -> None:
+        self._wrapped = wrapped
+
+    create = awaited(Records.create)
+    get = awaited(Records.get)
+    update = awaited(Records.update)
+    delete = awaited(Records.delete)
+    undelete = awaited(Records.undelete)
+    list = awaited(Records.list)

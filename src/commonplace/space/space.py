@@ -15,8 +15,8 @@ from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.language.snippets import snippet
-from commonplace.space.files import Files
-from commonplace.space.handle import Expected, Handle, Once, Seen
+from commonplace.space.files import AsyncFiles, Files
+from commonplace.space.handle import Expected, Handle, Once, Seen, awaited
 from commonplace.space.history import put_back, undo
 from commonplace.space.names import (
     DIRECTORY,
@@ -34,11 +34,11 @@ from commonplace.space.names import (
     path_of,
     thread_of_entry,
 )
-from commonplace.space.records import Records
+from commonplace.space.records import AsyncRecords, Records
 from commonplace.store import NamespaceStats, Part, Scan, Transaction
 
 if TYPE_CHECKING:
-    from commonplace.space.threads import Threads
+    from commonplace.space.threads import AsyncThreads, Threads
 
 MAX_CHANGES = 2**32
 """The largest limit. A store reads one row more than asked for, and must not overflow."""
@@ -312,3 +312,51 @@ def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:
         if kind not in KINDS:
             raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")
     return tuple(kinds)
+
+
+# The same for asyncio
+
+
+class AsyncSpace:
+    """`Space`, asynchronous."""
+
+    def __init__(self, wrapped: Space) -> None:
+        self._wrapped = wrapped
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._wrapped.namespace
+
+    @property
+    def limits(self) -> Limits:
+        return self._wrapped.limits
+
+    @cached_property
+    def files(self) -> AsyncFiles:
+        return AsyncFiles(self._wrapped.files)
+
+    @cached_property
+    def records(self) -> AsyncRecords:
+        return AsyncRecords(self._wrapped.records)
+
+    @cached_property
+    def threads(self) -> AsyncThreads:
+        from commonplace.space.threads import AsyncThreads
+
+        return AsyncThreads(self._wrapped.threads)
+
+    def once(self, key: str, fingerprint: str) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.once(key, fingerprint))
+
+    def expecting(self, kind: str, key: str, *revisions: Seen) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.expecting(kind, key, *revisions))
+
+    search = awaited(Space.search)
+    history = awaited(Space.history)
+    state = awaited(Space.state)
+    restore = awaited(Space.restore)
+    undo = awaited(Space.undo)
+    recent = awaited(Space.recent)
+    changes = awaited(Space.changes)
+    stats = awaited(Space.stats)
+    purge = awaited(Space.purge)

@@ -40,7 +40,7 @@ from commonplace.space.conversation import (
     thread_draft,
     thread_of,
 )
-from commonplace.space.handle import Handle
+from commonplace.space.handle import Handle, awaited
 from commonplace.space.history import draft_of
 from commonplace.space.messages import (
     MAX_MESSAGES,
@@ -66,7 +66,7 @@ from commonplace.space.recall import (
     search_threads,
 )
 from commonplace.space.titles import has_own_title
-from commonplace.space.working_memory import WorkingMemories, thread_key
+from commonplace.space.working_memory import AsyncWorkingMemories, WorkingMemories, thread_key
 from commonplace.store import Scan, Transaction
 
 
@@ -565,3 +565,40 @@ def _check_nothing_left(transaction: Transaction, thread_id: str) -> None:
     some = transaction.scan(Scan(Filter(kinds=(MESSAGE,), key_prefix=thread_prefix(thread_id)), limit=1)).entries
     if some or _working(transaction, thread_id):
         raise Conflict(f"nothing was changed: the thread {thread_id} was used since; delete it instead")
+
+
+# The same for asyncio
+
+
+class AsyncThreads:
+    """`Threads`, asynchronous."""
+
+    def __init__(self, wrapped: Threads) -> None:
+        self._wrapped = wrapped
+
+    @cached_property
+    def working(self) -> AsyncWorkingMemories:
+        return AsyncWorkingMemories(self._wrapped.working)
+
+    create = awaited(Threads.create)
+    begin = awaited(Threads.begin)
+    get = awaited(Threads.get)
+    list = awaited(Threads.list)
+    update = awaited(Threads.update)
+    suggest_title = awaited(Threads.suggest_title)
+    delete = awaited(Threads.delete)
+    clone = awaited(Threads.clone)
+    transfer = awaited(Threads.transfer)
+    add = awaited(Threads.add)
+    messages = awaited(Threads.messages)
+    items = awaited(Threads.items)
+    page_of_threads = awaited(Threads.page_of_threads)
+    page_of_messages = awaited(Threads.page_of_messages)
+    around = awaited(Threads.around)
+    get_message = awaited(Threads.get_message)
+    update_message = awaited(Threads.update_message)
+    clear = awaited(Threads.clear)
+    delete_messages = awaited(Threads.delete_messages)
+    recall = awaited(Threads.recall)
+    context = awaited(Threads.context)
+    search = awaited(Threads.search)

@@ -22,7 +22,7 @@ from commonplace.entry import SEPARATOR, Draft, Entry, Revision
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, Outdated
 from commonplace.filters import equal
 from commonplace.space.conversation import check_id, check_object, check_owner, check_size, find_thread
-from commonplace.space.handle import Handle
+from commonplace.space.handle import Handle, awaited
 from commonplace.space.message_text import CLOSING, OPENING
 from commonplace.space.names import THREAD, WORKING
 from commonplace.space.records import canonical
@@ -457,3 +457,18 @@ def _worded(problem: Any) -> str:
     if len(message) > MAX_PROBLEM_CHARACTERS:
         message = message[: MAX_PROBLEM_CHARACTERS - 1] + "…"
     return f"{place.removeprefix('.')[:MAX_PROBLEM_CHARACTERS] or 'at its top'}: {message}"
+
+
+# The same for asyncio
+
+
+class AsyncWorkingMemories:
+    """`WorkingMemories`, asynchronous."""
+
+    def __init__(self, wrapped: WorkingMemories) -> None:
+        self._wrapped = wrapped
+
+    read = awaited(WorkingMemories.read)
+    write = awaited(WorkingMemories.write)
+    clear = awaited(WorkingMemories.clear)
+    history = awaited(WorkingMemories.history)
