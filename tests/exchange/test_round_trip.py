@@ -340,6 +340,14 @@ def _ended_with(**fields: Any) -> Callable[[list[dict[str, Any]]], None]:
             _line_of("record", attributes={"type": "t", "source": "s", "tags": [], "confidence": 1, "importance": "x"}),
             "importance",
         ),
+        (
+            _line_of("record", attributes={"type": "t", "source": "s", "tags": [], "confidence": 5}),
+            "confidence.*0 to 1",
+        ),
+        (
+            _line_of("record", attributes={"type": "t", "source": "s", "tags": [], "confidence": 1, "importance": -1}),
+            "importance.*0 to 1",
+        ),
         (_line_of("thread", attributes={"resourceId": "r", "metadata": {}}), 'line 7 .*"title"'),
         (_line_of("message", attributes={"role": "user", "threadId": "t"}), 'line 8 .*"resourceId"'),
         (_line_of("message", value="text"), "line 8 .*object"),

@@ -114,7 +114,7 @@ def test_without_labels_the_space_is_the_callers_own(server: Server, make_key: A
         assert book.space().namespace == ("team", "ana")
         book.space().files.write("/f", "x")
         assert book.namespaces() == [("team", "ana")]
-        with pytest.raises(Forbidden, match="does not reach the namespace"):
+        with pytest.raises(Forbidden, match="do not reach the namespace"):
             book.space("team", "eve").files.read("/f")
         with pytest.raises(Forbidden, match="the action 'admin' is not permitted"):
             book.space().purge()

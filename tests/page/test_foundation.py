@@ -218,7 +218,7 @@ def test_a_reader_sees_no_buttons_and_is_refused(
     ):
         refused = browser.http.post(f"/ui/files/{action}", data={"token": token, **fields}, headers=PAGE)
         assert refused.status_code == 403
-        assert "may not" in refused.text
+        assert "is not permitted" in refused.text
     assert space.files.read("/notes/a.md") == "alpha"
 
 

@@ -132,8 +132,8 @@ def test_a_service_is_used_in_the_namespace_of_its_key(start, tmp_path):
         finally:
             service.terminate()
     assert not saved.get("isError"), saved
-    assert "does not reach the namespace user/other" in str(refused)
-    assert "does not reach the namespace user/default" in str(also_refused)
+    assert "do not reach the namespace user/other" in str(refused)
+    assert "do not reach the namespace user/default" in str(also_refused)
     with commonplace.open(tmp_path / "book.db", background=False) as book:
         assert len(book.space("user", "u-123").records.list().records) == 1
 

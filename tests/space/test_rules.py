@@ -67,7 +67,7 @@ def space_with(book: commonplace.Book, *actions: Action) -> Space:
 )
 def test_who_may_only_read_changes_nothing_by_any_method(filled: commonplace.Book, change: Change) -> None:
     before = filled.space("user", "u1").stats()
-    with pytest.raises(Forbidden, match="may not"):
+    with pytest.raises(Forbidden, match="is not permitted"):
         change(space_with(filled, "read"))
     assert filled.space("user", "u1").stats() == before
 

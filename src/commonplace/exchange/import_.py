@@ -44,7 +44,7 @@ from commonplace.space.names import (
     parents,
     path_of,
 )
-from commonplace.space.records import RECORD_ATTRIBUTES
+from commonplace.space.records import FRACTIONS, RECORD_ATTRIBUTES
 from commonplace.space.rules import Meter, Note, Rules
 from commonplace.space.threads import fits_thread
 from commonplace.store import NOTHING, Ending, NamespaceHead, Progress, State, Store, Transaction, Usage
@@ -448,6 +448,10 @@ def _check_kind(line: Line, kind: str, value: JSON, attributes: Mapping[str, JSO
     tags: Any = attributes["tags"] if kind == RECORD else ()
     if not all(isinstance(tag, str) for tag in tags):
         raise line.wrong("is a record with tags that are not texts")
+    for name in FRACTIONS if kind == RECORD else ():
+        fraction: Any = attributes.get(name, 0)
+        if not 0 <= fraction <= 1:
+            raise line.wrong(f'is a record whose attribute "{name}" is {fraction!r:.100}, not a number from 0 to 1')
 
 
 def _read_value(line: Line, number: int, newer: State | None) -> JSON:

@@ -44,6 +44,8 @@ RECORD_ATTRIBUTES: Mapping[str, tuple[type, ...]] = {
     "importance?": (int, float),
 }
 """The attributes of a stored record, with their types. A name that ends in `?` may be missing."""
+FRACTIONS = ("confidence", "importance")
+"""The attributes whose values are from 0 to 1."""
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
 
 
