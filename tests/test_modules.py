@@ -34,7 +34,6 @@ USED_ONCE: dict[str, str] = {
     "backends.postgres.maintenance": "what runs rarely; store.py would pass 900 lines",
     "backends.sqlite.candidates": "the SQL of a search, as in the sibling package",
     "cli.parser": "the whole command line, which docs/cli.md is made from too",
-    "embedding.factory": "what `commonplace.embedding` offers; loads an embedder when it is needed",
     "embedding.pull": "the only part that uses the network",
     "exchange.move": "copies a book; only the command line does",
     "graph.loader": "what `commonplace.graph` offers; needs jsonschema",
