@@ -46,12 +46,13 @@ MAY_IMPORT = {
 
 SERVER_MAY_IMPORT = {
     "logs": set(),
-    "mcp": {"logs"},
-    "access": {"mcp"},
+    "usage": set(),
+    "mcp": {"logs", "usage"},
+    "access": {"mcp", "usage"},
     "requests": {"mcp", "access"},
     "rest": {"mcp", "access", "requests"},
     "mastra": {"access", "requests"},
-    "page": {"mcp", "access", "requests"},
+    "page": {"mcp", "access", "requests", "usage"},
     "app": {"logs", "mcp", "access", "requests", "rest", "mastra", "page"},
     "public": {"mcp", "access", "app"},
 }
@@ -59,6 +60,7 @@ SERVER_MAY_IMPORT = {
 
 SERVER_PARTS = {
     "logs": ("logs",),
+    "usage": ("usage",),
     "mcp": ("mcp",),
     "access": ("http.api_keys", "http.auth", "http.oauth", "http.origins", "http.service", "http.sessions"),
     "requests": (

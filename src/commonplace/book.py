@@ -208,7 +208,7 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         self.redaction = redaction
         self._models = models
         self.indexer = Indexer(store, self._models, is_background=background)
-        self._searcher = Searcher(store, self._models, self.indexer, date_order)
+        self.searcher = Searcher(store, self._models, self.indexer, date_order)
         self._meter = Meter(store)
 
     def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> Space:
@@ -217,7 +217,7 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         if self.redaction is not None:
             rules = rules.with_screen(self.redaction.screen)
         handle = Handle(self.store, check_namespace(labels), self.indexer, check_actor(actor), rules, meter=self._meter)
-        return Space(handle, self._searcher, self.limits)
+        return Space(handle, self.searcher, self.limits)
 
     def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
         """The namespaces at or below a prefix, in order."""

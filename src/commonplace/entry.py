@@ -167,3 +167,13 @@ class Hit:
     @property
     def updated_at(self) -> datetime:
         return moment(self.entry.updated_at)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSeen:
+    """A finished search, for those who count searches: how long it took and how well it matched, never its words."""
+
+    namespace: Namespace
+    seconds: float
+    best: float
+    """The score of the first hit; 0 if there is none."""

@@ -61,12 +61,6 @@ def test_without_a_question_it_shows_what_changed_last(browser: Browser, space: 
     assert page.index("/notes/bread.md") < page.index("/notes/harbour.md")
 
 
-def test_an_empty_memory_says_what_to_do_first(browser: Browser):
-    page = browser.get("/ui").text
-    assert "Nothing is remembered here yet" in page
-    assert 'href="/ui/files/new?' in page
-
-
 def test_hits_come_in_pages(browser: Browser, space: commonplace.Space):
     for number in range(25):
         space.files.write(f"/n/{number}.md", f"The harbour, berth {number}")

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tomllib
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 import commonplace
 from commonplace.cli import main
 from commonplace.errors import ConfigurationError
 from commonplace.server import mcp as server
+from commonplace.server.mcp.clients import CLIENTS, StdioServer, program
+from commonplace.server.usage import SearchCounters
 
 from .conftest import NOTE, PROGRAM, SECONDS, SETTINGS, server_environment
 
@@ -43,6 +48,15 @@ def test_the_printed_settings_start_a_server(client, tmp_path, capsys):
     )
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]
     assert book.exists()
+
+
+@pytest.mark.promise("mcp-print-config")
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_settings_are_printed_in_the_format_of_each_client(client, tmp_path, capsys):
+    parse = {"toml": tomllib.loads, "yaml": yaml.safe_load}.get(client.format, json.loads)
+    assert main(["mcp", "--print-config", client.name, "--db", str(tmp_path / "b.db")]) == 0
+    server = StdioServer(program()[0], (*program()[1:], "mcp", "--db", str(tmp_path / "b.db")))
+    assert parse(capsys.readouterr().out) == client.settings(server)
 
 
 @pytest.fixture
@@ -136,6 +150,21 @@ def test_a_service_is_used_in_the_namespace_of_its_key(start, tmp_path):
     assert "do not reach the namespace user/default" in str(also_refused)
     with commonplace.open(tmp_path / "book.db", background=False) as book:
         assert len(book.space("user", "u-123").records.list().records) == 1
+
+
+@pytest.mark.promise("usage-servers-add-up")
+def test_searches_over_standard_input_are_counted_too(start, tmp_path):
+    client = start("--namespace", "user/ana")
+    client.initialize()
+    client.call("memory_create", **NOTE)
+    for query in ("coffee", "tea"):
+        client.call("memory_search", query=query)
+    assert client.end() == 0
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        counters = SearchCounters(book.store)
+        (day,) = counters.days(("user", "ana"), counters.today() - timedelta(days=1)).values()
+        assert day.counts.searches == 2
+        assert book.space("user", "ana").stats().commit == 1
 
 
 @pytest.mark.promise("mcp-print-config")

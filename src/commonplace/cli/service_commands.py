@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.arguments import Commands, count, duration, message_bytes, origin, port, web_address
 from commonplace.cli.invocation import Context
 from commonplace.cli.output import format_time
 from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, install_command
+from commonplace.server.mcp.clients import CLIENTS, YOUR_KEY, HttpServer, StdioServer, claude_code_command, program
 from commonplace.settings import hide_password
 
 if TYPE_CHECKING:
@@ -28,8 +25,6 @@ _PACKAGES = ("fastapi", "uvicorn", "mcp", "prometheus_client", "jwt")
 ACTIONS: tuple[Action, ...] = ("read", "write", "delete", "admin")
 PROFILES = ("records", "files", "claude", "facts", "conversations", "all")
 WORDINGS = ("seed", "anthropic")
-CLIENTS = ("claude-code", "claude-desktop", "cursor", "vscode")
-SERVER_NAME = "memory"
 
 _SERVE_FLAGS = (
     "host",
@@ -177,8 +172,7 @@ def _show_addresses(context: Context, service: Service, address: str) -> None:
         for name, place in places.items():
             out.line(f"  {out.style(f'{name:<9}', 'dim')}{place}")
         out.line()
-        header = "" if is_open else ' --header "Authorization: Bearer YOUR_KEY"'
-        out.line(f"  claude mcp add --transport http memory {places['mcp']}{header}")
+        out.line(f"  {claude_code_command(HttpServer(places['mcp'], None if is_open else YOUR_KEY))}")
         out.line()
         if is_open:
             namespace = "/".join(settings.namespace_labels)
@@ -275,7 +269,7 @@ def _create_key(context: Context) -> int:
         context.out.document({**_key_fields(made, None), "key": text})
     else:
         context.out.line(text)
-        context.out.note(f"the key {made.name} opens {_opens(made)}; it is shown this once, so keep it now")
+        context.out.note(f"the key {made.name} opens {made.opens}; it is shown this once, so keep it now")
     return 0
 
 
@@ -314,7 +308,7 @@ def _list_keys(context: Context) -> int:
     rows = [
         [
             key.name,
-            _opens(key),
+            key.opens,
             _state(key),
             "" if key.rate is None else str(key.rate),
             "never" if used is None else format_time(moment(used)),
@@ -335,12 +329,6 @@ def _revoke_key(context: Context) -> int:
     else:
         context.out.line(f"revoked {key.name}; running services refuse it within two seconds")
     return 0
-
-
-def _opens(key: Key) -> str:
-    place = "/".join(key.namespace)
-    reached = {"own": place, "below": f"{place} and below", "all": f"everything (its own: {place})"}[key.reach]
-    return f"{reached}: {', '.join(action for action in ACTIONS if action in key.actions)}"
 
 
 def _state(key: Key) -> str:
@@ -423,9 +411,9 @@ def _declare_mcp(commands: Commands) -> None:
     parser.add_argument(
         "--print-config",
         metavar="CLIENT",
-        choices=CLIENTS,
+        choices=tuple(CLIENTS),
         default=None,
-        help=f"print the JSON for this client's settings, and exit: {', '.join(CLIENTS)}",
+        help=f"print what to add to this client's settings, and exit: {', '.join(CLIENTS)}",
     )
 
 
@@ -460,11 +448,13 @@ def print_config(context: Context) -> int:
         words += ["--per-thread"]
     if given.wrap_results or settings.wrap_results:
         words += ["--wrap-results"]
-    config = _client_config(given.print_config, words)
-    if variables:
-        (servers,) = config.values()
-        servers[SERVER_NAME]["env"] = variables
-    context.out.document(config)
+    client = CLIENTS[given.print_config]
+    command, *first = program()
+    server = StdioServer(command, (*first, "mcp", *words), variables)
+    if client.format in ("json", "jsonc"):
+        context.out.document(client.settings(server))
+    else:
+        context.out.stdout.write(client.text(server))
     if any("YOUR_" in value for value in variables.values()):
         context.out.note("secrets are not printed; replace the values that begin with YOUR_")
     return 0
@@ -482,21 +472,3 @@ def _place_words(context: Context) -> tuple[list[str], dict[str, str]]:
     if settings.book_file is not None:
         return ["--db", str(settings.book_file)], {}
     return [], {"DATABASE_URL": hide_password(settings.database_url)}
-
-
-def _client_config(client: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """The JSON for the client's file. The command is absolute: desktop clients do not have your shell's PATH."""
-    command, *first = _program()
-    started: dict[str, Any] = {"command": command, "args": [*first, "mcp", *arguments]}
-    if client in ("claude-code", "vscode"):
-        started = {"type": "stdio", **started}
-    group = "servers" if client == "vscode" else "mcpServers"
-    return {group: {SERVER_NAME: started}}
-
-
-def _program() -> list[str]:
-    script = Path(sys.executable).with_name("commonplace")
-    if script.is_file():
-        return [str(script)]
-    found = shutil.which("commonplace")
-    return [str(Path(found).absolute())] if found else [sys.executable, "-m", "commonplace.cli"]

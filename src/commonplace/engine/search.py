@@ -18,7 +18,7 @@ from commonplace.checks import Namespace, check_text
 from commonplace.embedding import Embedder, calibrate
 from commonplace.engine.embedders import Models, embed
 from commonplace.engine.indexer import Indexer
-from commonplace.entry import Entry, Hit
+from commonplace.entry import Entry, Hit, SearchSeen
 from commonplace.errors import CommonplaceError, InvalidInput
 from commonplace.filters import Filter
 from commonplace.language import fusion
@@ -181,8 +181,18 @@ class Searcher:
         self._models = models
         self._indexer = indexer
         self._embed_query = lru_cache(maxsize=256)(self._embed_query_uncached)
+        self.observe: Callable[[SearchSeen], None] | None = None
+        """Is called after each search, but not for its further pages. It must be quick and must not fail."""
 
     def search(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult:
+        started = time.perf_counter()
+        result = self._search(namespaces, request)
+        if self.observe is not None and namespaces and not request.offset:
+            seconds = time.perf_counter() - started
+            self.observe(SearchSeen(namespaces[0], seconds, result[0].score if result else 0.0))
+        return result
+
+    def _search(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult:
         notices: dict[str, None] = {}
         serving, target = self._store.models()
         embedder = self._meaning(serving, notices)

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 
 from commonplace.checks import JSON, Namespace, check_namespace
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, RateLimited, Unauthorized
-from commonplace.space.rules import Action
+from commonplace.space.rules import ACTIONS, Action
 from commonplace.store import Store
 
 PREFIX = "cp_"
@@ -110,6 +110,13 @@ class Key:
     def id(self) -> str:
         """The part of the key's text before its secret. It is a hash of the name, so it is unique."""
         return hashlib.sha256(self.name.encode()).hexdigest()[:12]
+
+    @property
+    def opens(self) -> str:
+        """Which namespaces it opens and what it may do there, in words."""
+        place = "/".join(self.namespace)
+        reached = {"own": place, "below": f"{place} and below", "all": f"everything (its own: {place})"}[self.reach]
+        return f"{reached}: {', '.join(action for action in ACTIONS if action in self.actions)}"
 
 
 class Keys:

@@ -70,7 +70,10 @@ def build_app(service: Service, *, is_only_mcp: bool = False, is_stateless: bool
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with recorded_key_uses(service.access.keys), streams.run(), mcp.sessions.run():
+            service.book.searcher.observe = service.searches.count
+            service.searches.start()
             yield
+        await run_sync(service.searches.close)
         if (signals := getattr(app.state, "signals", None)) is not None:
             await run_sync(signals.close)
 

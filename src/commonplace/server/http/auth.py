@@ -97,6 +97,11 @@ class Principal:
         """
         return None if self.name == LOCAL else self.name
 
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may see and change what concerns the whole service, such as its keys and metrics."""
+        return self.reach == "all" and "admin" in self.rules.actions
+
     def resolve(self, asked: str | None) -> Namespace:
         """The namespace of a request: the caller's own, or the one it names within its reach."""
         if asked is None:

@@ -16,6 +16,7 @@ from commonplace import __version__
 from commonplace.server.http.origins import base_url
 from commonplace.server.http.service import service_of
 from commonplace.server.http.sessions import PAGE_PATH
+from commonplace.server.mcp.clients import YOUR_KEY, HttpServer, claude_code_command
 from commonplace.server.mcp.profiles import PROFILES
 
 router = APIRouter()
@@ -62,15 +63,12 @@ def start_page(request: Request) -> Response:
     base = base_url(request, service.settings.public_url)
     is_open = service.access.is_open()
     header = "" if is_open else " -H 'Authorization: Bearer YOUR_KEY'"
-    claude = f"claude mcp add --transport http memory {base}/mcp"
-    if not is_open:
-        claude += " --header 'Authorization: Bearer YOUR_KEY'"
     filled = {
         "version": __version__,
         "base": base,
         "access": "From this computer no key is needed." if is_open else "Calls need a key or a token.",
         "curl": f"curl{header} '{base}/v1/search?q=deploys'",
-        "claude": claude,
+        "claude": claude_code_command(HttpServer(f"{base}/mcp", None if is_open else YOUR_KEY)),
     }
     profiles = ", ".join(f"<code>/mcp/{profile}</code>" for profile in PROFILES)
     shown = {name: escape(text) for name, text in filled.items()}

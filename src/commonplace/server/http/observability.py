@@ -194,7 +194,7 @@ def metrics_router(metrics: Metrics, service: Service, errors: Responses) -> API
                     "metrics need a key with the action 'admin'; send it as `Authorization: Bearer cp_…`"
                 )
             principal.rules.check("admin")
-            if principal.reach != "all":
+            if not principal.is_operator:
                 # They count the requests of all callers, which a tenant must not see.
                 raise Forbidden("metrics describe the whole service; use a key made with --everything --actions admin")
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)

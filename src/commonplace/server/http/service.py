@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, cast
 
 from fastapi import Depends, Query, Request
@@ -11,6 +12,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from commonplace.book import Book
 from commonplace.server.http.auth import Gate, Principal
 from commonplace.server.mcp.lazy_memory import client_word
+from commonplace.server.usage import CommitDays, SearchCounters
 from commonplace.settings import Settings
 from commonplace.space.space import Space
 
@@ -37,6 +39,15 @@ class Service:
     book: Book
     access: Gate
     settings: Settings
+
+    @cached_property
+    def searches(self) -> SearchCounters:
+        """Counts the searches; the app starts and ends it."""
+        return SearchCounters(self.book.store)
+
+    @cached_property
+    def commit_days(self) -> CommitDays:
+        return CommitDays()
 
 
 def service_of(request: Request) -> Service:

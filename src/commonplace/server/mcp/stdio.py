@@ -77,8 +77,15 @@ def run(
             return books[-1].space(*namespace, "thread", thread_id, actor=ACTOR)
 
         def open_space() -> Space:
+            from commonplace.server.usage import SearchCounters
+
             book = opened.enter_context(open_from_settings(settings, background=True))
             books.append(book)
+            if settings.remote is None:  # else the service counts
+                counters = SearchCounters(book.store)
+                book.searcher.observe = counters.count
+                counters.start()
+                opened.callback(counters.close)
             space = book.space(*labels, actor=ACTOR)
             _log.info("opened the book for %s", "/".join(space.namespace))
             return space

@@ -7,11 +7,12 @@ from starlette.routing import BaseRoute
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.page import (
     assets,
+    connect_screen,
     files_screen,
-    namespaces_screen,
     search_screen,
     sign_in,
     undo_screen,
+    usage_screen,
 )
 
 OPEN_PATHS = (sign_in.SIGN_IN, f"{PAGE_PATH}/static/*")
@@ -19,5 +20,5 @@ OPEN_PATHS = (sign_in.SIGN_IN, f"{PAGE_PATH}/static/*")
 
 
 def routes() -> list[BaseRoute]:
-    screens = (search_screen, files_screen, undo_screen, namespaces_screen, sign_in, assets)
+    screens = (search_screen, files_screen, undo_screen, usage_screen, connect_screen, sign_in, assets)
     return [route for screen in screens for route in screen.router.routes]

@@ -73,7 +73,7 @@ def _found(visit: Visit) -> dict[str, Any]:
     }
     if not query:
         recent = [] if visit.as_of else visit.space.recent(RECENT, [kind] if kind else None)
-        return {**shown, "recent": recent, "is_empty": not recent and not kind and visit.as_of is None}
+        return {**shown, "recent": recent, "is_empty": not recent and visit.is_empty}
     found = visit.space.search(
         query,
         limit=PAGE_SIZE + 1,

@@ -38,6 +38,7 @@ from commonplace.space.rules import Action
 from commonplace.space.space import Space
 
 MAX_FIELDS = 10_000
+SAMPLE_NAME = "sample"
 KEPT = ("ns", "as_of")
 """Parts of an address that every link keeps: which memory, and at which time."""
 
@@ -66,6 +67,8 @@ class NavigationRow:
 NAVIGATION: tuple[NavigationRow, ...] = (
     NavigationRow(PAGE_PATH, "Search", "s"),
     NavigationRow(f"{PAGE_PATH}/files", "Files", "f"),
+    NavigationRow(f"{PAGE_PATH}/usage", "Usage", "u"),
+    NavigationRow(f"{PAGE_PATH}/connect", "Connect", "c"),
 )
 
 
@@ -145,6 +148,31 @@ class Visit:
         Screens use it to show buttons. Whether a change is made, the space decides.
         """
         return self.principal is not None and action in self.principal.rules.actions and self.as_of is None
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether the memory holds nothing, so that a screen shows the first steps instead."""
+        return self.as_of is None and not self.space.recent(1)
+
+    @property
+    def sample(self) -> str | None:
+        """The namespace for the sample memory, never the caller's own; None if it reaches no other."""
+        if self.principal is None or self.principal.reach == "own":
+            return None
+        above = () if self.principal.reach == "all" else self.principal.namespace
+        return "/".join((*above, SAMPLE_NAME))
+
+    @cached_property
+    def has_sample(self) -> bool:
+        """Whether something is in the namespace for the sample memory, or was and could be restored."""
+        if self.sample is None or self.principal is None:
+            return False
+        stats = self.principal.space(self.service.book, self.sample, interface="page").stats()
+        return any(stats.entries.values()) or stats.former_states > 0
+
+    @property
+    def is_sample(self) -> bool:
+        return self.namespace == self.sample
 
     @property
     def is_signed_in(self) -> bool:

@@ -49,6 +49,16 @@
     event.target.closest("[data-toast]")?.remove();
   });
 
+  // A button copies the text before it, where the browser has a clipboard: with https, or on this computer.
+  for (const button of navigator.clipboard ? document.querySelectorAll("[data-copy]") : []) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  }
+
   // The toast is shown once: a reload or a bookmark of this address does not show it again.
   if (document.querySelector("[data-toast]")) {
     const address = new URL(location.href);
