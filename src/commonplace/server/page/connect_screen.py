@@ -21,7 +21,7 @@ from fastapi.responses import Response
 from commonplace.checks import Namespace, moment, parse_namespace
 from commonplace.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
 from commonplace.server.http.api_keys import Key, Reach
-from commonplace.server.http.auth_middleware import base_url
+from commonplace.server.http.origins import base_url
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.mcp.clients import CLIENTS, YOUR_KEY, Client, HttpServer, StdioServer, program
