@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +53,12 @@ def whole_commits(limit: int, read: Callable[[int], list[Change]]) -> list[Chang
     last = changes[-1].commit
     whole = [change for change in changes if change.commit < last]
     return whole or whole_commits(limit * 10, read)  # a commit that is larger than the page is still returned whole
+
+
+def without(kinds: Iterable[tuple[str, int]], expired: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """How many entries of each kind there are, without the expired ones."""
+    gone = dict(expired)
+    return {kind: count - gone.get(kind, 0) for kind, count in kinds if count > gone.get(kind, 0)}
 
 
 def single_labels(filter: Filter) -> list[tuple[str, str]]:
