@@ -19,7 +19,7 @@ SEPARATOR = "\x01"
 """Divides the parts of a key. It sorts below every character that a part may hold, so a directory sorts together."""
 
 STAYS = "stays"
-"""Marks a field of a dataclass that is never sent over a wire, because it would reveal something about others."""
+"""Marks a field of a dataclass that is never sent over a wire, such as one that would reveal something about others."""
 
 INDEXED_ATTRIBUTES = ("type", "tags", "resourceId")
 """Attributes that a filter finds by an index, without reading every entry."""

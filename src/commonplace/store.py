@@ -290,6 +290,15 @@ class Reader(ABC):
         """The values of a page. A backend may have a faster way than reading whole entries."""
         return [entry.value for entry in self.scan(scan).entries]
 
+    def counts(self, kind: str, prefixes: Sequence[str]) -> list[int]:
+        """How many live entries have a key that begins with each prefix. A backend may have a faster way."""
+        return [self._count(Scan(Filter(kinds=(kind,), key_prefix=prefix))) for prefix in prefixes]
+
+    def _count(self, scan: Scan) -> int:
+        page = self.scan(scan)
+        rest = 0 if page.cursor is None else self._count(replace(scan, after=page.cursor))
+        return len(page.entries) + rest
+
     @abstractmethod
     def children(self, kind: str, prefix: str) -> list[Child]: ...
 

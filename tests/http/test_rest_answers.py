@@ -321,7 +321,26 @@ HISTORY: list[Request] = [
     ("DELETE", "/v1/search"),
     ("PUT", "/v1/messages/m-1", {}),
 ]
-SCRIPT = [*FILES, *RECORDS, *THREADS, *MESSAGES, *WORKING, *SEARCH, *HISTORY]
+SEVERAL: list[Request] = [
+    ("POST", "/v1/records", {"id": "s-1", "type": "note", "content": "one", "source": "s", "confidence": 1}),
+    ("POST", "/v1/records", {"id": "s-2", "type": "note", "content": "two", "source": "s", "confidence": 1}),
+    ("POST", "/v1/record-tags", {"ids": ["s-1", "s-2", "s-1", "missing"], "add": ["New"], "remove": ["old"]}),
+    ("POST", "/v1/record-tags", {"ids": ["s-1"], "add": ["new"]}),
+    ("POST", "/v1/record-tags", {"ids": ["s-1"], "add": ["no tag"]}),
+    ("POST", "/v1/record-tags", {"ids": "s-1"}),
+    ("GET", "/v1/records?tag=new"),
+    ("GET", "/v1/records?as_of=2025-01-01T00:00:00Z"),
+    ("POST", "/v1/record-deletions", {"ids": ["s-1", "s-2"]}),
+    ("POST", "/v1/record-deletions", {"ids": ["s-1", "s-2"]}),
+    ("POST", "/v1/record-deletions", {"ids": [""]}),
+    ("POST", "/v1/conversations", {"messages": [{"role": "user", "content": "a", "id": "s-m"}], "title": "s"}),
+    ("POST", "/v1/message-counts", {"ids": ["missing"]}),
+    ("POST", "/v1/message-counts", {"ids": [1]}),
+    ("GET", "/v1/threads?as_of=2025-01-01T00:00:00Z"),
+    ("GET", "/v1/around/s-m?as_of=2025-01-01T00:00:00Z"),
+    ("GET", "/v1/working-memory?as_of=2025-01-01T00:00:00Z"),
+]
+SCRIPT = [*FILES, *RECORDS, *THREADS, *MESSAGES, *WORKING, *SEARCH, *HISTORY, *SEVERAL]
 
 
 def ask(http: httpx.Client, request: Request) -> dict[str, Any]:

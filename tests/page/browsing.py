@@ -17,14 +17,23 @@ class Forms(HTMLParser):
         super().__init__()
         self.forms: list[tuple[str, str, dict[str, str]]] = []
         self._area: str | None = None
+        self._select = ""
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         if tag == "form":
             self.forms.append((given.get("method", "get"), given.get("action", ""), {}))
+        elif tag == "input" and given.get("type") in ("checkbox", "radio") and "checked" not in given:
+            return
         elif tag == "input" and self.forms and "name" in given:
             self.forms[-1][2][given["name"]] = given.get("value", "")
+        elif tag == "select" and self.forms:
+            self._select = given["name"]
+        elif tag == "option" and self.forms:
+            fields = self.forms[-1][2]
+            if "selected" in given or self._select not in fields:
+                fields[self._select] = given.get("value", "")
         elif tag == "textarea":
             self._area = given["name"]
             self.forms[-1][2][self._area] = ""
@@ -51,7 +60,7 @@ class Browser:
         sent = {**PAGE, "Sec-Fetch-Site": "same-origin", **headers}
         return self.http.get(url, headers=sent, follow_redirects=True)
 
-    def send(self, page: httpx.Response, action: str, follow: bool = True, **fields: str) -> httpx.Response:
+    def send(self, page: httpx.Response, action: str, follow: bool = True, **fields: str | list[str]) -> httpx.Response:
         """Send the form of a page that goes to `action`, with these fields filled in."""
         found = [form for form in Forms(page.text).forms if form[0] == "post" and form[1].split("?")[0] == action]
         assert found, f"no form to {action}"

@@ -367,3 +367,60 @@ def test_an_importance_outside_of_0_to_1_is_refused(space: Space, wrong: Any) ->
     with pytest.raises(InvalidInput, match="importance must be a number between 0 and 1"):
         space.records.update(record.id, importance=wrong)
     assert space.records.get(record.id).revision == 1
+
+
+# Several at once, and the past
+
+
+@pytest.mark.promise("records-several-at-once")
+def test_several_records_are_tagged_and_deleted_in_one_commit(space: Space) -> None:
+    one, two = save(space, "one", tags=["a"], ttl_seconds=60), save(space, "two", importance=0.5)
+    first = space.stats().commit
+    tagged = space.records.tag_all([one.id, two.id, "missing", one.id], add=["B", "c"], remove=["a", "b"])
+    assert tagged == space.stats().commit == first + 1
+    assert space.records.get(one.id).tags == space.records.get(two.id).tags == ("b", "c")
+    kept = space.records.get(one.id), space.records.get(two.id)
+    assert (kept[0].expires_at, kept[0].hash) == (one.expires_at, one.hash)
+    assert (kept[1].content, kept[1].importance, kept[1].confidence) == ("two", 0.5, 0.5)
+    assert {record.id for record in space.records.list(tags=["c"]).records} == {one.id, two.id}
+    assert space.records.tag_all([one.id], add=["c"]) is None
+    deleted = space.records.delete_all([one.id, "missing", two.id])
+    assert deleted == first + 2
+    assert space.records.list().records == ()
+    assert space.records.delete_all([one.id, two.id]) is None
+    space.undo(deleted)
+    assert {record.id for record in space.records.list().records} == {one.id, two.id}
+
+
+@pytest.mark.promise("records-several-at-once")
+def test_what_cannot_be_done_to_one_of_several_is_done_to_none(space: Space) -> None:
+    full = save(space, "full", tags=[f"t{number}" for number in range(space.limits.tags)])
+    other = save(space, "other")
+    for ids, tags in (([other.id, full.id], ["one-more"]), ([other.id], ["no tag"]), ([other.id, " "], ["x"])):
+        with pytest.raises(InvalidInput):
+            space.records.tag_all(ids, add=tags)
+    with pytest.raises(InvalidInput, match="ids must be a list of"):
+        space.records.delete_all(other.id)
+    with pytest.raises(TooLarge):
+        space.records.delete_all([f"{number}" for number in range(10_001)])
+    assert space.records.get(other.id) == other
+    assert space.records.get(full.id) == full
+
+
+@pytest.mark.promise("records-as-of")
+def test_records_are_listed_as_they_were(space: Space, clock: Any) -> None:
+    clock.advance()
+    kept, gone = save(space, "kept", tags=["t"]), save(space, "gone", tags=["t"])
+    before = space.records.list().records
+    then = max(record.updated_at for record in before)
+    clock.advance()
+    space.records.update(kept.id, content="changed", tags=["u"], type="other")
+    space.records.delete(gone.id)
+    save(space, "new", tags=["t"])
+    assert space.records.list(as_of=then).records == before
+    assert space.records.list(as_of=then, tags=["t"], type="note").records == before
+    assert space.records.list(as_of=then, tags=["u"]).records == ()
+    first = space.records.list(as_of=then, limit=1)
+    rest = space.records.list(as_of=then, limit=1, cursor=first.cursor)
+    assert first.records + rest.records == before
+    assert [record.content for record in space.records.list().records] == ["new", "changed"]

@@ -223,3 +223,52 @@ def test_a_purged_thread_takes_along_its_messages_and_its_working_memory(space, 
     space.purge("thread")
     assert space.stats().entries.get("message", 0) == 0
     assert space.threads.working.read(resource="ann").content == "- of all"
+
+
+# The past
+
+
+@pytest.mark.promise("conversations-as-of")
+def test_threads_messages_and_working_memory_are_read_as_they_were(space, clock):
+    space.threads.create("before", id="t")
+    space.threads.create("gone", id="g")
+    space.threads.add("t", [user("one", id="m1"), user("two", id="m2"), user("three", id="m3")])
+    space.threads.working.write({"name": "Ann"}, thread="t")
+    then = space.threads.working.read(thread="t").updated_at
+    listed = {thread.title for thread in space.threads.list().threads}
+    messages = space.threads.messages("t").messages
+    around = space.threads.around("m2", before=1, after=1)
+    clock.advance()
+    space.threads.update("t", title="after")
+    space.threads.update_message("m1", content="changed")
+    space.threads.delete_messages(["m2"])
+    space.threads.add("t", [user("four", id="m4")])
+    space.threads.working.write({"name": "Ben"}, thread="t")
+    space.threads.delete("g")
+    space.threads.create("new", id="n")
+    assert {thread.title for thread in space.threads.list(as_of=then).threads} == listed == {"before", "gone"}
+    assert space.threads.get("t", as_of=then).title == "before"
+    assert space.threads.messages("t", as_of=then).messages == messages
+    assert space.threads.messages("t", last=2, as_of=then).messages == messages[1:]
+    first = space.threads.messages("t", limit=2, as_of=then)
+    assert space.threads.messages("t", limit=2, cursor=first.cursor, as_of=then).messages == messages[2:]
+    assert space.threads.around("m2", before=1, after=1, as_of=then) == around
+    assert space.threads.working.read(thread="t", as_of=then).content == {"name": "Ann"}
+    for missing in (
+        lambda: space.threads.get("n", as_of=then),
+        lambda: space.threads.messages("n", as_of=then),
+        lambda: space.threads.around("m4", as_of=then),
+        lambda: space.threads.working.read(thread="n", as_of=then),
+    ):
+        with pytest.raises(NotFound):
+            missing()
+
+
+def test_the_messages_of_threads_are_counted(space):
+    for id in ("a", "a/b", "b"):
+        space.threads.create(id=id)
+    space.threads.add("a", [user("1", id="x"), user("2"), user("3")])
+    space.threads.add("a/b", [user("1")])
+    space.threads.delete_messages(["x"])
+    assert space.threads.count_messages(["a", "a/b", "b", "missing"]) == {"a": 2, "a/b": 1, "b": 0, "missing": 0}
+    assert space.threads.count_messages([]) == {}

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.space.message_text import CLOSING, OPENING, searchable_text, strip_tags, without_working_memory
+from commonplace.space.message_text import (
+    CLOSING,
+    OPENING,
+    MessagePart,
+    message_parts,
+    searchable_text,
+    strip_tags,
+    without_working_memory,
+)
 
 TABLE = {
     "plain text": ({"content": "hello"}, "hello"),
@@ -315,3 +323,80 @@ def test_hostile_tags_cost_no_more_than_reading_them(text):
     started = time.perf_counter()
     strip_tags(text)
     assert time.perf_counter() - started < 3
+
+
+PARTS = {
+    "plain text": ({"role": "user", "content": "hello"}, [("text", "hello", None)]),
+    "nothing": ({"role": "assistant", "content": ""}, []),
+    "OpenAI tool calls": (
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "look", "arguments": '{"a":1}'}}]},
+        [("call", '{\n  "a": 1\n}', "look")],
+    ),
+    "OpenAI tool result": ({"role": "tool", "content": "42", "name": "look"}, [("result", "42", "look")]),
+    "Anthropic": (
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "u", "name": "look", "input": {"a": "b"}},
+            ],
+        },
+        [("reasoning", "hm", None), ("text", "I look.", None), ("call", '{\n  "a": "b"\n}', "look")],
+    ),
+    "Anthropic tool result": (
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "u", "content": [{"type": "text", "text": "42"}]}],
+        },
+        [("result", "42", None)],
+    ),
+    "AI SDK": (
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "step-start"},
+                {"type": "tool-invocation", "toolInvocation": {"toolName": "look", "args": {}, "result": "42"}},
+                {"type": "tool-look", "input": "x", "state": "input-available"},
+                {"type": "tool-result", "toolName": "look", "output": {"type": "text", "value": "42"}},
+            ],
+        },
+        [("call", "{}", "look"), ("result", "42", "look"), ("call", "x", "look"), ("result", "42", "look")],
+    ),
+    "Mastra format 2": (
+        {"role": "user", "content": {"format": 2, "parts": [{"type": "text", "text": "hi"}], "content": "hi"}},
+        [("text", "hi", None)],
+    ),
+    "Responses API": (
+        {"type": "function_call", "name": "look", "arguments": "{}", "call_id": "c"},
+        [("call", "{}", "look")],
+    ),
+    "Responses API result": (
+        {"type": "function_call_output", "call_id": "c", "output": "42"},
+        [("result", "42", None)],
+    ),
+    "a picture": (
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]},
+        [("other", '{\n  "type": "image_url",\n  "image_url": {\n    "url": "u"\n  }\n}', "image_url")],
+    ),
+    "unknown": ({"role": "user", "content": {"x": 1}}, [("other", '{\n  "x": 1\n}', None)]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_message_is_divided_into_what_was_said_and_what_tools_did(name):
+    message, expected = PARTS[name]
+    assert list(message_parts(message)) == [MessagePart(*part) for part in expected]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["role", "content", "parts", "tool_calls", "type", "name", "audio", "refusal"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(),
+            lambda below: st.lists(below) | st.dictionaries(st.sampled_from(["type", "text", "parts", "input"]), below),
+        ),
+    )
+)
+def test_any_object_is_divided_into_parts(message):
+    assert all(isinstance(part.text, str) for part in message_parts(message))

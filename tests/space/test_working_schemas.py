@@ -380,3 +380,36 @@ def test_a_checked_schema_is_used_as_it_is(working):
     schema = Schema(PROJECTS)
     assert schema.fields == ("owner", "projects", "prefs")
     assert working.write({"owner": "Ann"}, schema=schema).content == {"owner": "Ann"}
+
+
+def test_a_schema_without_its_patterns_checks_all_else():
+    schema = {
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string", "pattern": "^(a+)+$", "default": {"pattern": "x"}},
+            "n": {"type": "integer"},
+        },
+        "patternProperties": {"^(b+)+$": {"type": "null"}},
+    }
+    applied = Schema(schema, with_patterns=False)
+    assert applied.written == schema
+    applied.check("it", {"pattern": "a" * 40 + "!", "b" * 40 + "!": 1})
+    with pytest.raises(InvalidInput, match="pattern: 1 is not of type 'string'"):
+        applied.check("it", {"pattern": 1})
+
+
+def test_the_shape_of_a_part_has_no_detours():
+    class Home(BaseModel):
+        city: str = Field(description="Where")
+
+    class Person(BaseModel):
+        home: Home | None = Field(default=None, title="At home")
+        age: int | None = None
+
+    schema = Person.model_json_schema()
+    home = working_memory.shape_of(schema, schema["properties"]["home"])
+    assert (home["title"], home["type"]) == ("At home", "object")
+    assert working_memory.shape_of(schema, schema["properties"]["age"])["type"] == "integer"
+    assert working_memory.shape_of(schema, {"$ref": "#/$defs/Missing", "title": "x"})["title"] == "x"
+    assert working_memory.shape_of({"$defs": {"a": {"$ref": "#/$defs/a"}}}, {"$ref": "#/$defs/a"}) == {}
+    assert working_memory.shape_of(schema, True) == {}

@@ -13,13 +13,55 @@ from commonplace.entry import SEPARATOR, Draft
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter, parse_conditions
 from commonplace.language.tokenizer import query_terms
-from commonplace.store import Child, Scan, Store, Transaction
+from commonplace.store import Child, Reader, Scan, Store, Transaction
 
 
 class ScansConformance:
     """Many entries, in order and narrowed."""
 
     # Scans
+
+    def test_entries_below_prefixes_are_counted(self, store: Store, clock: Any) -> None:
+        put(store, f"t{SEPARATOR}1", expires_at=clock.now + 5 * SECOND)
+        for key in (f"t{SEPARATOR}2", f"t{SEPARATOR}3", f"u{SEPARATOR}1", "t", "tt"):
+            put(store, key)
+        put(store, f"t{SEPARATOR}1", kind="record")
+        put(store, f"t{SEPARATOR}9", namespace=THERE)
+        delete(store, f"t{SEPARATOR}3")
+        wanted = [f"t{SEPARATOR}", f"none{SEPARATOR}", f"u{SEPARATOR}"]
+        before = store.read(HERE, lambda reader: reader.counts("file", wanted))
+        clock.advance(10)
+        assert before == [2, 0, 1]
+        assert store.read(HERE, lambda reader: reader.counts("file", wanted)) == [1, 0, 1]
+        assert store.read(HERE, lambda reader: Reader.counts(reader, "file", wanted)) == [1, 0, 1]
+        assert store.read(("nobody",), lambda reader: reader.counts("file", wanted)) == [0, 0, 0]
+
+    @pytest.mark.parametrize("order", ["key", "created", "updated"])
+    @pytest.mark.parametrize("descending", [False, True])
+    def test_a_scan_of_the_past_is_narrowed_like_one_of_the_present(
+        self, store: Store, clock: Any, order: Any, descending: bool
+    ) -> None:
+        for number in range(12):
+            tags = ["even"] if number % 2 == 0 else ["odd"]
+            put(store, f"{'ab'[number % 3 == 0]}{number}", f"{number}", attributes={"tags": tags, "size": number})
+            clock.advance()
+        filters = (
+            Filter(kinds=("file",)),
+            Filter(kinds=("file",), all_tags=("even",)),
+            Filter(kinds=("file",), key_prefix="a"),
+            Filter(kinds=("file",), conditions=parse_conditions({"size": {"$gt": 5}})),
+            Filter(all_tags=("odd",), created_after=store.scan(HERE, Scan()).entries[2].created_at),
+        )
+        scans = [Scan(one, order=order, descending=descending, limit=2) for one in filters]
+        before = [pages(store, scan) for scan in scans]
+        then = max(entry.updated_at for entry in store.scan(HERE, Scan()).entries)
+        clock.advance()
+        for entry in store.scan(HERE, Scan()).entries[::2]:
+            put(store, entry.key, "changed", attributes={"tags": ["later"]})
+        for entry in store.scan(HERE, Scan()).entries[1::3]:
+            delete(store, entry.key)
+        assert [pages(store, replace(scan, as_of=then)) for scan in scans] == before
+        assert all(before)
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 100])
     @pytest.mark.parametrize("descending", [False, True])

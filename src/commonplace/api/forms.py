@@ -380,6 +380,7 @@ WORKING_FORM = form_for(
     scope=Converter(Literal["resource", "thread"]),
     content=Converter(str | dict[str, AnyJson]),
 )
+MESSAGE_COUNTS = inside("MessageCounts", "counts", COUNTS)
 
 OPTIONAL_WORKING = inside("OptionalWorking", "working_memory", one(WORKING_FORM).optional)
 

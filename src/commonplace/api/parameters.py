@@ -232,7 +232,7 @@ def _kinds_out(value: Any, limits: Limits) -> Any:
 
 def _ids_out(value: Any, limits: Limits) -> Any:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise InvalidInput("ids must be a list of message ids")
+        raise InvalidInput("ids must be a list of texts")
     return list(value)
 
 

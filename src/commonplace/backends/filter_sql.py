@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from commonplace.backends.pages import after_prefix, key_bounds
+from commonplace.backends.pages import ORDER_COLUMNS, Position, after_prefix, from_key, key_bounds, single_labels
+from commonplace.backends.pages import position as position_in
+from commonplace.backends.rows import dump
+from commonplace.entry import Entry
 from commonplace.filters import Condition, Filter
+from commonplace.store import Scan
 
+_OTHER = str.maketrans("<>", "><")
 COMPARISONS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 
 
@@ -18,6 +24,8 @@ class BaseWhere(ABC):
     placeholder: ClassVar[str]
     always: ClassVar[str]
     """What is true of every row."""
+    find: ClassVar[str]
+    """The function that finds a text in a text; 0 means that it is not there."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -74,6 +82,31 @@ def add_filter(where: BaseWhere, namespace_id: int, filter: Filter, *, driving_l
         where.add(f"e.key {operator} {where.placeholder}", key)
     if filter.conditions:
         where.add_conditions(filter.conditions)
+
+
+def add_former(where: BaseWhere, scan: Scan, position: Position | None, live: Sequence[Entry]) -> str:
+    """Narrow rows of `history AS e` to a page, of which these are the live entries; returns their order.
+
+    Labels and fields of former states have no index: compare them afterwards. Here their text only has to occur.
+    """
+    first, second = ORDER_COLUMNS[scan.order]
+    second = second.replace("id", "entry")
+    comparison, direction = ("<", "DESC") if scan.descending else (">", "ASC")
+    bare = replace(scan.filter, types=(), all_tags=(), any_tags=(), resource=None, conditions=(), unchanged_since=None)
+    if position is not None and scan.order == "key" and bare.kinds == (position[0],):
+        bare = from_key(bare, position[1], scan.descending)
+    elif position is not None:
+        mark = where.placeholder
+        where.add(f"(e.{first}, e.{second}) {comparison} ({mark}, {mark})", *position)
+    if len(live) > scan.limit:  # what comes after them belongs to a later page
+        mark = where.placeholder
+        where.add(
+            f"(e.{first}, e.{second}) {comparison.translate(_OTHER)}= ({mark}, {mark})", *position_in(scan, live[-1])
+        )
+    add_filter(where, 0, bare)
+    for _, label in single_labels(scan.filter):
+        where.add(f"{where.find}(e.attributes, {where.placeholder}) > 0", dump(label))
+    return f"e.{first} {direction}, e.{second} {direction}"
 
 
 def add_names(where: BaseWhere, kind: str | None, key: str | None, prefix: str | None) -> None:

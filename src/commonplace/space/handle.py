@@ -33,6 +33,8 @@ Operation: TypeAlias = Literal[
     "Files.write_all",
     "Records.create",
     "Records.delete",
+    "Records.delete_all",
+    "Records.tag_all",
     "Records.undelete",
     "Records.update",
     "Space.restore",

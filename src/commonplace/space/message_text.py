@@ -10,10 +10,11 @@ data are not searched.
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from commonplace.checks import JSON
 
@@ -249,6 +250,116 @@ def _leaves(value: JSON) -> Iterator[str]:
             yield from _leaves(item)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield str(value)
+
+
+# A message for people: what was said, and what tools were asked and answered
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePart:
+    """A part of a message. `text` is what was said, or JSON; `name` is that of a tool or a file."""
+
+    kind: Literal["text", "call", "result", "reasoning", "other"]
+    text: str
+    name: str | None = None
+
+
+def message_parts(message: Mapping[str, JSON]) -> Iterator[MessagePart]:
+    """The parts of a message in any of the known shapes, in order."""
+    if is_item_without_role(message):
+        yield from _shown_part(message)
+        return
+    content = message.get("content")
+    if message.get("role") in ("tool", "function") and isinstance(content, str):
+        yield MessagePart("result", content, _name_of(message))
+    else:
+        yield from _shown(content)
+    if not (isinstance(content, Mapping) and content.get("parts")):
+        yield from _shown(parts_of_message(message))
+    yield from _shown(message.get("refusal"))
+    yield from _shown(_items([message.get("audio")]))
+    for call in _items(message.get("tool_calls")) + _items([message.get("function_call")]):
+        function = call.get("function") or call.get("custom")
+        yield _call(function if isinstance(function, Mapping) else call)
+
+
+def _shown(content: JSON) -> Iterator[MessagePart]:
+    if isinstance(content, str):
+        if content:
+            yield MessagePart("text", content)
+    elif isinstance(content, (list, tuple)):
+        for part in content:
+            yield from _shown(part)
+    elif isinstance(content, Mapping):
+        yield from _shown_part(content)
+
+
+def _shown_part(part: Mapping[str, Any]) -> Iterator[MessagePart]:
+    kind = part.get("type")
+    kind = kind if isinstance(kind, str) else ""
+    inner = part.get("toolInvocation")
+    if kind in _REASONING:
+        said = "\n".join(_leaves_of(part, ("text", "reasoning", "thinking", "summary", "content")))
+        yield MessagePart("reasoning", said)
+    elif isinstance(inner, Mapping):
+        yield from _call_and_result(inner)
+    elif kind in (*_RESULT_PARTS, "tool_result") or kind.endswith(("_output", "_tool_result")):
+        yield _result(part)
+    elif kind.startswith(_TOOL_BEGINNINGS) or kind.endswith(_CALL_ENDINGS):
+        yield from _call_and_result(part)
+    elif isinstance(part.get("parts"), (list, tuple)) and part["parts"]:
+        yield from _shown(part["parts"])
+    elif said := "\n".join(_plain_text(part)):
+        yield MessagePart("text", said)
+    elif kind != "step-start":
+        yield MessagePart("other", _written(part), kind or _name_of(part))
+
+
+def _call_and_result(part: Mapping[str, Any]) -> Iterator[MessagePart]:
+    yield _call(part)
+    if any(part.get(name) is not None for name in ("output", "result", "errorText")):
+        yield _result(part)
+
+
+def _call(part: Mapping[str, Any]) -> MessagePart:
+    names = ("input", "args", "arguments", "rawInput", "action", "queries", "code")
+    return MessagePart("call", _first_written(part, names), _name_of(part))
+
+
+def _result(part: Mapping[str, Any]) -> MessagePart:
+    name = _name_of(part) if "tool_use_id" not in part else None
+    return MessagePart("result", _first_written(part, ("output", "result", "results", "content", "errorText")), name)
+
+
+def _first_written(part: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The first of these fields that the part has; all of the part if it has none of them."""
+    found = next((part[name] for name in names if part.get(name) is not None), part)
+    if isinstance(found, Mapping) and set(found) == {"type", "value"}:
+        found = found["value"]
+    if _is_parts(found):
+        said = [one.text for one in _shown(found)]
+        return "\n".join(said)
+    return _written(found)
+
+
+def _name_of(part: Mapping[str, Any]) -> str | None:
+    for name in ("name", "toolName", "title", "filename"):
+        if isinstance(part.get(name), str) and part[name]:
+            return cast("str", part[name])
+    kind = part.get("type")
+    return kind.removeprefix("tool-") if isinstance(kind, str) and kind.startswith("tool-") else None
+
+
+def _written(value: JSON) -> str:
+    """A value as a text that people can read: JSON with indents, also where it is written in a string."""
+    if isinstance(value, str):
+        if value[:1] not in ("{", "["):
+            return value
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return cast("str", value)
+    return json.dumps(value, ensure_ascii=False, indent=2, default=dict)
 
 
 # Which messages belong together: the call of a tool and its result, reasoning and what it led to. A model refuses a

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, cast
 
 from commonplace.checks import JSON, Limits, microseconds, moment
@@ -197,11 +198,11 @@ def messages_filter(thread_id: str, *, after: int | None = None, before: int | N
     return Filter(kinds=(MESSAGE,), key_prefix=prefix, created_after=after, created_before=before)
 
 
-def last_messages(handle: Handle, filter: Filter, count: int) -> tuple[Entry, ...]:
+def last_messages(handle: Handle, filter: Filter, count: int, as_of: int | None = None) -> tuple[Entry, ...]:
     """The newest `count` messages, oldest first."""
     if not count:
         return ()
-    newest = handle.store.scan(handle.namespace, Scan(filter, descending=True, limit=count))
+    newest = handle.store.scan(handle.namespace, Scan(filter, descending=True, limit=count, as_of=as_of))
     return newest.entries[::-1]
 
 
@@ -210,18 +211,22 @@ def last_values(handle: Handle, filter: Filter, count: int) -> list[JSON]:
     return handle.store.values(handle.namespace, Scan(filter, descending=True, limit=count))[::-1] if count else []
 
 
-def messages_around(handle: Handle, entry: Entry, before: int, after: int) -> tuple[Entry, ...]:
+def messages_around(
+    handle: Handle, entry: Entry, before: int, after: int, as_of: int | None = None
+) -> tuple[Entry, ...]:
     """A message with its neighbours in the thread, oldest first."""
-    return (*neighbours_of(handle, entry, -before)[::-1], entry, *neighbours_of(handle, entry, after))
+    former = neighbours_of(handle, entry, -before, as_of)
+    return (*former[::-1], entry, *neighbours_of(handle, entry, after, as_of))
 
 
-def neighbours_of(handle: Handle, entry: Entry, count: int) -> tuple[Entry, ...]:
+def neighbours_of(handle: Handle, entry: Entry, count: int, as_of: int | None = None) -> tuple[Entry, ...]:
     """The next `count` messages, or the previous ones if `count` is negative; the nearest first."""
     if not count:
         return ()
     filter = messages_filter(thread_of_key(entry.key))
     filter = replace(filter, key_before=entry.key) if count < 0 else replace(filter, key_after=entry.key)
-    return handle.store.scan(handle.namespace, Scan(filter, descending=count < 0, limit=abs(count))).entries
+    scan = Scan(filter, descending=count < 0, limit=abs(count), as_of=as_of)
+    return handle.store.scan(handle.namespace, scan).entries
 
 
 def all_messages(transaction: Transaction, thread_id: str) -> Iterator[Entry]:
@@ -378,13 +383,13 @@ def _created_at(name: str, time: datetime | str | None) -> int | None:
     return found
 
 
-def check_ids(ids: Sequence[str]) -> dict[str, None]:
-    """Message ids, each once and in order."""
+def check_ids(ids: Sequence[str], of: str = "message") -> dict[str, None]:
+    """Ids of messages or threads, each once and in order."""
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
-        raise InvalidInput("ids must be a list of message ids")
+        raise InvalidInput(f"ids must be a list of {of} ids")
     if len(ids) > MAX_MESSAGES:
         raise TooLarge(f"there are {len(ids):,} ids; one call takes at most {MAX_MESSAGES:,}")
-    return dict.fromkeys(check_id("message id", id) for id in ids)
+    return dict.fromkeys(check_id(f"{of} id", id) for id in ids)
 
 
 # Reading and writing
@@ -440,28 +445,30 @@ class ThreadMessages:
         cursor: str | None = None,
         after: datetime | str | None = None,
         before: datetime | str | None = None,
+        as_of: datetime | str | None = None,
     ) -> MessagePage:
         """A page of the messages of a thread, or the `last` ones; oldest first.
 
-        `after` (inclusive) and `before` narrow by time.
+        `after` (inclusive) and `before` narrow by time. `as_of` gives the messages that the thread had at a time.
         """
+        at = microseconds("as_of", as_of)
         narrowed = messages_filter(
             check_id("thread id", thread_id), after=microseconds("after", after), before=microseconds("before", before)
         )
         if last is None:
             size = check_count("limit", limit, 1, MAX_PAGE)
             page = self._handle.store.scan(
-                self._handle.namespace, Scan(narrowed, limit=size, after=check_cursor(cursor))
+                self._handle.namespace, Scan(narrowed, limit=size, after=check_cursor(cursor), as_of=at)
             )
         elif cursor is None:
             count = check_count("last", last, 0, MAX_PAGE)
-            page = Page(last_messages(self._handle, narrowed, count), None)
+            page = Page(last_messages(self._handle, narrowed, count, at), None)
         else:
             raise InvalidInput("the last messages have no cursor; give `last`, or `limit` and `cursor`")
         if page.entries:  # a message has the owner, so the thread need not be read
             check_owner(thread_id, cast("str", page.entries[0].attributes["resourceId"]), resource)
         else:
-            find_thread(self._handle.get, thread_id, resource)
+            find_thread(partial(self._handle.get, as_of=at), thread_id, resource)
         return MessagePage(tuple(map(message_of, page.entries)), page.cursor)
 
     def items(self, thread_id: str, *, last: int, resource: str | None = None) -> tuple[JSON, ...]:
@@ -492,13 +499,27 @@ class ThreadMessages:
         return numbered_page(self._handle, narrowed, request, message_of, created="key")
 
     def around(
-        self, message_id: str, *, before: int = 1, after: int = 1, resource: str | None = None
+        self,
+        message_id: str,
+        *,
+        before: int = 1,
+        after: int = 1,
+        resource: str | None = None,
+        as_of: datetime | str | None = None,
     ) -> tuple[Message, ...]:
-        """A message with its neighbours in the thread, oldest first."""
+        """A message with its neighbours in the thread, oldest first; with `as_of`, as they were at that time."""
         check_count("before", before, 0, MAX_PAGE)
         check_count("after", after, 0, MAX_PAGE)
-        entry = self._message(message_id, resource)
-        return tuple(map(message_of, messages_around(self._handle, entry, before, after)))
+        at = microseconds("as_of", as_of)
+        entry = self._message(message_id, resource, at)
+        return tuple(map(message_of, messages_around(self._handle, entry, before, after, at)))
+
+    def count_messages(self, ids: Sequence[str]) -> dict[str, int]:
+        """How many messages each of these threads has; 0 for one that does not exist."""
+        wanted = list(check_ids(ids, "thread"))
+        prefixes = [thread_prefix(id) for id in wanted]
+        found = self._handle.store.read(self._handle.namespace, lambda reader: reader.counts(MESSAGE, prefixes))
+        return dict(zip(wanted, found, strict=True))
 
     def get_message(self, id: str, *, resource: str | None = None) -> Message:
         return message_of(self._message(id, resource))
@@ -566,9 +587,12 @@ class ThreadMessages:
 
         return self._handle.write("ThreadMessages.delete_messages", work, "delete")[1]
 
-    def _message(self, id: str, resource: str | None) -> Entry:
-        found = self._handle.store.find(self._handle.namespace, MESSAGE, check_id("message id", id))
-        return _found(found, id, resource)
+    def _message(self, id: str, resource: str | None, as_of: int | None = None) -> Entry:
+        store, namespace = self._handle.store, self._handle.namespace
+        if as_of is None:
+            return _found(store.find(namespace, MESSAGE, check_id("message id", id)), id, resource)
+        key = store.last_key(namespace, MESSAGE, check_id("message id", id))
+        return _found(None if key is None else self._handle.get(MESSAGE, key, as_of=as_of), id, resource)
 
     def _check_metadata(self, metadata: Mapping[str, JSON]) -> dict[str, JSON]:
         return check_object("metadata", metadata, self._limits.metadata_bytes)

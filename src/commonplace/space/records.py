@@ -6,7 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from json.encoder import encode_basestring
@@ -25,7 +25,7 @@ from commonplace.checks import (
     moment,
     optional_moment,
 )
-from commonplace.entry import Draft, Entry
+from commonplace.entry import STAYS, Draft, Entry
 from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, parse_conditions
 from commonplace.space.handle import Handle, awaited
@@ -35,6 +35,9 @@ from commonplace.store import Scan, Transaction
 
 _TAG = re.compile(r"[a-z0-9:_-]{1,100}")
 TAG_RULE = "a tag has 1 to 100 of the characters a-z 0-9 : _ -, such as project:alpha"
+MAX_RECORDS = 10_000
+"""How many records one call may tag or delete."""
+
 _UNSET: Any = object()
 RECORD_ATTRIBUTES: Mapping[str, tuple[type, ...]] = {
     "type": (str,),
@@ -65,6 +68,8 @@ class Record:
     updated_at: datetime
     expires_at: datetime | None
     importance: float | None = None
+    actor: str | None = field(default=None, compare=False, metadata={STAYS: True})
+    """Who wrote this state. A client of a service has it in `Space.history`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +182,43 @@ class Records:
         assert commit is not None
         return commit
 
+    def delete_all(self, ids: Sequence[str]) -> int | None:
+        """Delete records in one commit; ids that do not exist are ignored. Return the commit, or None if none did."""
+        wanted = _check_ids(ids)
+
+        def work(transaction: Transaction) -> None:
+            for id in wanted:
+                transaction.delete(RECORD, id)
+
+        return self._handle.write("Records.delete_all", work, "delete")[1]
+
+    def tag_all(self, ids: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> int | None:
+        """Add and remove tags of records in one commit; ids that do not exist are ignored.
+
+        Return the commit, or None if no record was changed. A tag that you add and remove is added.
+        """
+        wanted, added, removed = _check_ids(ids), self.clean_tags(add), self.clean_tags(remove)
+
+        def work(transaction: Transaction) -> None:
+            for id in wanted:
+                entry = transaction.get(RECORD, id)
+                if entry is not None:
+                    self._put_tags(transaction, entry, added, removed)
+
+        return self._handle.write("Records.tag_all", work)[1]
+
+    def _put_tags(
+        self, transaction: Transaction, entry: Entry, added: tuple[str, ...], removed: tuple[str, ...]
+    ) -> None:
+        record = record_of(entry)
+        kept = [tag for tag in record.tags if tag not in removed]
+        tags = self.clean_tags(tuple(dict.fromkeys((*kept, *added))))
+        if tags != record.tags:
+            fields = _Fields(
+                record.type, record.content, record.source, record.confidence, record.importance, record.hash
+            )
+            transaction.put(self._draft(entry.key, fields, tags).with_expiry(entry.expires_at))
+
     def undelete(self, id: str) -> int:
         """Take back the deletion of a record, which gets the state that it had then; return the commit."""
         key = _check_id(id)
@@ -200,8 +242,9 @@ class Records:
         filter: Mapping[str, object] | None = None,
         limit: int = 20,
         cursor: str | None = None,
+        as_of: datetime | str | None = None,
     ) -> RecordPage:
-        """Records by type and tags, the newest first."""
+        """Records by type and tags, the newest first; with `as_of`, those of that time."""
         all_tags, any_tags = self.wanted_tags(tags, match)
         narrowed = Filter(
             kinds=(RECORD,),
@@ -210,7 +253,14 @@ class Records:
             any_tags=any_tags,
             conditions=parse_conditions(filter),
         )
-        scan = Scan(narrowed, order="created", descending=True, limit=check_number("limit", limit), after=cursor)
+        scan = Scan(
+            narrowed,
+            order="created",
+            descending=True,
+            limit=check_number("limit", limit),
+            after=cursor,
+            as_of=microseconds("as_of", as_of),
+        )
         page = self._handle.store.scan(self._handle.namespace, scan)
         return RecordPage(tuple(map(record_of, page.entries)), page.cursor)
 
@@ -263,7 +313,7 @@ class Records:
             RECORD,
             id,
             fields.content,
-            text="\n".join(_leaves(fields.content)),
+            text=text_of(fields.content),
             heading=" ".join((fields.type, *tags)),
             attributes=attributes,
             identity=fields.hash,
@@ -316,8 +366,12 @@ def _whole_numbers(value: JSON) -> JSON:
     return value
 
 
-def _leaves(content: JSON) -> Iterator[str]:
+def text_of(content: JSON) -> str:
     """What search sees: the strings and numbers of a content, in order."""
+    return "\n".join(_leaves(content))
+
+
+def _leaves(content: JSON) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, Mapping):
@@ -367,6 +421,15 @@ def _check_id(id: object) -> str:
     return check_line("id", id, max_bytes=200)
 
 
+def _check_ids(ids: Sequence[str]) -> tuple[str, ...]:
+    """Ids of records, each once and in order."""
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
+        raise InvalidInput("ids must be a list of record ids")
+    if len(ids) > MAX_RECORDS:
+        raise TooLarge(f"there are {len(ids):,} ids; one call takes at most {MAX_RECORDS:,}")
+    return tuple(dict.fromkeys(map(_check_id, ids)))
+
+
 def clean_tags(tags: Sequence[str], limits: Limits) -> tuple[str, ...]:
     """Tags without surrounding space, in lower case, each once; an invalid one is refused."""
     if isinstance(tags, str) or not isinstance(tags, Sequence):
@@ -397,6 +460,7 @@ def record_of(entry: Entry) -> Record:
         updated_at=moment(entry.updated_at),
         expires_at=optional_moment(entry.expires_at),
         importance=attributes.get("importance"),
+        actor=entry.actor,
     )
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 from commonplace.checks import JSON, Limits, check_visible, microseconds, moment
@@ -144,11 +144,19 @@ class Threads(ThreadMessages):
 
         return tuple(map(message_of, self._handle.write("Threads.begin", work)[0]))
 
-    def get(self, id: str, *, resource: str | None = None) -> Thread:
-        return self._thread(find_thread(self._handle.get, id, resource))
+    def get(self, id: str, *, resource: str | None = None, as_of: datetime | str | None = None) -> Thread:
+        get = partial(self._handle.get, as_of=microseconds("as_of", as_of))
+        return self._thread(find_thread(get, id, resource))
 
-    def list(self, *, resource: str | None = None, limit: int = 20, cursor: str | None = None) -> ThreadPage:
-        """The threads of a resource, or all of them; the last used comes first."""
+    def list(
+        self,
+        *,
+        resource: str | None = None,
+        limit: int = 20,
+        cursor: str | None = None,
+        as_of: datetime | str | None = None,
+    ) -> ThreadPage:
+        """The threads of a resource, or all of them; the last used comes first. With `as_of`, those of that time."""
         owner = None if resource is None else check_id("resource", resource)
         scan = Scan(
             Filter(kinds=(THREAD,), resource=owner),
@@ -156,6 +164,7 @@ class Threads(ThreadMessages):
             descending=True,
             limit=check_count("limit", limit, 1, MAX_PAGE),
             after=check_cursor(cursor),
+            as_of=microseconds("as_of", as_of),
         )
         page = self._handle.store.scan(self._handle.namespace, scan)
         return ThreadPage(tuple(map(self._thread, page.entries)), page.cursor)

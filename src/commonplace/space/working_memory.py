@@ -11,14 +11,14 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Literal, TypeAlias, cast
 
-from commonplace.checks import JSON, Limits, check_number, check_text, moment
-from commonplace.entry import SEPARATOR, Draft, Entry, Revision
+from commonplace.checks import JSON, Limits, check_number, check_text, microseconds, moment
+from commonplace.entry import SEPARATOR, STAYS, Draft, Entry, Revision
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, Outdated
 from commonplace.filters import equal
 from commonplace.space.conversation import check_id, check_object, check_owner, check_size, find_thread
@@ -42,6 +42,7 @@ MAX_SCHEMA_BYTES = 100_000
 MAX_REFERENCES = 10_000
 """How many references one check may follow; a schema of 2 kB can have 2³⁰ of them to follow."""
 
+MAX_DETOURS = 20
 MAX_PROBLEMS = 5
 MAX_PROBLEM_CHARACTERS = 200
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -65,6 +66,8 @@ class WorkingMemory:
     content: str | Mapping[str, JSON]
     revision: int
     updated_at: datetime
+    schema: Mapping[str, JSON] | None = field(default=None, compare=False, repr=False, metadata={STAYS: True})
+    """The JSON Schema that it was last written with, if any. A client of a service checks schemas itself."""
 
 
 class WorkingMemories:
@@ -74,11 +77,14 @@ class WorkingMemories:
         self._handle = handle
         self._limits = limits
 
-    def read(self, *, resource: str | None = None, thread: str | None = None) -> WorkingMemory | None:
-        """The working memory, or None if nothing was written yet."""
+    def read(
+        self, *, resource: str | None = None, thread: str | None = None, as_of: datetime | str | None = None
+    ) -> WorkingMemory | None:
+        """The working memory, or None if nothing was written yet; with `as_of`, that of a time."""
+        get = partial(self._handle.get, as_of=microseconds("as_of", as_of))
         if thread is not None:
-            find_thread(self._handle.get, thread, resource)
-        entry = self._handle.get(WORKING, self._key(resource, thread))
+            find_thread(get, thread, resource)
+        entry = get(WORKING, self._key(resource, thread))
         return None if entry is None else _working_of(entry)
 
     def write(
@@ -123,6 +129,9 @@ class WorkingMemories:
                 rules.check("working memory", check_object("working memory", new, self._limits.metadata_bytes))
             check_size("working memory", new, self._limits.metadata_bytes)
             attributes: dict[str, JSON] = {"resourceId": owner, "threadId": thread}
+            written = _kept_schema(entry) if rules is None else rules.written
+            if written is not None and isinstance(new, Mapping):
+                attributes["schema"] = written
             # Not searched: all of it is part of every prompt.
             return transaction.put(Draft(WORKING, key, new, text="", attributes=attributes))
 
@@ -232,7 +241,13 @@ def _working_of(entry: Entry) -> WorkingMemory:
         content=cast("str | Mapping[str, JSON]", entry.value),
         revision=entry.revision,
         updated_at=moment(entry.updated_at),
+        schema=_kept_schema(entry),
     )
+
+
+def _kept_schema(entry: Entry | None) -> Mapping[str, JSON] | None:
+    found = None if entry is None else entry.attributes.get("schema")
+    return found if isinstance(found, Mapping) else None
 
 
 def state_text(content: str | Mapping[str, JSON]) -> str:
@@ -250,13 +265,14 @@ def state_text(content: str | Mapping[str, JSON]) -> str:
 
 
 class Schema:
-    """A checked schema; `written` is the JSON Schema."""
+    """A checked schema; `written` is the JSON Schema. Apply one that comes from a book without its patterns."""
 
-    def __init__(self, source: Mapping[str, Any] | type[Any]) -> None:
+    def __init__(self, source: Mapping[str, Any] | type[Any], *, with_patterns: bool = True) -> None:
         self.written = check_object("schema", _json_of(source), MAX_SCHEMA_BYTES)
         _check_references(self.written)
         _check_keywords(self.written)
-        self._validator_class = _validator_class(self.written)
+        self._applied = self.written if with_patterns else cast("dict[str, JSON]", _without_patterns(self.written))
+        self._validator_class = _validator_class(self._applied)
         if self.written.get("type", "object") != "object":
             raise InvalidInput(f"a working memory is an object: its schema has the type {self.written['type']!r}")
 
@@ -272,7 +288,7 @@ class Schema:
         from referencing.exceptions import Unresolvable
 
         # With an empty registry it fetches nothing.
-        validator = self._validator_class(self.written, registry=Registry())
+        validator = self._validator_class(self._applied, registry=Registry())
         _left.references = MAX_REFERENCES
         try:
             found = islice(validator.iter_errors(data), MAX_PROBLEMS)
@@ -333,6 +349,38 @@ class Schema:
 def schema_of(source: SchemaSource | None) -> Schema | None:
     """The schema that a caller gave, checked once."""
     return source if source is None or isinstance(source, Schema) else Schema(source)
+
+
+def shape_of(schema: Mapping[str, JSON], part: JSON) -> Mapping[str, JSON]:
+    """A part of a schema without its detours: references, and choices between one form and null."""
+    for _ in range(MAX_DETOURS):
+        if not isinstance(part, Mapping):
+            return {}
+        target = part.get("$ref")
+        choices = [part[name] for name in ("anyOf", "oneOf", "allOf") if isinstance(part.get(name), list)]
+        forms = [
+            form for form in cast("list[JSON]", choices[0] if choices else []) if not equal(form, {"type": "null"})
+        ]
+        below = _at(schema, target) if isinstance(target, str) else forms[0] if len(forms) == 1 else None
+        if not isinstance(below, Mapping):
+            return part
+        part = {**below, **{name: part[name] for name in ("title", "description", "default") if name in part}}
+    return {}
+
+
+def _without_patterns(schema: JSON) -> JSON:
+    """A schema without regular expressions: a pattern can take for ever."""
+    if isinstance(schema, list):
+        return [*map(_without_patterns, schema)]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept: dict[str, JSON] = {}
+    for name, below in schema.items():
+        if name in _NAMED and isinstance(below, Mapping):
+            kept[name] = {key: _without_patterns(part) for key, part in below.items()}
+        else:
+            kept[name] = below if name in _DATA else _without_patterns(below)
+    return {name: below for name, below in kept.items() if name not in ("pattern", "patternProperties")}
 
 
 def references(schema: JSON) -> list[str]:

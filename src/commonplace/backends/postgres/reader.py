@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, cast
 
 from commonplace.backends import deltas, pages
 from commonplace.backends.deltas import Stored
-from commonplace.backends.filter_sql import add_filter
+from commonplace.backends.filter_sql import add_filter, add_former
 from commonplace.backends.pages import after_prefix
 from commonplace.backends.postgres.connection import Session, array_of
 from commonplace.backends.postgres.where import Where
-from commonplace.backends.rows import COLUMNS, FORMER_COLUMNS, HEAD, NAMES, Former, columns, damaged, entry_of
+from commonplace.backends.rows import COLUMNS, FORMER_COLUMNS, HEAD, NAMES, Former, columns, damaged, entry_of, prefixed
 from commonplace.checks import Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
 from commonplace.filters import Filter
@@ -23,6 +23,7 @@ from commonplace.store import FORMER_STATE_BYTES, Child, NamespaceStats, Page, R
 RARE_ENTRIES = 500
 NOW = "coalesce(%s::bigint, now_micros())"
 _LIVE_AT = "valid_from <= %s AND (expires_at IS NULL OR expires_at > %s)"
+_FORMER_HEAD = ", ".join([*prefixed(FORMER_COLUMNS, "e").split(", ")[HEAD], "NULL", "NULL"])
 _FORMER_AT = "valid_from <= %s AND valid_to > %s"
 FORMER_BYTES = (
     f"{FORMER_STATE_BYTES} + octet_length(attributes) + coalesce(octet_length(text), 0) + octet_length(value)"
@@ -193,12 +194,29 @@ class PostgresReader(Reader):
         )
         found = [entry_of(spot.namespace, row) for row in rows]
         if scan.as_of is not None:
-            former = [state for state in self.states(States(former_at=scan.as_of)) if scan.filter.matches(state)]
-            found += [state for state in former if pages.is_after(scan, state, place)]
+            found += self._former_page(scan, place, tuple(found))
             found.sort(key=lambda entry: pages.position(scan, entry), reverse=scan.descending)
         page = found[: scan.limit]
         more = len(found) > scan.limit
         return Page(tuple(page), pages.cursor_of(scan, page[-1]) if more else None)
+
+    def _former_page(self, scan: Scan, place: pages.Position | None, live: Sequence[Entry]) -> list[Entry]:
+        """The first former states of a page, in order. Without conditions on fields, the others are not decoded."""
+        where = Where()
+        where.add("e.tenant = %s AND e.namespace = %s", self._spot.tenant, self._spot.id)
+        where.add("e.valid_from <= %s AND e.valid_to > %s", scan.as_of, scan.as_of)
+        order = add_former(where, scan, place, live)
+        filter = scan.filter
+        is_exact = not (filter.types or filter.all_tags or filter.any_tags or filter.resource or filter.conditions)
+        rows = self._session.rows(
+            f"SELECT {_FORMER_HEAD} FROM history AS e WHERE {where.sql} ORDER BY {order} LIMIT %s",
+            (*where.parameters, scan.limit + 1 if is_exact else None),
+        )
+        labels = replace(scan.filter, conditions=())
+        rows = [row for row in rows if labels.matches(entry_of(self._spot.namespace, (*row[HEAD], None, "null")))]
+        if not scan.filter.conditions:
+            return self._former_entries(rows[: scan.limit + 1])
+        return [state for state in self._former_entries(rows) if scan.filter.matches(state)]
 
     def _number_of(self, as_of: int | None, kind: str, key: str) -> int | None:
         """The id of the entry that has a key, or else of the last one that had it. With `as_of`, of the one that had it
@@ -227,6 +245,28 @@ class PostgresReader(Reader):
             if counted[0][0] < RARE_ENTRIES:
                 return True
         return False
+
+    def counts(self, kind: str, prefixes: Sequence[str]) -> list[int]:
+        # Those that have expired and are not ended yet are few. The index of keys, which is counted, has no expiry.
+        below = (
+            "FROM entry AS e WHERE e.tenant = %(tenant)s AND e.namespace = %(namespace)s AND e.kind = %(kind)s"
+            " AND e.key >= wanted.first AND e.key < wanted.stop"
+        )
+        rows = self._session.rows(
+            f"SELECT (SELECT count(*) {below}) - (SELECT count(*) {below} AND e.expires_at <="
+            " coalesce(%(now)s::bigint, now_micros()))"
+            " FROM unnest(%(first)s::text[], %(stop)s::text[]) WITH ORDINALITY AS wanted (first, stop, place)"
+            " ORDER BY wanted.place",
+            {
+                "tenant": self._spot.tenant,
+                "namespace": self._spot.id,
+                "kind": kind,
+                "first": list(prefixes),
+                "stop": list(map(after_prefix, prefixes)),
+                "now": self._now,
+            },
+        )
+        return [count for (count,) in rows]
 
     def children(self, kind: str, prefix: str) -> list[Child]:
         """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""

@@ -15,6 +15,7 @@ from commonplace.filters import Condition
 class Where(BaseWhere):
     placeholder = "%s"
     always = "true"
+    find = "strpos"
 
     def add_kinds(self, kinds: Sequence[str]) -> None:
         self.add("e.kind = ANY(%s::text[])", texts_of(kinds))

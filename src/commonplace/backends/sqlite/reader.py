@@ -6,12 +6,13 @@ A former state's text and value are deltas. They are decoded from the states aft
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
 from commonplace.backends import deltas, pages
-from commonplace.backends.filter_sql import add_filter
+from commonplace.backends.filter_sql import add_filter, add_former
 from commonplace.backends.pages import after_prefix
 from commonplace.backends.rows import HEAD, NAMES, damaged, entry_of, prefixed, value_of
 from commonplace.backends.sqlite.checksums import (
@@ -122,12 +123,34 @@ class SQLiteReader(Reader):
         rows = self._live_rows(scan, position, prefixed(LIVE, "e"), scan.limit + 1)
         found = [live_entry(self._namespace, row) for row in rows]
         if scan.as_of is not None:
-            former = [state for state in self.states(States(former_at=scan.as_of)) if scan.filter.matches(state)]
-            found += [state for state in former if pages.is_after(scan, state, position)]
+            found += self._former_page(scan, position, tuple(found))
             found.sort(key=lambda entry: pages.position(scan, entry), reverse=scan.descending)
         page = found[: scan.limit]
         more = len(found) > scan.limit
         return Page(tuple(page), pages.cursor_of(scan, page[-1]) if more else None)
+
+    def _former_page(self, scan: Scan, position: pages.Position | None, live: Sequence[Entry]) -> Iterator[Entry]:
+        """The first former states of a page, in order; the others are not decoded."""
+        where = Where()
+        where.add("e.namespace = ?", self._number)
+        where.add("e.valid_from <= ? AND e.valid_to > ?", scan.as_of, scan.as_of)
+        order = add_former(where, scan, position, live)
+        # Sorting all columns of all former states would take several times as long.
+        numbers = self._connection.execute(
+            f"SELECT e.id FROM history AS e WHERE {where.sql} ORDER BY {order}", where.parameters
+        ).fetchall()
+        labels = replace(scan.filter, conditions=())
+        found = 0
+        for number in numbers:
+            [row] = self._connection.execute(f"SELECT {FORMER} FROM history WHERE id = ?", number).fetchall()
+            if not labels.matches(entry_of(self._namespace, (*row[HEAD], None, "null"))):
+                continue
+            state = former_entry(self._connection, self._namespace, row)
+            if scan.filter.matches(state):
+                yield state
+                found += 1
+                if found > scan.limit:
+                    return
 
     def values(self, scan: Scan) -> list[JSON]:
         if scan.as_of is not None:
@@ -189,6 +212,19 @@ class SQLiteReader(Reader):
             if counted[0][0] < RARE_ENTRIES:
                 return True
         return False
+
+    def counts(self, kind: str, prefixes: Sequence[str]) -> list[int]:
+        return [self._count_below(kind, prefix) for prefix in prefixes]
+
+    def _count_below(self, kind: str, prefix: str) -> int:
+        # Those that have expired and are not ended yet are few. The index of keys, which is counted, has no expiry.
+        [(total,)] = self._connection.execute(
+            "SELECT (SELECT count(*) FROM entry WHERE namespace = ?1 AND kind = ?2 AND key >= ?3 AND key < ?4)"
+            " - (SELECT count(*) FROM entry INDEXED BY entry_expiry"
+            " WHERE namespace = ?1 AND expires_at <= ?5 AND kind = ?2 AND key >= ?3 AND key < ?4)",
+            (self._number, kind, prefix, after_prefix(prefix), self._now),
+        ).fetchall()
+        return int(total)
 
     def children(self, kind: str, prefix: str) -> list[Child]:
         """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""

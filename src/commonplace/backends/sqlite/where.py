@@ -19,6 +19,7 @@ LONG_BYTES = 50_000
 class Where(BaseWhere):
     placeholder = "?"
     always = "1"
+    find = "instr"
 
     def add_kinds(self, kinds: Sequence[str]) -> None:
         self.add(f"e.kind IN ({_marks(kinds)})", *kinds)

@@ -8,11 +8,10 @@ from urllib.parse import quote
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from commonplace.checks import microseconds
-from commonplace.errors import InvalidInput, NotFound, Outdated
+from commonplace.errors import NotFound, Outdated
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
-from commonplace.server.page.visit import Visit, VisitOf
+from commonplace.server.page.visit import Visit, VisitOf, parse_seen, seen_of
 from commonplace.space.files import FileInfo
 from commonplace.space.names import DIRECTORY, FILE, ROOT, name_of, parents
 from commonplace.space.space import Space
@@ -106,7 +105,7 @@ class Draft:
 @router.post(f"{FILES}/save", include_in_schema=False)
 def save_file(visit: VisitOf) -> Response:
     draft = Draft(visit.field("path"), visit.field("text"), visit.field("seen"))
-    revision, updated_at = _parse_seen(draft.seen)
+    revision, updated_at = parse_seen(draft.seen)
     space = visit.space.expecting(FILE, draft.path, (revision, updated_at) if revision else 0)
     try:
         if revision:
@@ -191,18 +190,6 @@ def _unfolded(above: Folder, below: Folder) -> Folder:
 def _folder(space: Space, path: str, cursor: str | None = None) -> Folder:
     page = space.files.list_page(path, limit=IN_A_FOLDER, cursor=cursor)
     return Folder(path, page.files, page.cursor, {})
-
-
-def seen_of(info: FileInfo) -> str:
-    """A state in a form: its revision and its time, because after a purge revisions begin again."""
-    return f"{info.revision}.{microseconds('updated_at', info.updated_at)}"
-
-
-def _parse_seen(written: str) -> tuple[int, int]:
-    revision, _, at = written.partition(".")
-    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (revision, at or "0")):
-        raise InvalidInput("this form names no state of the file; open the file again and edit it there")
-    return int(revision), int(at or "0")
 
 
 def with_line_ends_of(stored: str, typed: str) -> str:

@@ -9,8 +9,10 @@ from commonplace.server.page import (
     assets,
     connect_screen,
     files_screen,
+    records_screen,
     search_screen,
     sign_in,
+    threads_screen,
     undo_screen,
     usage_screen,
 )
@@ -20,5 +22,15 @@ OPEN_PATHS = (sign_in.SIGN_IN, f"{PAGE_PATH}/static/*")
 
 
 def routes() -> list[BaseRoute]:
-    screens = (search_screen, files_screen, undo_screen, usage_screen, connect_screen, sign_in, assets)
+    screens = (
+        search_screen,
+        files_screen,
+        records_screen,
+        threads_screen,
+        undo_screen,
+        usage_screen,
+        connect_screen,
+        sign_in,
+        assets,
+    )
     return [route for screen in screens for route in screen.router.routes]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Protocol, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from fastapi import Depends, Request
@@ -67,6 +67,8 @@ class NavigationRow:
 NAVIGATION: tuple[NavigationRow, ...] = (
     NavigationRow(PAGE_PATH, "Search", "s"),
     NavigationRow(f"{PAGE_PATH}/files", "Files", "f"),
+    NavigationRow(f"{PAGE_PATH}/records", "Records", "r"),
+    NavigationRow(f"{PAGE_PATH}/threads", "Threads", "t"),
     NavigationRow(f"{PAGE_PATH}/usage", "Usage", "u"),
     NavigationRow(f"{PAGE_PATH}/connect", "Connect", "c"),
 )
@@ -316,6 +318,28 @@ async def _form_of(request: Request) -> dict[str, list[str]]:
 
 
 VisitOf = Annotated[Visit, Depends(visit_of)]
+
+
+class Stored(Protocol):
+    """A state of an entry, as a screen reads it."""
+
+    @property
+    def revision(self) -> int: ...
+
+    @property
+    def updated_at(self) -> datetime: ...
+
+
+def seen_of(state: Stored) -> str:
+    """A state in a form: its revision and its time, because after a purge revisions begin again."""
+    return f"{state.revision}.{microseconds('updated_at', state.updated_at)}"
+
+
+def parse_seen(written: str) -> tuple[int, int]:
+    revision, _, at = written.partition(".")
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (revision, at or "0")):
+        raise InvalidInput("this form names no state of an entry; open the entry again and edit it there")
+    return int(revision), int(at or "0")
 
 
 def page_number(visit: Visit, most: int) -> int:

@@ -25,6 +25,7 @@
     "/": search,
     j: () => move(1),
     k: () => move(-1),
+    x: () => document.activeElement?.closest("[data-row]")?.querySelector("input[type=checkbox]")?.click(),
     u: () => document.querySelector("[data-undo]")?.click(),
     e: () => document.querySelector("[data-edit]")?.click(),
     g: () => { wantsScreen = true; },
@@ -58,6 +59,13 @@
       setTimeout(() => { button.textContent = "Copy"; }, 2000);
     });
   }
+  // One box ticks all rows of a table; without this script it does nothing, and is hidden.
+  document.addEventListener("change", (event) => {
+    if (!event.target.matches("[data-all]")) return;
+    const boxes = event.target.form.querySelectorAll("[data-row] input[type=checkbox]");
+    for (const box of boxes) box.checked = event.target.checked;
+  });
+  for (const box of document.querySelectorAll("[data-all]")) box.hidden = false;
 
   // The toast is shown once: a reload or a bookmark of this address does not show it again.
   if (document.querySelector("[data-toast]")) {
