@@ -66,13 +66,13 @@ SERVER_PARTS = {
     "requests": (
         "http.auth_middleware",
         "http.error_answers",
+        "http.feed",
         "http.observability",
         "http.request_limits",
         "http.worker_threads",
     ),
     "rest": (
         "http.answers",
-        "http.feed",
         "http.html_pages",
         "http.rest",
         "http.transfer",

@@ -40,7 +40,6 @@ USED_ONCE: dict[str, str] = {
     "language.question": "reads times and weights out of a question; pure, tested alone",
     "redaction.redactor": "what `commonplace.redaction` offers",
     "server.http.auth_middleware": "authentication of a request apart from who a caller is",
-    "server.http.feed": "server-sent events: the one answer that never ends",
     "server.http.html_pages": "for people; everything else is for programs",
     "server.http.mastra_forms": "Mastra's JSON apart from Mastra's routes",
     "server.http.mastra_routes": "another product's routes",

@@ -263,6 +263,9 @@ class States(NamedTuple):
         return self.newest or self.revision is not None
 
 
+_ORDER = {"deleted": 1, "moved_away": 1, "expired": 2}
+
+
 class Reader(ABC):
     """Reads in one namespace. Each backend implements them once, for `Store.read` and for transactions."""
 
@@ -300,7 +303,13 @@ class Reader(ABC):
         return len(page.entries) + rest
 
     @abstractmethod
-    def children(self, kind: str, prefix: str) -> list[Child]: ...
+    def children(
+        self, kind: str, prefix: str, *, as_of: int | None = None, after: str = "", limit: int | None = None
+    ) -> list[Child]:
+        """The entries directly below a key prefix, by name; with `as_of`, those of that time.
+
+        `after` is the last name of the previous page, and `limit` the most names of this one.
+        """
 
     @abstractmethod
     def history(self, kind: str, key: str) -> list[Revision]: ...
@@ -338,6 +347,32 @@ class Reader(ABC):
 
         Raises Conflict if history does not reach back that far, or if there is no such commit yet.
         """
+
+    def commits(self, numbers: Sequence[int], limit: int, *, skip: int = 0) -> list[tuple[int, list[Change]]]:
+        """For each number, the last commit at or before it and some of its changes; 0 and none if there is none.
+
+        Losses come after what a commit began, and what only expired last, because its time is not that of the commit.
+        A commit that was purged in part has the changes that are left, perhaps none. A backend may have a faster way.
+        """
+        last = self.stats().commit
+        return [self._commit(number, limit, skip) for number in (min(number, last) for number in numbers)]
+
+    def _commit(self, number: int, limit: int, skip: int) -> tuple[int, list[Change]]:
+        while number > 0:
+            states = (*self.states_begun(number), *self.states_ended(number))
+            if states:
+                places = dict.fromkeys((state.kind, state.key) for state in states)
+                changes = [change for place in places for change in self._changes_in(number, *place)]
+                changes.sort(key=lambda change: _ORDER.get(change.action, 0))
+                return number, changes[skip : skip + limit]
+            number -= 1
+        return 0, []
+
+    def _changes_in(self, commit: int, kind: str, key: str) -> list[Change]:
+        lines = [line for line in self.history(kind, key) if line.commit == commit]
+        if lines and lines[-1].action == "expired" and len(lines) > 1:  # not ended yet; a later commit will tell
+            lines.pop()
+        return [Change(commit, line.at, line.action, kind, key, line.revision, line.actor) for line in lines]
 
     @abstractmethod
     def has_expired(self) -> bool:
@@ -480,8 +515,21 @@ class Store(ABC):
     def values(self, namespace: Namespace, scan: Scan) -> list[JSON]:
         return self.read(namespace, lambda reader: reader.values(scan), snapshot=scan.as_of is not None)
 
-    def children(self, namespace: Namespace, kind: str, prefix: str) -> list[Child]:
-        return self.read(namespace, lambda reader: reader.children(kind, prefix), snapshot=False)
+    def children(
+        self,
+        namespace: Namespace,
+        kind: str,
+        prefix: str,
+        *,
+        as_of: int | None = None,
+        after: str = "",
+        limit: int | None = None,
+    ) -> list[Child]:
+        return self.read(
+            namespace,
+            lambda reader: reader.children(kind, prefix, as_of=as_of, after=after, limit=limit),
+            snapshot=as_of is not None or limit is not None,
+        )
 
     def history(self, namespace: Namespace, kind: str, key: str) -> list[Revision]:
         return self.read(namespace, lambda reader: reader.history(kind, key))
@@ -508,6 +556,11 @@ class Store(ABC):
             raise InvalidInput(f"limit must be at least 1, not {limit}")
         self.end_expired(namespace)
         return self.read(namespace, lambda reader: reader.changes(after, limit))
+
+    def commits(
+        self, namespace: Namespace, numbers: Sequence[int], limit: int, *, skip: int = 0
+    ) -> list[tuple[int, list[Change]]]:
+        return self.read(namespace, lambda reader: reader.commits(numbers, limit, skip=skip))
 
     def namespace_stats(self, namespace: Namespace) -> NamespaceStats:
         return self.read(namespace, lambda reader: reader.stats())

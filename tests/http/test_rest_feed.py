@@ -67,7 +67,7 @@ def test_a_stream_that_was_cut_goes_on_without_loss_or_repetition(server: Server
 def test_an_event_is_the_same_lines_to_every_reader() -> None:
     """Clients that split a stream with `str.splitlines` hung on a raw U+2028 or U+0085 within an event."""
     breaks = "".join(chr(code) for code in range(1, 0x3000) if len(f"a{chr(code)}b".splitlines()) > 1)
-    lines = feed._event("commit", 1, {"key": f"/a{breaks}b"}).decode().splitlines()
+    lines = feed.event("commit", 1, {"key": f"/a{breaks}b"}).decode().splitlines()
     assert lines[:2] == ["event: commit", "id: 1"]
     assert json.loads(lines[2].removeprefix("data: ")) == {"key": f"/a{breaks}b"}
 

@@ -129,6 +129,34 @@ def test_list_gives_the_direct_children_directories_first_then_by_name(space: Sp
         space.files.list("/a")
 
 
+@pytest.mark.promise("files-as-of")
+def test_a_directory_is_listed_and_a_path_looked_up_as_they_were(space: Space) -> None:
+    space.files.write("/notes/a", "one")
+    then = space.files.write("/notes/deep/b", "two").updated_at
+    space.files.write("/notes/a", "longer than before")
+    space.files.move("/notes/deep", "/other")
+    space.files.delete("/notes")
+    assert [info.name for info in space.files.list(as_of=then)] == ["notes"]
+    assert [(info.path, info.size) for info in space.files.list("/notes", as_of=then)] == [
+        ("/notes/deep", 0),
+        ("/notes/a", 3),
+    ]
+    page = space.files.list_page("/notes", limit=1, as_of=then.isoformat())
+    assert [info.name for info in page.files] == ["deep"]
+    assert [info.name for info in space.files.list_page("/notes", cursor=page.cursor, as_of=then).files] == ["a"]
+    assert (space.files.stat("/notes/a", as_of=then).size, space.files.stat("/notes", as_of=then).kind) == (
+        3,
+        "directory",
+    )
+    assert [info.name for info in space.files.list()] == ["other"]
+    with pytest.raises(NotFound):
+        space.files.list("/other", as_of=then)
+    with pytest.raises(NotFound):
+        space.files.stat("/other", as_of=then)
+    with pytest.raises(NotADirectory):
+        space.files.list("/notes/a", as_of=then)
+
+
 @pytest.mark.promise("files-list-order")
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 1_000])
 def test_a_directory_is_listed_in_pages_in_the_same_order(space: Space, limit: int) -> None:

@@ -199,6 +199,42 @@ class HistoryConformance:
         assert store.changes(HERE, after=2) == [Change(3, expired_at, "expired", "file", "a", 2, None)]
 
     @pytest.mark.promise("engine-feed-resync")
+    def test_a_commit_is_found_by_its_number_with_its_changes(self, store: Store, clock: Any) -> None:
+        put(store, "a", "one", actor="alice")
+        clock.advance()
+        store.write(HERE, lambda change: [change.put(Draft("file", key, "x")) for key in "bcd"], actor="bob")
+        clock.advance()
+        put(store, "b", "y", expires_at=clock.now + SECOND)
+        clock.advance(5)
+        store.write(HERE, lambda change: (change.delete("file", "c"), change.move("file", "d", "e", None)))
+        put(store, "foreign", namespace=THERE)
+        feed = store.changes(HERE, 0, 100)
+        expected = {n: [change for change in feed if change.commit == n] for n in range(1, 5)}
+        assert [len(changes) for changes in expected.values()] == [1, 3, 1, 4]
+        found = store.commits(HERE, [4, 3, 2, 1], 100)
+        assert [number for number, _ in found] == [4, 3, 2, 1]
+        for number, changes in found:
+            assert sorted(changes, key=repr) == sorted(expected[number], key=repr)
+        assert [change.action for change in found[0][1]][-1] == "expired"
+        assert [(number, len(changes)) for number, changes in store.commits(HERE, [2**62, 0, 2], 2)] == [
+            (4, 2),
+            (0, 0),
+            (2, 2),
+        ]
+        [(_, first), (_, rest)] = store.commits(HERE, [2], 2) + store.commits(HERE, [2], 2, skip=2)
+        assert {change.key for change in (*first, *rest)} == {"b", "c", "d"}
+        assert store.commits(NOWHERE, [1], 1) == [(0, [])]
+
+    def test_commits_that_were_purged_leave_a_gap(self, store: Store) -> None:
+        for key in ("a", "b", "b", "c"):
+            put(store, key, key * 3)
+        delete(store, "c")
+        store.purge(HERE, kind="file", key="c")
+        gone = [number for number, changes in store.commits(HERE, [5, 4, 3], 10)]
+        assert gone == [3, 3, 3]
+        store.purge(HERE, kind="file", key="b")
+        assert store.commits(HERE, [2**62], 10)[0][0] in (1, store.namespace_stats(HERE).commit)
+
     def test_a_cursor_from_before_a_purge_is_told_to_resync(self, store: Store, clock: Any) -> None:
         put(store, "a", "one")
         put(store, "a", "two")

@@ -244,6 +244,54 @@ class ScansConformance:
         first, second, third = store.children(HERE, "file", "d\x01")
         assert (first.name, second, third.name) == ("a", made[HERE], "c")
 
+    def test_children_of_the_past_are_those_that_were_there_then(self, store: Store, clock: Any) -> None:
+        def names(at: int | None) -> list[tuple[str, int]]:
+            return [(child.name, child.revision) for child in store.children(HERE, "file", "\x01d\x01", as_of=at)]
+
+        first = clock.advance()
+        for name in ("b", "c", "b\x01deep", "b\x01deeper\x01still"):
+            put(store, f"\x01d\x01{name}", "one")
+        put(store, "\x01d\x01soon", expires_at=clock.now + 10 * SECOND)
+        put(store, "\x01e\x01f", "elsewhere")
+        second = clock.advance()
+        put(store, "\x01d\x01b", "two")
+        delete(store, "\x01d\x01c")
+        put(store, "\x01d\x01a", "new")
+        put(store, "\x01d\x01z", "new")
+        third = clock.advance(20)
+        delete(store, "\x01d\x01z")
+        put(store, "\x01d\x01c", "again")
+        assert names(first - 1) == []
+        assert names(second - 1) == [("b", 1), ("c", 1), ("soon", 1)]
+        assert names(third - 1) == [("a", 1), ("b", 2), ("z", 1)]
+        assert names(None) == names(clock.advance()) == [("a", 1), ("b", 2), ("c", 3)]
+        assert store.children(THERE, "file", "\x01d\x01", as_of=second) == []
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 100])
+    def test_children_come_in_pages_now_and_in_the_past(self, store: Store, clock: Any, limit: int) -> None:
+        def names(at: int | None) -> list[str]:
+            found: list[str] = []
+            while True:
+                after = found[-1] if found else ""
+                page = store.children(HERE, "file", "\x01d\x01", as_of=at, after=after, limit=limit)
+                assert len(page) <= limit
+                found += [child.name for child in page]
+                if len(page) < limit:
+                    return found
+
+        for name in ("a", "a!", "a\x01deep", "b\x01deep", "b\x01er\x01still", "c", "é", "z"):
+            put(store, f"\x01d\x01{name}", "text")
+        for name in ("aa", "ab", "y"):
+            put(store, f"\x01d\x01{name}", expires_at=clock.now + 5 * SECOND)
+        put(store, "\x01e\x01f", "elsewhere")
+        then = clock.advance()
+        for name in ("a", "c"):
+            delete(store, f"\x01d\x01{name}")
+        put(store, "\x01d\x01b", "new")
+        clock.advance(10)
+        assert names(None) == ["a!", "b", "z", "é"]
+        assert names(then - 1) == ["a", "a!", "aa", "ab", "c", "y", "z", "é"]
+
     def test_expired_children_are_not_listed(self, store: Store, clock: Any) -> None:
         put(store, "\x01d\x01a", expires_at=clock.now + SECOND)
         put(store, "\x01d\x01b")

@@ -159,3 +159,23 @@ def test_the_guide_names_nothing_that_does_not_exist() -> None:
     known |= {*dir(Ledger), *dir(StoreMachine), StoreMachine.__name__}
     known |= {"TestYours", "store", "kept", "work"}  # what you write, a line of the frozen files, a parameter
     assert set(re.findall(r"`(\w+)(?:\([\w, ]*\))?`", guide())) - known == set()
+
+
+def test_commits_are_the_same_from_states_as_by_one_statement(store: SQLiteStore) -> None:
+    fill(store)
+
+    def change(transaction: Any) -> None:
+        transaction.put(Draft("file", "a\x01b", "changed"))
+        transaction.delete("file", "b")
+        transaction.move("file", "a\x01c", "moved", None)
+        expire(transaction, "gone")
+
+    store.write(HERE, change)
+    store.write(HERE, lambda transaction: transaction.put(Draft("file", "last", "text")))
+    numbers = [2**62, *range(12)]
+
+    def read(how: Any) -> list[tuple[int, list[Any]]]:
+        found = store.read(HERE, lambda reader: how(reader, numbers, 100))
+        return [(number, sorted(changes, key=repr)) for number, changes in found]
+
+    assert read(Reader.commits) == read(type(store.read(HERE, lambda reader: reader)).commits)

@@ -147,11 +147,11 @@ class RemoteFiles(Part, mirrors=Files, prefix="files"):
             return False
         return True
 
-    def list(self, path: str = ROOT) -> list[FileInfo]:
+    def list(self, path: str = ROOT, *, as_of: datetime | str | None = None) -> list[FileInfo]:
         found: list[FileInfo] = []
         cursor: str | None = None
         while True:
-            page: FilePage = self._perform("list_directory", path=path, limit=LIST_PAGE, cursor=cursor)
+            page: FilePage = self._perform("list_directory", path=path, limit=LIST_PAGE, cursor=cursor, as_of=as_of)
             found += page.files
             cursor = page.cursor
             if cursor is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from commonplace.checks import INT64, Namespace
-from commonplace.entry import Change, Entry, Revision
+from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.filters import Filter
 from commonplace.store import NOTHING, Child, NamespaceStats, Page, Reader, Scan, States, Usage
@@ -148,6 +148,11 @@ def after_prefix(prefix: str) -> str:
     return prefix[:-1] + chr(0xE000 if 0xD800 <= last <= 0xDFFF else last)
 
 
+def first_below(prefix: str, after: str) -> str:
+    """A key below which, and at which, no child after the name `after` can be."""
+    return f"{prefix}{after}{after_prefix(SEPARATOR)}" if after else prefix
+
+
 class EmptyReader(Reader):
     """The reader of a namespace that does not exist, so that a backend need not ask its database."""
 
@@ -166,7 +171,9 @@ class EmptyReader(Reader):
         check_limit(scan.limit)
         return Page((), None)
 
-    def children(self, kind: str, prefix: str) -> list[Child]:
+    def children(
+        self, kind: str, prefix: str, *, as_of: int | None = None, after: str = "", limit: int | None = None
+    ) -> list[Child]:
         return []
 
     def history(self, kind: str, key: str) -> list[Revision]:
@@ -181,6 +188,9 @@ class EmptyReader(Reader):
     def changes(self, after: int, limit: int) -> list[Change]:
         check_feed(after, 0, 0)
         return []
+
+    def commits(self, numbers: Sequence[int], limit: int, *, skip: int = 0) -> list[tuple[int, list[Change]]]:
+        return [(0, []) for _ in numbers]
 
     def has_expired(self) -> bool:
         return False

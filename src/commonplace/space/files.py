@@ -46,6 +46,7 @@ _LONG_TEXTS = 1_000_000
 _FEW = 20
 """A scan reads the texts too: if they are long, only this many files are read at a time."""
 
+_MAX_LISTED = 1_000_000
 _MAX_PLACES = 1_000
 _SHOWN_PLACES = 100
 _LONG = 20_000
@@ -117,40 +118,65 @@ class Files:
         path = normalise(path, self._limits)
         return path == ROOT or any(self._handle.get(kind, key_of(path)) for kind in (FILE, DIRECTORY))
 
-    def stat(self, path: str) -> FileInfo:
+    def stat(self, path: str, *, as_of: datetime | str | None = None) -> FileInfo:
+        """What a path is, now or at a time in the past."""
         path = normalise(path, self._limits)
+        at = microseconds("as_of", as_of)
         if path == ROOT:
             return FileInfo(ROOT, "directory", 0, 0, 0, moment(0), moment(0))
         for kind in (FILE, DIRECTORY):
-            entry = self._handle.get(kind, key_of(path))
+            entry = self._handle.get(kind, key_of(path), as_of=at)
             if entry is not None:
                 return _info(entry)
         raise NotFound(f"{path} does not exist; list its directory to see what does")
 
-    def list(self, path: str = ROOT) -> list[FileInfo]:
-        """The directories, then the files, that are directly in a directory; each by name."""
-        path = normalise(path, self._limits)
-        prefix = key_of(path.rstrip("/") + "/")
-        found = [
-            _child_info(path, kind, child)
-            for kind in (DIRECTORY, FILE)
-            for child in self._handle.store.children(self._handle.namespace, kind, prefix)
-        ]
-        if not found and path != ROOT:
-            if self._handle.get(FILE, key_of(path)) is not None:
-                raise NotADirectory(f"{path} is a file; read it")
-            if self._handle.get(DIRECTORY, key_of(path)) is None:
-                raise NotFound(f"{path} does not exist; list the directory above to see what does")
+    def list(self, path: str = ROOT, *, as_of: datetime | str | None = None) -> list[FileInfo]:
+        """The directories, then the files, that are directly in a directory, or were at a time; each by name."""
+        path, at = normalise(path, self._limits), microseconds("as_of", as_of)
+        found = [info for kind in (DIRECTORY, FILE) for info in self._children(path, kind, at)]
+        if not found:
+            self._check_directory(path, at)
         return found
 
-    def list_page(self, path: str = ROOT, *, limit: int = 1_000, cursor: str | None = None) -> FilePage:
+    def _children(
+        self, path: str, kind: str, at: int | None, after: str = "", limit: int | None = None
+    ) -> Iterator[FileInfo]:
+        children = self._handle.store.children(
+            self._handle.namespace, kind, key_of(path.rstrip("/") + "/"), as_of=at, after=after, limit=limit
+        )
+        return (_child_info(path, kind, child) for child in children)
+
+    def _check_directory(self, path: str, at: int | None) -> None:
+        """Raise if a path is not, or was not, a directory."""
+        if path == ROOT:
+            return
+        if self._handle.get(FILE, key_of(path), as_of=at) is not None:
+            raise NotADirectory(f"{path} is a file; read it")
+        if self._handle.get(DIRECTORY, key_of(path), as_of=at) is None:
+            raise NotFound(f"{path} does not exist; list the directory above to see what does")
+
+    def list_page(
+        self,
+        path: str = ROOT,
+        *,
+        limit: int = 1_000,
+        cursor: str | None = None,
+        as_of: datetime | str | None = None,
+    ) -> FilePage:
         """The same as `list`, a page at a time."""
         if check_number("limit", limit) < 1:
             raise InvalidInput(f"limit must be 1 or more, not {limit}")
-        kind, _, name = ("" if cursor is None else check_text("cursor", cursor)).partition(":")
-        rest = [one for one in self.list(path) if (one.kind, one.name) > (kind, name)]
-        page = tuple(rest[:limit])
-        return FilePage(page, f"{page[-1].kind}:{page[-1].name}" if len(rest) > limit else None)
+        limit = min(limit, _MAX_LISTED)
+        path, at = normalise(path, self._limits), microseconds("as_of", as_of)
+        first, _, name = ("" if cursor is None else check_text("cursor", cursor)).partition(":")
+        found: list[FileInfo] = []
+        for kind in (DIRECTORY, FILE):  # in the order of their names, too
+            if kind >= first and len(found) <= limit:
+                found += self._children(path, kind, at, name if kind == first else "", limit + 1 - len(found))
+        if not found:
+            self._check_directory(path, at)
+        page = tuple(found[:limit])
+        return FilePage(page, f"{page[-1].kind}:{page[-1].name}" if len(found) > limit else None)
 
     def walk(self, path: str = ROOT) -> Iterator[FileInfo]:
         """Everything below a directory: its directories in order, then its files in order."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from commonplace.entry import SEPARATOR, Draft, Entry, Revision
+from commonplace.entry import Draft, Entry, Revision
 from commonplace.errors import Conflict, NotFound
-from commonplace.store import Transaction
+from commonplace.space.names import name_of_key
+from commonplace.store import Reader, Transaction
+
+MOST_NAMED = 10
+"""How many conflicts an error names."""
 
 
 def draft_of(state: Entry) -> Draft:
@@ -47,10 +51,13 @@ def undo(transaction: Transaction, commit: int, is_needed: Callable[[Entry], boo
 
     What the commit created is deleted, unless something else needs it now (`is_needed`).
     """
-    begun, ended = _difference(transaction, commit)
+    begun, ended = _difference(transaction, commit, transaction.time)
     if not begun and not ended:
         raise NotFound(f"there is no commit {commit} to undo here; `changes` lists the commits that can be undone")
-    _check_unchanged(transaction, commit, begun, ended)
+    conflicts = _conflicts(transaction, begun, ended)
+    if conflicts:
+        more = f"; and {len(conflicts) - MOST_NAMED} more" if len(conflicts) > MOST_NAMED else ""
+        raise Conflict(f"commit {commit} cannot be undone: {'; '.join(conflicts[:MOST_NAMED])}{more}")
     made = [state for entry_id, state in begun.items() if entry_id not in ended]
     made.sort(key=lambda state: state.key, reverse=True)  # what is in a directory comes before it
     needed = _delete_unneeded(transaction, made, is_needed)
@@ -82,31 +89,66 @@ def _delete_unneeded(
     return needed
 
 
-def _difference(transaction: Transaction, commit: int) -> tuple[dict[int, Entry], dict[int, Entry]]:
+def _difference(reader: Reader, commit: int, now: int) -> tuple[dict[int, Entry], dict[int, Entry]]:
     """The states that the commit began, and those that it ended, by entry; without those that it began and ended."""
-    begun, ended = transaction.states_begun(commit), transaction.states_ended(commit)
+    begun, ended = reader.states_begun(commit), reader.states_ended(commit)
     passing = {(state.id, state.revision) for state in begun} & {(state.id, state.revision) for state in ended}
     return (
         {state.id: state for state in begun if (state.id, state.revision) not in passing},
         {
             state.id: state
             for state in ended
-            if (state.id, state.revision) not in passing
-            and (state.expires_at is None or state.expires_at > transaction.time)
+            if (state.id, state.revision) not in passing and (state.expires_at is None or state.expires_at > now)
         },
     )
 
 
-def _check_unchanged(transaction: Transaction, commit: int, begun: dict[int, Entry], ended: dict[int, Entry]) -> None:
+def _conflicts(reader: Reader, begun: dict[int, Entry], ended: dict[int, Entry]) -> list[str]:
+    """What was changed since the commit, in words."""
     places = {(state.kind, state.key) for state in begun.values()}
+    found = []
     for state in begun.values():
-        present = transaction.get(state.kind, state.key)
+        present = reader.get(state.kind, state.key)
         if present is None or (present.id, present.revision) != (state.id, state.revision):
-            raise Conflict(f"commit {commit} cannot be undone: {_name(state)} was changed since")
+            found.append(f"{_name(state)} was changed since")
     for state in ended.values():
-        if (state.kind, state.key) not in places and transaction.get(state.kind, state.key) is not None:
-            raise Conflict(f"commit {commit} cannot be undone: {_name(state)} exists again")
+        if (state.kind, state.key) not in places and reader.get(state.kind, state.key) is not None:
+            found.append(f"{_name(state)} exists again")
+    return found
 
 
 def _name(state: Entry) -> str:
-    return f"{state.kind} {state.key.replace(SEPARATOR, '/')}"
+    return f"{state.kind} {name_of_key(state.kind, state.key)}"
+
+
+@dataclass(frozen=True, slots=True)
+class UndoStep:
+    """What undoing a commit does to one entry: the state that it removes, and the one that it brings back."""
+
+    kind: str
+    removed: Entry | None
+    restored: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPreview:
+    """What undoing a commit would change, and what was changed since, which makes it impossible."""
+
+    steps: tuple[UndoStep, ...]
+    conflicts: tuple[str, ...]
+
+
+def preview_undo(reader: Reader, commit: int, now: int) -> UndoPreview:
+    """What `undo` would do. It can still be refused: a path may be taken, or a thread changed."""
+    begun, ended = _difference(reader, commit, now)
+    states = [(begun.get(id), ended.get(id)) for id in dict.fromkeys((*begun, *ended))]
+    steps = [
+        UndoStep(one.kind, _named(removed), _named(restored))
+        for removed, restored in states
+        if (one := removed or restored) is not None
+    ]
+    return UndoPreview(tuple(steps), tuple(_conflicts(reader, begun, ended)))
+
+
+def _named(state: Entry | None) -> Entry | None:
+    return state and replace(state, key=name_of_key(state.kind, state.key))

@@ -138,6 +138,11 @@ def key_of_name(kind: str, name: str) -> str:
     return name
 
 
+def stored_key_of(kind: str, name: str) -> str:
+    """The key of what `name_of_key` named."""
+    return key_of(name) if kind in (FILE, DIRECTORY) else key_of_name(kind, name)
+
+
 def name_of_entry(entry: Entry) -> str:
     """The path of a file, or the id of a record, thread or message."""
     if entry.kind == MESSAGE and entry.identity is not None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal, cast
 
 from commonplace.backends import deltas, pages
@@ -25,6 +26,8 @@ NOW = "coalesce(%s::bigint, now_micros())"
 _LIVE_AT = "valid_from <= %s AND (expires_at IS NULL OR expires_at > %s)"
 _FORMER_HEAD = ", ".join([*prefixed(FORMER_COLUMNS, "e").split(", ")[HEAD], "NULL", "NULL"])
 _FORMER_AT = "valid_from <= %s AND valid_to > %s"
+_NAMED_FORMER_AT = "valid_from <= %s AND valid_to + 0 > %s"
+"""The same for named keys: the sum keeps PostgreSQL from the index of all that ended later."""
 FORMER_BYTES = (
     f"{FORMER_STATE_BYTES} + octet_length(attributes) + coalesce(octet_length(text), 0) + octet_length(value)"
 )
@@ -79,7 +82,7 @@ _CHILDREN = """
     WITH RECURSIVE found AS (
         (SELECT e.key, e.attributes, e.revision, e.created_at, e.updated_at, e.expires_at FROM entry AS e
          WHERE e.tenant = %(tenant)s AND e.namespace = %(namespace)s AND e.kind = %(kind)s
-             AND (e.key, e.tenant) > (%(prefix)s, %(tenant)s) ORDER BY e.key LIMIT 1)
+             AND (e.key, e.tenant) > (%(start)s, %(tenant)s) ORDER BY e.key LIMIT 1)
         UNION ALL
         SELECT next.* FROM found CROSS JOIN LATERAL (
             SELECT e.key, e.attributes, e.revision, e.created_at, e.updated_at, e.expires_at FROM entry AS e
@@ -95,7 +98,67 @@ _CHILDREN = """
     SELECT key, attributes, revision, created_at, updated_at FROM found
     WHERE key < %(stop)s AND strpos(substr(key, %(skip)s::int), %(separator)s) = 0
         AND (expires_at IS NULL OR expires_at > coalesce(%(now)s::bigint, now_micros()))
-    ORDER BY key
+    LIMIT %(limit)s
+"""
+
+
+def _direct_keys(table: str, index: str, least: str) -> str:
+    """The same for the keys alone, live or former, by an index on `namespace, kind, key` and another column."""
+    return f"""
+        WITH RECURSIVE found AS (
+            (SELECT e.key FROM {table} AS e
+             WHERE e.tenant = %(tenant)s AND e.namespace = %(namespace)s AND e.kind = %(kind)s
+                 AND (e.key, e.{index}) > (%(start)s, {least}) ORDER BY e.key, e.{index} LIMIT 1)
+            UNION ALL
+            SELECT next.* FROM found CROSS JOIN LATERAL (
+                SELECT e.key FROM {table} AS e
+                WHERE e.tenant = %(tenant)s AND e.namespace = %(namespace)s AND e.kind = %(kind)s
+                    AND (e.key, e.{index}) >= ((%(prefix)s || CASE
+                        WHEN strpos(substr(found.key, %(skip)s::int), %(separator)s) > 0 THEN
+                            split_part(substr(found.key, %(skip)s::int), %(separator)s, 1) || %(after_separator)s
+                        ELSE substr(found.key, %(skip)s::int) || %(separator)s
+                    END) COLLATE "C", {least})
+                ORDER BY e.key, e.{index} LIMIT 1
+            ) AS next WHERE found.key < %(stop)s
+        )
+        SELECT key FROM found WHERE key < %(stop)s AND strpos(substr(key, %(skip)s::int), %(separator)s) = 0
+        LIMIT %(limit)s
+    """
+
+
+_LIVE_KEYS = _direct_keys("entry", "tenant", "%(tenant)s")
+_FORMER_KEYS = _direct_keys("history", "revision", "0")
+
+# A commit is given by two bounds and in order: for an equality, PostgreSQL without statistics would read all rows of
+# the namespace. `OFFSET 0` keeps the search for a commit from being repeated in each part.
+_HERE = "tenant = %(tenant)s AND namespace = %(namespace)s"
+
+
+def _in_commit(table: str, commit: str, columns: str, condition: str = "true") -> str:
+    return (
+        f"(SELECT {commit}, {columns} FROM {table} WHERE {_HERE} AND {commit} >= known.number"
+        f" AND {commit} <= known.number AND {condition} ORDER BY {commit} LIMIT %(most)s)"
+    )
+
+
+_BEGUN = "valid_from, begun_by, kind, key, revision, actor"
+_ENDED = "valid_to, ended_by, kind, key, revision + 1, ended_actor"
+_COMMITS = f"""
+    SELECT wanted.place, coalesce(known.number, 0), change.* FROM
+        unnest(%(numbers)s::bigint[]) WITH ORDINALITY AS wanted (number, place)
+    CROSS JOIN LATERAL (SELECT greatest(
+        (SELECT max(commit_number) FROM entry WHERE {_HERE} AND commit_number <= wanted.number),
+        (SELECT max(commit_number) FROM history WHERE {_HERE} AND commit_number <= wanted.number),
+        (SELECT max(ended_commit) FROM history WHERE {_HERE} AND ended_commit <= wanted.number)
+    ) AS number OFFSET 0) AS known
+    LEFT JOIN LATERAL (
+        {_in_commit("entry", "commit_number", _BEGUN)}
+        UNION ALL {_in_commit("history", "commit_number", _BEGUN)}
+        UNION ALL {_in_commit("history", "ended_commit", _ENDED, "ended_by NOT IN ('updated', 'expired')")}
+        UNION ALL {_in_commit("history", "ended_commit", _ENDED, "ended_by = 'expired'")}
+        LIMIT %(limit)s OFFSET %(skip)s
+    ) AS change ON true
+    ORDER BY wanted.place
 """
 
 
@@ -155,7 +218,7 @@ class PostgresReader(Reader):
         )
         former = self._session.rows(
             f"SELECT DISTINCT ON (key) {FORMER_COLUMNS} FROM history WHERE tenant = %s AND namespace = %s AND kind = %s"
-            f" AND key = ANY(%s) AND {_FORMER_AT} ORDER BY key, revision DESC",
+            f" AND key = ANY(%s) AND {_NAMED_FORMER_AT} ORDER BY key, revision DESC",
             place,
         )
         entries = self._former_entries(former) + [entry_of(self._spot.namespace, row) for row in live]
@@ -268,24 +331,48 @@ class PostgresReader(Reader):
         )
         return [count for (count,) in rows]
 
-    def children(self, kind: str, prefix: str) -> list[Child]:
+    def children(
+        self, kind: str, prefix: str, *, as_of: int | None = None, after: str = "", limit: int | None = None
+    ) -> list[Child]:
         """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""
-        rows = self._session.rows(
-            _CHILDREN,
-            {
-                "tenant": self._spot.tenant,
-                "namespace": self._spot.id,
-                "kind": kind,
-                "prefix": prefix,
-                "stop": after_prefix(prefix),
-                "skip": len(prefix) + 1,
-                "separator": SEPARATOR,
-                "after_separator": after_prefix(SEPARATOR),
-                "now": self._now,
-            },
-            last=self._is_single,
-        )
-        return [Child(key[len(prefix) :], json.loads(attributes), *rest) for key, attributes, *rest in rows]
+        below = {
+            "tenant": self._spot.tenant,
+            "namespace": self._spot.id,
+            "kind": kind,
+            "prefix": prefix,
+            "start": pages.first_below(prefix, after),
+            "stop": after_prefix(prefix),
+            "skip": len(prefix) + 1,
+            "separator": SEPARATOR,
+            "after_separator": after_prefix(SEPARATOR),
+            "now": self._now,
+            "limit": limit,
+        }
+        if as_of is not None:
+            return self._former_children(below, as_of)
+        rows = self._session.rows(_CHILDREN, below, last=self._is_single)
+        return sorted((_child(prefix, row) for row in rows), key=attrgetter("name"))
+
+    def _former_children(self, below: dict[str, Any], as_of: int) -> list[Child]:
+        prefix, limit = below["prefix"], below["limit"]
+        place = (below["tenant"], below["namespace"], below["kind"])
+        found: list[Child] = []
+        while True:
+            both = [key for keys in (_LIVE_KEYS, _FORMER_KEYS) for (key,) in self._session.rows(keys, below)]
+            keys = sorted(set(both))[:limit]
+            rows = [
+                row
+                for table, condition in (("entry", _LIVE_AT), ("history", _NAMED_FORMER_AT))
+                for row in self._session.rows(
+                    f"SELECT key, attributes, revision, created_at, updated_at FROM {table} WHERE tenant = %s"
+                    f" AND namespace = %s AND kind = %s AND key = ANY(%s) AND {condition}",
+                    (*place, keys, as_of, as_of),
+                )
+            ]
+            found += sorted((_child(prefix, row) for row in rows), key=attrgetter("name"))
+            if limit is None or len(keys) < limit or len(found) >= limit:
+                return found[:limit]
+            below = {**below, "start": pages.first_below(prefix, keys[-1][len(prefix) :])}
 
     # History
 
@@ -381,6 +468,26 @@ class PostgresReader(Reader):
         )
         return [Change(*row) for row in rows]
 
+    def commits(self, numbers: Sequence[int], limit: int, *, skip: int = 0) -> list[tuple[int, list[Change]]]:
+        rows = self._session.rows(
+            _COMMITS,
+            {
+                "tenant": self._spot.tenant,
+                "namespace": self._spot.id,
+                "numbers": list(numbers),
+                "limit": limit,
+                "skip": skip,
+                "most": limit + skip,
+            },
+        )
+        found: list[tuple[int, list[Change]]] = [(0, []) for _ in numbers]
+        for place, commit, *change in rows:
+            if not found[place - 1][1]:
+                found[place - 1] = (commit, [])
+            if change[0] is not None:
+                found[place - 1][1].append(Change(*change))
+        return found
+
     # Counts
 
     def has_expired(self) -> bool:
@@ -421,6 +528,11 @@ class PostgresReader(Reader):
         return NamespaceStats(
             spot.namespace, pages.without(kinds, expired), commit, time, chunks, pending, former, size, former_size
         )
+
+
+def _child(prefix: str, row: Sequence[Any]) -> Child:
+    key, attributes, *rest = row
+    return Child(key[len(prefix) :], json.loads(attributes), *rest)
 
 
 def usage_below(session: Session, prefix: Namespace) -> Usage:

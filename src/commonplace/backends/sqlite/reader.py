@@ -14,7 +14,7 @@ from typing import Any, Literal
 from commonplace.backends import deltas, pages
 from commonplace.backends.filter_sql import add_filter, add_former
 from commonplace.backends.pages import after_prefix
-from commonplace.backends.rows import HEAD, NAMES, damaged, entry_of, prefixed, value_of
+from commonplace.backends.rows import HEAD, NAMES, Former, Live, damaged, entry_of, prefixed, value_of
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     FORMER_HEAD,
@@ -45,6 +45,29 @@ _BY_KEY, _BY_IDENTITY = (
 _FORMER_AT = "valid_from <= ? AND valid_to > ?"
 _NOT_WRITTEN = "a text that this state is made from is not what was written"
 _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
+
+
+_LAST_COMMIT = """
+    SELECT max(number) FROM (
+        SELECT max(commit_number) AS number FROM entry WHERE namespace = :namespace AND commit_number <= :number
+        UNION ALL SELECT max(commit_number) FROM history WHERE namespace = :namespace AND commit_number <= :number
+        UNION ALL SELECT max(ended_commit) FROM history WHERE namespace = :namespace AND ended_commit <= :number
+    )
+"""
+# Each branch is read in the order of its index, and only until there are enough.
+_ENDED_IN = (
+    "SELECT ended_commit, valid_to, ended_by, kind, key, revision + 1, ended_actor FROM history"
+    " WHERE namespace = :namespace AND ended_commit = :commit AND ended_by"
+)
+_IN_COMMIT = f"""
+    SELECT commit_number, valid_from, begun_by, kind, key, revision, actor FROM entry
+    WHERE namespace = :namespace AND commit_number = :commit
+    UNION ALL SELECT commit_number, valid_from, begun_by, kind, key, revision, actor FROM history
+    WHERE namespace = :namespace AND commit_number = :commit
+    UNION ALL {_ENDED_IN} NOT IN ('updated', 'expired')
+    UNION ALL {_ENDED_IN} = 'expired'
+    LIMIT :limit OFFSET :skip
+"""
 
 
 def namespace_id(connection: Connection, namespace: Namespace) -> int:
@@ -102,8 +125,9 @@ class SQLiteReader(Reader):
         if live:
             return live_entry(self._namespace, live[0])
         former = self._connection.execute(
-            f"SELECT {FORMER} FROM history WHERE namespace = ? AND kind = ? AND key = ? AND {_FORMER_AT}"
-            " ORDER BY revision DESC LIMIT 1",
+            # The + keeps SQLite from the index of all that ended later, which may be most of history.
+            f"SELECT {FORMER} FROM history WHERE namespace = ? AND kind = ? AND key = ?"
+            " AND valid_from <= ? AND +valid_to > ? ORDER BY revision DESC LIMIT 1",
             (self._number, kind, key, as_of, as_of),
         ).fetchall()
         return former_entry(self._connection, self._namespace, former[0]) if former else None
@@ -226,16 +250,49 @@ class SQLiteReader(Reader):
         ).fetchall()
         return int(total)
 
-    def children(self, kind: str, prefix: str) -> list[Child]:
+    def children(
+        self, kind: str, prefix: str, *, as_of: int | None = None, after: str = "", limit: int | None = None
+    ) -> list[Child]:
         """The names directly below a prefix, by jumping from child to child over whatever lies deeper."""
+        found: list[Child] = []
+        while True:
+            keys = self._direct_keys("entry", kind, prefix, after, limit)
+            if as_of is not None:
+                keys = sorted({*keys, *self._direct_keys("history", kind, prefix, after, limit)})[:limit]
+            heads = self._child_heads(kind, keys, as_of)
+            found += [_child(prefix, heads[key]) for key in keys if key in heads]
+            if limit is None or len(keys) < limit or len(found) >= limit:
+                return found[:limit]
+            after = keys[-1][len(prefix) :]  # some have expired
+
+    def _child_heads(self, kind: str, keys: Sequence[str], as_of: int | None) -> dict[str, Live | Former]:
+        """The states that keys have, or had at a time, without their texts."""
+        place = (self._number, kind, json.dumps(keys))
+        named = "namespace = ? AND kind = ? AND key IN (SELECT value FROM json_each(?))"
+        live = self._connection.execute(
+            f"SELECT {LIVE_HEAD} FROM entry WHERE {named} AND (expires_at IS NULL OR expires_at > ?)",
+            (*place, self._now if as_of is None else as_of),
+        )
+        found: dict[str, Live | Former] = {row.key: row for row in (live_head(self._namespace, row) for row in live)}
+        if as_of is None:
+            return found
+        former = self._connection.execute(
+            f"SELECT {FORMER_HEAD} FROM history WHERE {named} AND valid_from <= ? AND +valid_to > ?",
+            (*place, as_of, as_of),
+        )
+        found = {key: row for key, row in found.items() if row.valid_from <= as_of}
+        return found | {row.key: row for row in (former_head(self._namespace, row) for row in former)}
+
+    def _direct_keys(self, table: str, kind: str, prefix: str, after: str, limit: int | None) -> list[str]:
+        """The first keys directly below a prefix in a table, in order."""
         rows = self._connection.execute(
-            """
+            f"""
             WITH RECURSIVE found (key) AS (
-                SELECT min(key) FROM entry
-                WHERE namespace = :namespace AND kind = :kind AND key > :prefix AND key < :stop
+                SELECT min(key) FROM {table}
+                WHERE namespace = :namespace AND kind = :kind AND key > :start AND key < :stop
                 UNION ALL
                 SELECT (
-                    SELECT min(key) FROM entry
+                    SELECT min(key) FROM {table}
                     WHERE namespace = :namespace AND kind = :kind AND key < :stop AND key >= :prefix || CASE
                         WHEN instr(substr(found.key, :skip), :separator) THEN substr(
                             found.key, :skip, instr(substr(found.key, :skip), :separator) - 1
@@ -245,30 +302,21 @@ class SQLiteReader(Reader):
                 )
                 FROM found WHERE found.key IS NOT NULL
             )
-            SELECT key FROM found WHERE key IS NOT NULL
+            SELECT key FROM found WHERE key IS NOT NULL AND NOT instr(substr(key, :skip), :separator) LIMIT :limit
             """,
             {
                 "namespace": self._number,
                 "kind": kind,
                 "prefix": prefix,
+                "start": pages.first_below(prefix, after),
                 "stop": after_prefix(prefix),
                 "skip": len(prefix) + 1,
                 "separator": SEPARATOR,
                 "after_separator": after_prefix(SEPARATOR),
+                "limit": -1 if limit is None else limit,
             },
         ).fetchall()
-        direct = {key: key[len(prefix) :] for (key,) in rows if SEPARATOR not in key[len(prefix) :]}
-        found = {}
-        for row in self._connection.execute(
-            f"SELECT {LIVE_HEAD} FROM entry WHERE namespace = ? AND kind = ?"
-            " AND key IN (SELECT value FROM json_each(?)) AND (expires_at IS NULL OR expires_at > ?)",
-            (self._number, kind, json.dumps(list(direct)), self._now),
-        ):
-            head = live_head(self._namespace, row)
-            name = direct[head.key]
-            attributes: Any = value_of(True, head.attributes)
-            found[name] = Child(name, attributes, head.revision, head.created_at, head.updated_at)
-        return [found[name] for name in direct.values() if name in found]
+        return [key for (key,) in rows]
 
     # History
 
@@ -362,6 +410,15 @@ class SQLiteReader(Reader):
         )
         return [Change(*row) for row in rows]
 
+    def commits(self, numbers: Sequence[int], limit: int, *, skip: int = 0) -> list[tuple[int, list[Change]]]:
+        found = []
+        for number in numbers:
+            [(commit,)] = self._connection.execute(_LAST_COMMIT, {"namespace": self._number, "number": number})
+            place = {"namespace": self._number, "commit": commit, "limit": limit, "skip": skip}
+            rows = self._connection.execute(_IN_COMMIT, place).fetchall() if commit else []
+            found.append((commit or 0, [Change(*row) for row in rows]))
+        return found
+
     # Counts
 
     def has_expired(self) -> bool:
@@ -393,6 +450,11 @@ class SQLiteReader(Reader):
         usage = usage_of(self._connection, self._number)
         former = (usage.former_states, usage.bytes, usage.former_bytes)
         return NamespaceStats(self._namespace, pages.without(kinds, expired), commit, time, chunks, pending, *former)
+
+
+def _child(prefix: str, head: Live | Former) -> Child:
+    attributes: Any = value_of(True, head.attributes)
+    return Child(head.key[len(prefix) :], attributes, head.revision, head.created_at, head.updated_at)
 
 
 # Usage

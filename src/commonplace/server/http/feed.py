@@ -1,4 +1,4 @@
-"""The feed of changes, in pages and as server-sent events that resume where they were interrupted.
+"""The feed of changes as server-sent events that resume where they were interrupted.
 
 An event is a whole commit, and its id is the number of the commit, so that a reader that reconnects misses and repeats
 nothing. One thread waits for commits for all streams of the process. Streams survive a store that is unavailable.
@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 
 from commonplace.api.encoding import dumps, on_one_line
-from commonplace.api.forms import CHANGE, ChangePage
+from commonplace.api.forms import CHANGE
 from commonplace.api.problems import BY_CODE, problem_of
 from commonplace.entry import Change
 from commonplace.errors import Conflict, InvalidInput, Unavailable
-from commonplace.server.http.answers import Answer, Call, next_page
-from commonplace.server.http.error_answers import problem_response
 from commonplace.server.http.service import service_of
 from commonplace.server.http.worker_threads import in_thread
 from commonplace.space.space import Space
@@ -39,35 +38,20 @@ PAGE = 1_000
 _WAIT_SECONDS = 5.0
 
 
-def list_changes(call: Call) -> Response | Answer:
-    after, limit = call.arguments["after"], call.arguments["limit"]
-    try:
-        found = call.space.changes(after, limit)
-    except Conflict as error:
-        return problem_response(error, BY_CODE["resync"])
-    last = found[-1].commit if found else after
-    # A page that is not full may still end before a commit that did not fit.
-    more = next_page(call.request, str(last), "after") if found and call.space.changes(last, 1) else None
-    return Answer(ChangePage(tuple(found), last), {"next": more})
+Write = Callable[[int, list[Change]], bytes]
+"""Writes the event of a commit from its number and its changes."""
 
 
-async def follow_changes(call: Call) -> Response:
-    space = call.space
-    start = await in_thread(_start, space, call.arguments["after"], call.arguments["last_event_id"])
-    try:
-        await in_thread(space.changes, start, 1)
-    except Conflict as error:
-        return problem_response(error, BY_CODE["resync"])
-    signal = CommitSignals.of(call.request.app, service_of(call.request).book.store)
+async def stream_changes(request: Request, space: Space, after: int, write: Write) -> Response:
+    """An event for each commit after a number, without an end. Raises Conflict if the feed cannot be followed."""
+    await in_thread(space.changes, after, 1)
+    signals = CommitSignals.of(request.app, service_of(request).book.store)
     return StreamingResponse(
-        _events(space, signal, start), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        _events(space, signals, after, write), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
     )
 
 
-HANDLERS: Mapping[str, Callable[[Call], Any]] = {"list_changes": list_changes, "follow_changes": follow_changes}
-
-
-def _start(space: Space, after: int | None, last_event_id: str | None) -> int:
+def start_of(space: Space, after: int | None, last_event_id: str | None) -> int:
     if last_event_id is not None:
         if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19):
             raise InvalidInput("Last-Event-ID must be the id of an event, a commit's number")
@@ -75,7 +59,7 @@ def _start(space: Space, after: int | None, last_event_id: str | None) -> int:
     return space.stats().commit if after is None else after
 
 
-async def _events(space: Space, signals: CommitSignals, after: int) -> AsyncIterator[bytes]:
+async def _events(space: Space, signals: CommitSignals, after: int, write: Write) -> AsyncIterator[bytes]:
     ends = time.monotonic() + STREAM_SECONDS
     yield b"retry: 1000\n\n"
     loop = asyncio.get_running_loop()
@@ -88,14 +72,14 @@ async def _events(space: Space, signals: CommitSignals, after: int) -> AsyncIter
                 signal.clear()  # cleared before reading, so that a commit in the meantime sets it again
                 found = await in_thread(space.changes, after, PAGE)
             except Conflict as error:
-                yield _event("resync", after, problem_of(error, BY_CODE["resync"]))
+                yield event("resync", after, problem_of(error, BY_CODE["resync"]))
                 return
             except Unavailable:
                 yield b": not available now\n\n"
                 await asyncio.sleep(AWAY_SECONDS)
                 continue
             for commit, changes in groupby(found, attrgetter("commit")):
-                yield _commit_event(commit, list(changes))
+                yield write(commit, list(changes))
                 after = commit
             if not found and not await _is_set_in_time(signal):
                 yield b": still here\n\n"
@@ -113,11 +97,11 @@ async def _is_set_in_time(signal: asyncio.Event) -> bool:
     return True
 
 
-def _commit_event(commit: int, changes: list[Change]) -> bytes:
-    return _event("commit", commit, {"commit": commit, "changes": [CHANGE.write(change) for change in changes]})
+def commit_event(commit: int, changes: list[Change]) -> bytes:
+    return event("commit", commit, {"commit": commit, "changes": [CHANGE.write(change) for change in changes]})
 
 
-def _event(name: str, id: int, data: Any) -> bytes:
+def event(name: str, id: int, data: Any) -> bytes:
     return b"event: %s\nid: %d\ndata: %s\n\n" % (name.encode(), id, on_one_line(dumps(data)))
 
 

@@ -1,7 +1,7 @@
 """The routes of `/v1`, made from the table of operations: parameters, bodies, answers and their description.
 
 An operation with a `call` runs that method of the caller's space. One that needs the request or the caller has a
-handler of the same name, here or in `feed` or `transfer`. Answers are written as JSON directly; the models only
+handler of the same name, here or in `transfer`. Answers are written as JSON directly; the models only
 describe them.
 """
 
@@ -35,6 +35,7 @@ from commonplace.api import operations
 from commonplace.api.forms import (
     AnyJson,
     Caller,
+    ChangePage,
     EditedFile,
     Form,
     ListOf,
@@ -45,11 +46,11 @@ from commonplace.api.forms import (
     RevisionPage,
 )
 from commonplace.api.parameters import ABSENT, REQUIRED, WRITE_STATUSES, Argument, Nested, Operation
-from commonplace.api.problems import KINDS, problem
+from commonplace.api.problems import BY_CODE, KINDS, problem
 from commonplace.checks import moment, parse_namespace
 from commonplace.entry import Entry, Hit, Revision
-from commonplace.errors import Forbidden, InvalidInput
-from commonplace.server.http import feed, transfer
+from commonplace.errors import Conflict, Forbidden, InvalidInput
+from commonplace.server.http import transfer
 from commonplace.server.http.answers import (
     NOT_MODIFIED,
     Answer,
@@ -66,8 +67,10 @@ from commonplace.server.http.answers import (
     not_modified,
     under_conditions,
 )
+from commonplace.server.http.error_answers import problem_response
+from commonplace.server.http.feed import commit_event, start_of, stream_changes
 from commonplace.server.http.service import SpaceOf, principal_of, service_of
-from commonplace.server.http.worker_threads import ThreadedRoute
+from commonplace.server.http.worker_threads import ThreadedRoute, in_thread
 from commonplace.space.conversation import NumberedPage
 from commonplace.space.messages import Message
 from commonplace.space.names import DIRECTORY, FILE
@@ -478,6 +481,29 @@ def purge(call: Call) -> int:
 
 # The routes
 
+# Handlers: the feed
+
+
+def list_changes(call: Call) -> Response | Answer:
+    after, limit = call.arguments["after"], call.arguments["limit"]
+    try:
+        found = call.space.changes(after, limit)
+    except Conflict as error:
+        return problem_response(error, BY_CODE["resync"])
+    last = found[-1].commit if found else after
+    # A page that is not full may still end before a commit that did not fit.
+    more = next_page(call.request, str(last), "after") if found and call.space.changes(last, 1) else None
+    return Answer(ChangePage(tuple(found), last), {"next": more})
+
+
+async def follow_changes(call: Call) -> Response:
+    start = await in_thread(start_of, call.space, call.arguments["after"], call.arguments["last_event_id"])
+    try:
+        return await stream_changes(call.request, call.space, start, commit_event)
+    except Conflict as error:
+        return problem_response(error, BY_CODE["resync"])
+
+
 HANDLERS: Mapping[str, Callable[[Call], Any]] = {
     **{
         handler.__name__: handler
@@ -494,9 +520,10 @@ HANDLERS: Mapping[str, Callable[[Call], Any]] = {
             working_history,
             get_state,
             purge,
+            list_changes,
+            follow_changes,
         )
     },
-    **feed.HANDLERS,
     **transfer.HANDLERS,
 }
 

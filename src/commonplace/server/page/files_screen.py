@@ -14,7 +14,6 @@ from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.page.visit import Visit, VisitOf, parse_seen, seen_of
 from commonplace.space.files import FileInfo
 from commonplace.space.names import DIRECTORY, FILE, ROOT, name_of, parents
-from commonplace.space.space import Space
 
 FILES = f"{PAGE_PATH}/files"
 IN_A_FOLDER = 200
@@ -29,14 +28,14 @@ router = APIRouter(route_class=ThreadedRoute)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A file as the screen shows it. `info` and `actor` are those of the present state, None in the past."""
+    """A file as the screen shows it."""
 
     path: str
     text: str
     rendered: str
     is_cut: bool
-    info: FileInfo | None = None
-    actor: str | None = None
+    info: FileInfo
+    actor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +54,14 @@ def files(visit: VisitOf) -> Response:
     path = path or ROOT
     if kind == FILE:
         return _file_page(visit, path)
-    return visit.render("files.html", tree=_tree(visit.space, path), path=path, file=None)
+    return visit.render("files.html", tree=_tree(visit, path), path=path, file=None)
 
 
 @router.get(f"{FILES}/folder", include_in_schema=False)
 def folder(visit: VisitOf) -> Response:
     """The names in a folder, for a tree that is unfolded a step at a time."""
     _, path = visit.opened
-    shown = _folder(visit.space, path or ROOT, visit.param("cursor") or None)
+    shown = _folder(visit, path or ROOT, visit.param("cursor") or None)
     if not visit.is_fragment:
         return visit.render("files.html", tree=shown, path=shown.path, file=None)
     return visit.render("_folder.html", tree=shown)
@@ -135,10 +134,10 @@ def delete_file(visit: VisitOf) -> Response:
 
 
 def _file_page(visit: Visit, path: str) -> Response:
-    info = None if visit.as_of is not None else visit.space.files.stat(path)
-    if info is not None and info.kind == DIRECTORY:
+    info = visit.space.files.stat(path, as_of=visit.as_of)
+    if info.kind == DIRECTORY:
         return visit.redirect(visit.url(FILES, open=f"directory:{info.path}"))
-    path = path if info is None else info.path
+    path = info.path
     text = visit.space.files.read(path, as_of=visit.as_of)
     is_whole = visit.param("whole") == "1"
     shown = Shown(
@@ -147,9 +146,9 @@ def _file_page(visit: Visit, path: str) -> Response:
         text if is_whole else beginning(text, RENDERED_CHARACTERS),
         not is_whole and len(text) > RENDERED_CHARACTERS,
         info,
-        None if info is None else visit.space.state(FILE, path, info.revision).actor,
+        visit.space.state(FILE, path, info.revision).actor,
     )
-    return visit.render("files.html", tree=_tree(visit.space, _above(path)), path=path, file=shown)
+    return visit.render("files.html", tree=_tree(visit, _above(path)), path=path, file=shown)
 
 
 def beginning(text: str, most: int) -> str:
@@ -175,11 +174,11 @@ def _conflict(visit: Visit, draft: Draft) -> Response:
     return visit.render("edit_file.html", 409, draft=typed, present=present, is_conflict=True)
 
 
-def _tree(space: Space, path: str) -> Folder:
+def _tree(visit: Visit, path: str) -> Folder:
     """The tree from the top, unfolded down to a folder."""
-    tree = _folder(space, path)
+    tree = _folder(visit, path)
     for above in reversed([ROOT, *parents(path)] if path != ROOT else []):
-        tree = _unfolded(_folder(space, above), tree)
+        tree = _unfolded(_folder(visit, above), tree)
     return tree
 
 
@@ -187,8 +186,8 @@ def _unfolded(above: Folder, below: Folder) -> Folder:
     return Folder(above.path, above.files, above.cursor, {below.path: below})
 
 
-def _folder(space: Space, path: str, cursor: str | None = None) -> Folder:
-    page = space.files.list_page(path, limit=IN_A_FOLDER, cursor=cursor)
+def _folder(visit: Visit, path: str, cursor: str | None = None) -> Folder:
+    page = visit.space.files.list_page(path, limit=IN_A_FOLDER, cursor=cursor, as_of=visit.as_of)
     return Folder(path, page.files, page.cursor, {})
 
 

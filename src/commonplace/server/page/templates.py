@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,15 @@ from commonplace.server.page.markdown import as_html
 
 TEMPLATES = Path(__file__).parent / "templates"
 _AGES = ((60, "second"), (60, "minute"), (24, "hour"), (30, "day"), (12, "month"), (1 << 60, "year"))
+
+THROUGH = {
+    "page": "the page",
+    "rest": "REST",
+    "mcp": "MCP",
+    "mastra": "Mastra",
+    "cli": "the command line",
+}
+"""The interfaces that an actor can name, after who it is."""
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
@@ -36,8 +46,26 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.globals.update(asset=asset_url, version=__version__)
-    made.filters.update(age=age, time=time_element, markdown=as_html, number="{:,}".format, size=size)
+    made.filters.update(age=age, author=author_of, time=time_element, markdown=as_html, number="{:,}".format, size=size)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who made a change, through which interface, with which client; each may be unknown."""
+
+    who: str | None
+    through: str | None
+    client: str | None
+
+
+def author_of(actor: str | None) -> Author:
+    """An actor is `name interface client`, or the interface alone, or any text that a program chose."""
+    words = (actor or "").split(" ")
+    at = next((place for place, word in enumerate(words) if word in THROUGH), None)
+    if at is None:
+        return Author(actor or None, None, None)
+    return Author(" ".join(words[:at]) or None, THROUGH[words[at]], " ".join(words[at + 1 :]) or None)
 
 
 def as_moment(time: datetime | int) -> datetime:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -36,9 +37,15 @@ from commonplace.server.page.templates import render
 from commonplace.space.names import DIRECTORY, FILE, MESSAGE, RECORD, THREAD, WORKING
 from commonplace.space.rules import Action
 from commonplace.space.space import Space
+from commonplace.space.timeline import Commit, Timeline
 
 MAX_FIELDS = 10_000
 SAMPLE_NAME = "sample"
+SPARKS = 120
+SPARK_HEIGHT = 24
+STEPS = 1_000
+"""How many places the slider has. The links to the next commits reach every moment between them."""
+
 KEPT = ("ns", "as_of")
 """Parts of an address that every link keeps: which memory, and at which time."""
 
@@ -69,6 +76,8 @@ NAVIGATION: tuple[NavigationRow, ...] = (
     NavigationRow(f"{PAGE_PATH}/files", "Files", "f"),
     NavigationRow(f"{PAGE_PATH}/records", "Records", "r"),
     NavigationRow(f"{PAGE_PATH}/threads", "Threads", "t"),
+    NavigationRow(f"{PAGE_PATH}/history", "History", "h"),
+    NavigationRow(f"{PAGE_PATH}/as-of", "As of", "a"),
     NavigationRow(f"{PAGE_PATH}/usage", "Usage", "u"),
     NavigationRow(f"{PAGE_PATH}/connect", "Connect", "c"),
 )
@@ -91,6 +100,44 @@ class Toast:
 
     text: str
     commit: int
+
+
+@dataclass(frozen=True)
+class TimeBar:
+    """Where in time the page looks: the commit at that moment, those around it, and how busy it was."""
+
+    first: Commit
+    last: Commit
+    shown: Commit | None
+    """None before the first commit."""
+    before: Commit | None
+    after: Commit | None
+    step: int
+    outline: str
+    """The sparkline as the path of an SVG, `SPARKS` wide and `SPARK_HEIGHT` high."""
+
+
+def time_bar(timeline: Timeline, as_of: datetime | None) -> TimeBar | None:
+    activity = timeline.activity(SPARKS)
+    if activity is None:
+        return None
+    first, last = activity.first, activity.last
+    shown = last if as_of is None else timeline.at(as_of)
+    before, after = (None, first) if shown is None else timeline.neighbours(shown)
+    step = max(1, -(-(last.at - first.at) // STEPS))
+    return TimeBar(first, last, shown, before, after, step, outline(activity.counts))
+
+
+def outline(counts: Sequence[float]) -> str:
+    """A sparkline: one step for each count. Heights are roots, so that a burst does not flatten the rest."""
+    most = max(counts, default=0) or 1
+    heights = [SPARK_HEIGHT - round(SPARK_HEIGHT * math.sqrt(count / most), 2) for count in counts]
+    return f"M0 {SPARK_HEIGHT}" + "".join(f"V{height:g}h1" for height in heights) + f"V{SPARK_HEIGHT}Z"
+
+
+def written(at: int) -> str:
+    """A time in an address."""
+    return moment(at).isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)
@@ -129,10 +176,29 @@ class Visit:
     # The memory
 
     @cached_property
+    def _memory(self) -> tuple[Space, Commit | None]:
+        """The memory, and its last commit before anything was read from it: what comes after it is new."""
+        assert self.principal is not None
+        space = self.principal.space(self.service.book, self.param("ns") or None, interface="page")
+        return space, Timeline(space).latest()
+
+    @property
     def space(self) -> Space:
         """The memory that the address names, with the rights of the caller."""
-        assert self.principal is not None
-        return self.principal.space(self.service.book, self.param("ns") or None, interface="page")
+        return self._memory[0]
+
+    @property
+    def latest(self) -> Commit | None:
+        return self._memory[1]
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        return Timeline(self.space)
+
+    @cached_property
+    def time_bar(self) -> TimeBar | None:
+        """The slider over time; None without commits."""
+        return time_bar(self.timeline, self.as_of)
 
     @property
     def namespace(self) -> str:
@@ -149,7 +215,11 @@ class Visit:
 
         Screens use it to show buttons. Whether a change is made, the space decides.
         """
-        return self.principal is not None and action in self.principal.rules.actions and self.as_of is None
+        return self.as_of is None and self.is_allowed(action)
+
+    def is_allowed(self, action: Action) -> bool:
+        """The same for what may be done while looking at the past: taking an entry of it back."""
+        return self.principal is not None and action in self.principal.rules.actions
 
     @cached_property
     def is_empty(self) -> bool:
@@ -197,10 +267,21 @@ class Visit:
         kind, _, key = self.param("open").partition(":")
         return kind, key
 
+    @property
+    def restorable(self) -> str | None:
+        """The kind of the entry of the past that is shown, if the caller may take it back."""
+        kind, key = self.opened
+        is_shown = kind in (FILE, RECORD, MESSAGE) and self.path == SCREENS[kind] and key != ""
+        return kind if self.as_of is not None and is_shown and self.is_allowed("write") else None
+
     def here(self, **params: str | int | None) -> str:
         """The address of this screen with some parameters changed."""
         shown: dict[str, Any] = dict(self.request.query_params)
         return _address(self.path, {**shown, "done": None, **params})
+
+    def moment_url(self, commit: Commit) -> str:
+        """The address of this screen as of a commit."""
+        return at_time(self.here(), commit)
 
     # Answers
 
@@ -288,6 +369,14 @@ def with_done(url: str, word: str, commit: int | None) -> str:
     kept = [(name, value) for name, value in parse_qsl(parts.query) if name != "done"]
     notice = [] if commit is None else [("done", f"{word}.{commit}")]
     return urlunsplit(("", "", parts.path, urlencode([*kept, *notice]), ""))
+
+
+def at_time(url: str, commit: Commit | None) -> str:
+    """An address at the time of a commit, or now; on its first page, because pages differ between times."""
+    parts = urlsplit(url)
+    kept = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("as_of", "done", "page", "before")]
+    times = [] if commit is None else [("as_of", written(commit.at))]
+    return urlunsplit(("", "", parts.path, urlencode([*kept, *times]), ""))
 
 
 async def visit_of(request: Request) -> Visit:

@@ -73,4 +73,37 @@
     address.searchParams.delete("done");
     history.replaceState(history.state, "", address);
   }
+
+  // The slider goes to its moment when it is let go. Until then it shows what that would be.
+  for (const bar of document.querySelectorAll("[data-time-bar]")) {
+    bar.querySelector("button").hidden = true;
+    bar.querySelector("input[type=range]").addEventListener("change", () => bar.requestSubmit());
+  }
+
+  // What is new is counted, and shown when the person asks. Only a tab in front listens: a browser has few connections.
+  const pill = document.querySelector("[data-live]");
+  let source = null;
+
+  function ignore() {
+    source?.close();
+    source = null;
+  }
+
+  function listen() {
+    if (source || document.hidden || pill.dataset.isFull) return;
+    source = new EventSource(pill.dataset.live);
+    source.addEventListener("message", ({ data }) => {
+      pill.querySelector("[data-count]").textContent = `${data} new`;
+      pill.hidden = false;
+      if (data.endsWith("+")) { pill.dataset.isFull = "true"; ignore(); }
+    });
+  }
+
+  if (pill) {
+    document.addEventListener("visibilitychange", () => (document.hidden ? ignore() : listen()));
+    window.addEventListener("pagehide", ignore);
+    window.addEventListener("pageshow", listen);
+    pill.addEventListener("click", (event) => { event.preventDefault(); location.reload(); });
+    listen();
+  }
 })();
