@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor clean
+.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -25,6 +25,14 @@ test: install lint ## run all quick tests
 	$(BIN)/commonplace model pull all-MiniLM-L6-v2
 	$(BIN)/commonplace model pull bge-small-en-v1.5
 	$(BIN)/python -m pytest -n 2
+
+page-test: install ## open every screen of the page in a real Chromium, as people do
+	$(BIN)/python scripts/install_browser.py
+	$(BIN)/python -m pytest -n 2 tests/browser
+
+page-screenshots: install ## pictures of every screen of the page, light and dark, wide and narrow, into out/page
+	$(BIN)/python scripts/install_browser.py
+	$(BIN)/python scripts/page_screenshots.py $(SCREENSHOT_ARGS)
 
 lint: $(VENV)/.installed ## check style and types
 	$(BIN)/ruff check .
@@ -51,6 +59,9 @@ bench-conversations: install ## a thread of 100 to 100,000 messages, compared wi
 
 bench-service: install ## requests per second of the service, compared with other servers
 	$(BIN)/python benchmarks/service.py
+
+bench-page: install ## server time and bytes of every screen of the page at 1,000 and 100,000 entries
+	$(BIN)/python benchmarks/page.py $(BENCH_PAGE_ARGS)
 
 exit-test: install ## end programs at random moments while the model loads and embeds; each must exit cleanly
 	$(BIN)/python scripts/random_exits.py $(EXIT_TEST_ARGS)

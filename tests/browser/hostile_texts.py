@@ -1,0 +1,117 @@
+"""Texts that try to become markup, script, addresses or layout when a page shows them.
+
+A script among them calls `canary`, which the tests watch; a foreign address is on `elsewhere.example`.
+"""
+
+from __future__ import annotations
+
+HTML = (
+    "<script>canary('script')</script>",
+    "</script><script>canary('closed')</script>",
+    "<ScRiPt>canary('case')</sCrIpT>",
+    "<script src=//elsewhere.example/x.js></script>",
+    "<img src=x onerror=canary('img')>",
+    "<img src=//elsewhere.example/pixel.png>",
+    "<svg onload=canary('svg')>",
+    "<svg><script>canary('svg script')</script></svg>",
+    "<body onload=canary('body')>",
+    "<iframe src=javascript:canary('iframe')></iframe>",
+    "<iframe srcdoc='<script>parent.canary(1)</script>'></iframe>",
+    "<object data=javascript:canary('object')>",
+    "<details open ontoggle=canary('toggle')>",
+    "<input autofocus onfocus=canary('focus')>",
+    "<video><source onerror=canary('source')></video>",
+    "<link rel=stylesheet href=//elsewhere.example/x.css>",
+    "<style>body{display:none}@import '//elsewhere.example/x.css'</style>",
+    "<meta http-equiv=refresh content='0;url=http://elsewhere.example/'>",
+    "<base href=//elsewhere.example/>",
+    "<form action=//elsewhere.example/><button>Sign in</button>",
+    "<template><script>canary('template')</script></template>",
+    "<div hx-get=/ui/sign-out hx-trigger=load>",
+    "<math><mtext><img src=x onerror=canary('math')></mtext></math>",
+    "<!--><script>canary('comment')</script>-->",
+    "<noscript><p title='</noscript><img src=x onerror=canary(1)>'>",
+    "</textarea><script>canary('textarea')</script>",
+    "</title><script>canary('title')</script>",
+    "</pre></main></body></html><h1>the end</h1>",
+    "&lt;script&gt;canary('entities')&lt;/script&gt;",
+    "&#60;script&#62;canary('numeric')&#60;/script&#62;",
+)
+ATTRIBUTES = (
+    "\" onmouseover=canary('double') autofocus onfocus=canary('double') x=\"",
+    "' onmouseover=canary('single') autofocus onfocus=canary('single') x='",
+    "` onfocus=canary('back') autofocus `",
+    '"><script>canary("out")</script>',
+    "' style='position:fixed;inset:0;background:red",
+    'x" hx-on:load="canary(1)" data-row="',
+)
+ADDRESSES = (
+    "javascript:canary('address')",
+    "JaVaScRiPt:canary('address')",
+    "java\tscript:canary('tab')",
+    "data:text/html,<script>canary('data')</script>",
+    "vbscript:canary(1)",
+    "//elsewhere.example/path",
+    "http://elsewhere.example/?q=<b>",
+    "?ns=user/other&as_of=2020-01-01",
+    "../../etc/passwd",
+    "%2e%2e%2f%00<script>canary('percent')</script>",
+)
+MARKDOWN = (
+    "[link](javascript:canary('link'))",
+    "[link](java&#115;cript:canary('entity'))",
+    "![image](http://elsewhere.example/pixel.png)",
+    "![image](data:image/svg+xml,<svg/onload=canary(1)>)",
+    "[a]: javascript:canary('reference)\n\n[a]",
+    "<http://elsewhere.example/auto>",
+    "```html\n<script>canary('fence')</script>\n```",
+    "| <b>a</b> | b |\n|---|---|\n| <img src=x onerror=canary(1)> | " + "wide" * 200 + " |",
+    "# heading\n" * 30,
+    "> " * 60 + "deep",
+    "- " * 60 + "deep",
+    "*" * 300,
+    "[" * 300,
+)
+UNICODE = (
+    "\u202eevitcaretni\u202c right to left",
+    "\u2066\u2067\u2068 isolates that do not end",
+    "שלום עולם (abc) 123",
+    "مرحبا <script>canary('arabic')</script>",
+    "zero\u200bwidth\u200djoined\ufeffmarks",
+    "Z" + "\u0301\u0320\u0334" * 60 + "algo",
+    "👩‍👩‍👧‍👦🏳️‍🌈🇩🇪👍🏽 family",
+    "𝕱𝖗𝖆𝖐𝖙𝖚𝖗 and ﷽﷽﷽﷽",
+    "line\u2028separator\u2029paragraph",
+    "\u0007\u001b[31mred\u001b[0m bells",
+    "ẞ ſ İ ı ǅ case",
+)
+LONG = (
+    "W" * 250,
+    "a" * 5_000,
+    "🙂" * 1_000,
+    "word " * 2_000,
+    "x\n" * 3_000,
+    "-".join(["long"] * 300),
+    "\u00a0" * 300 + "no-break",
+)
+SYNTAX = (
+    "{{ 7 * 7 }}{% for x in ().__class__.__base__.__subclasses__() %}{{ x }}{% endfor %}",
+    "${7*7}#{7*7}<%= 7*7 %>",
+    "{{constructor.constructor('canary(1)')()}}",
+    "'; DROP TABLE entry; --",
+    '" OR ""="',
+    "%s %(name)s {0} {name} %n",
+    '{"__proto__": {"x": 1}, "a": [1, null]}',
+    "null",
+    "None",
+    "undefined",
+    "NaN",
+    "true",
+    "0",
+    "-1e309",
+    "   ",
+    ".",
+    "file:/notes/plan.md",
+    "done=deleted.1",
+)
+HOSTILE = (*HTML, *ATTRIBUTES, *ADDRESSES, *MARKDOWN, *UNICODE, *LONG, *SYNTAX)
