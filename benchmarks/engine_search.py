@@ -58,7 +58,7 @@ def prepare(folder: Path, *, quick: bool) -> Prepared:
     with open_book(one) as book:
         _fill(book.store, ONE, Texts().drafts(size))
         without = _checkpointed_bytes(one)
-        _embed_all(book.store)
+        embed_all(book.store)
     with_vectors = _checkpointed_bytes(one)
     filling.join()
     if filling.exitcode:
@@ -74,7 +74,7 @@ def _fill_others(path: Path, size: int) -> None:
                 _fill(book.store, ("bench", f"of-{small}"), texts.drafts(small))
         for number in range(SPREAD_NAMESPACES):
             _fill(book.store, spread_namespace(number), texts.drafts(size // SPREAD_NAMESPACES))
-        _embed_all(book.store)
+        embed_all(book.store)
 
 
 def _fill(store: Store, namespace: Namespace, drafts: Iterator[Draft]) -> None:
@@ -87,7 +87,7 @@ def _fill(store: Store, namespace: Namespace, drafts: Iterator[Draft]) -> None:
         store.write(namespace, work)
 
 
-def _embed_all(store: Store) -> None:
+def embed_all(store: Store) -> None:
     embedder = InstantEmbedder()
     store.set_target_model(embedder.identity, embedder.dimensions)
     while claimed := store.claim(ENTRIES_A_WRITE, 600.0):
