@@ -16,8 +16,9 @@ from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.page.templates import pieces
 from commonplace.server.page.visit import Visit, VisitOf, page_number
+from commonplace.server.usage import GOOD_SCORE
 from commonplace.space.context import estimate_tokens
-from commonplace.space.names import SEARCHED_KINDS
+from commonplace.space.names import FILE, SEARCHED_KINDS
 from commonplace.tools.as_data import hits_as_data
 
 PAGE_SIZE = 20
@@ -48,6 +49,11 @@ class ShownHit:
     type: str | None
     tags: tuple[str, ...]
 
+    @property
+    def is_named(self) -> bool:
+        """Whether its key says something to people. An id does not: its text is the link instead."""
+        return self.kind == FILE
+
 
 @router.get(PAGE_PATH, include_in_schema=False)
 def search(visit: VisitOf) -> Response:
@@ -70,6 +76,7 @@ def _found(visit: Visit) -> dict[str, Any]:
         "tokens": 0,
         "has_more": False,
         "bar_width": BAR_WIDTH,
+        "good_score": GOOD_SCORE,
     }
     if not query:
         recent = [] if visit.as_of else visit.space.recent(RECENT, [kind] if kind else None)
