@@ -239,7 +239,9 @@ def served(book: commonplace.Book) -> Iterator[http.client.HTTPConnection]:
     """A server of the book in a thread, and a connection to it."""
     listening = socket.create_server(("127.0.0.1", 0))
     service = Service(book, Gate(Keys(book.store), Principal("local", ("bench", "small"), "all")), Settings())
-    config = uvicorn.Config(build_app(service), log_level="error", lifespan="on", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        build_app(service), log_level="error", lifespan="on", timeout_graceful_shutdown=1, timeout_keep_alive=600
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

@@ -34,12 +34,12 @@ def test_a_person_finds_edits_and_undoes_by_keyboard_alone(person: Person, memor
     expect(page.get_by_label("Text")).to_be_focused()
     page.keyboard.type("New: ")
     press(page, "Tab", "Enter")
-    expect(page.get_by_role("status")).to_contain_text("Saved")
+    expect(page.locator("[data-toast]")).to_contain_text("Saved")
     assert memory.space.files.read(names[1]).startswith("New: ")
     press(page, "u")
     expect(page.get_by_role("button", name="Undo this commit")).to_be_focused()
     press(page, "Enter")
-    expect(page.get_by_role("status")).to_contain_text("Undone")
+    expect(page.locator("[data-toast]")).to_contain_text("Undone")
     assert memory.space.files.read(names[1]).startswith("The crane")
 
 
