@@ -478,4 +478,6 @@ class AsyncRecords:
     update = awaited(Records.update)
     delete = awaited(Records.delete)
     undelete = awaited(Records.undelete)
+    delete_all = awaited(Records.delete_all)
+    tag_all = awaited(Records.tag_all)
     list = awaited(Records.list)

@@ -604,6 +604,7 @@ class AsyncThreads:
     page_of_threads = awaited(Threads.page_of_threads)
     page_of_messages = awaited(Threads.page_of_messages)
     around = awaited(Threads.around)
+    count_messages = awaited(Threads.count_messages)
     get_message = awaited(Threads.get_message)
     update_message = awaited(Threads.update_message)
     clear = awaited(Threads.clear)
