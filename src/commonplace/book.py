@@ -287,7 +287,9 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         from commonplace.exchange.import_ import Target
 
         target = Target(self.store, self._meter, rules or Rules(), actor)
-        return import_book(target, stream, only=only, merge=merge, progress=progress)
+        for imported in import_book(target, stream, only=only, merge=merge, progress=progress):
+            self.indexer.notice_write()
+            yield imported
 
     def backup(self, target: str | Path, *, progress: Progress | None = None) -> None:
         """Copy the whole book to a new file while it is in use."""
