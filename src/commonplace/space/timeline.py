@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
+from typing import TypeAlias
 
 from commonplace.checks import check_number, microseconds, moment
 from commonplace.entry import Change, Entry
@@ -26,12 +27,16 @@ COUNTED = 500
 """The changes of a commit are counted up to this number."""
 
 SAMPLES = 150
-_WAYS = 64
+_WAYS = 16
 _SPREAD = 8
 _LOSSES = ("deleted", "expired", "moved_away")
 _SCANNED_COMMITS = 200
 _SCANNED_CHANGES = 200
 _AT_ONCE = 25
+
+
+States: TypeAlias = dict[tuple[str, str], Entry | None]
+"""Entries by kind and name; None does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +116,11 @@ class Timeline:
 
     def neighbours(self, commit: Commit) -> tuple[Commit | None, Commit | None]:
         """The commit before, and the commit after."""
-        after = [commit.number + 2**power for power in range(40)]
-        before, *later = self._found([commit.number - 1, *after], 1)
-        return before, next((one for one in later if one is not None and one.number > commit.number), None)
+        before, after = self._found([commit.number - 1, commit.number + 1], 1)
+        if after is None or after.number == commit.number:  # the last one, or a purge left a gap
+            farther = self._found([commit.number + 2**power for power in range(1, 40)], 1)
+            after = next((one for one in farther if one is not None and one.number > commit.number), None)
+        return before, after
 
     def at(self, when: datetime | str) -> Commit | None:
         """The last commit at or before a time."""
@@ -204,38 +211,44 @@ class Timeline:
         numbers = range(number, max(number - _SCANNED_COMMITS, first), -1)
         found: list[Difference] = []
         seen = 0
-        for commit in self._changes_down(numbers, skip):
-            if len(found) >= limit or seen >= _SCANNED_CHANGES:
-                return DifferencePage(tuple(found), (commit.number, skip))
-            seen += commit.count
-            found += self._differing(commit, since, until)
-            if commit.count > _SCANNED_CHANGES:
-                return DifferencePage(tuple(found), (commit.number, skip + _SCANNED_CHANGES))
-            skip = 0
+        for commits in self._changes_down(numbers, skip):
+            states = self._states_at(commits, since, until)
+            for commit in commits:
+                if len(found) >= limit or seen >= _SCANNED_CHANGES:
+                    return DifferencePage(tuple(found), (commit.number, skip))
+                seen += commit.count
+                found += self._differing(commit, until, *states)
+                if commit.count > _SCANNED_CHANGES:
+                    return DifferencePage(tuple(found), (commit.number, skip + _SCANNED_CHANGES))
+                skip = 0
         rest = numbers[-1] - 1 if numbers else first
         return DifferencePage(tuple(found), (rest, 0) if rest > first else None)
 
-    def _changes_down(self, numbers: range, skip: int) -> Iterator[Commit]:
-        """The commits with these numbers, a few at a time; of the first one, what comes after `skip` changes."""
-        yield from filter(None, self._found(numbers[:1], _SCANNED_CHANGES + 1, skip))
+    def _changes_down(self, numbers: range, skip: int) -> Iterator[list[Commit]]:
+        """The commits with these numbers, some at a time; of the first one, what comes after `skip` changes."""
+        yield [found for found in self._found(numbers[:1], _SCANNED_CHANGES + 1, skip) if found is not None]
         for start in range(1, len(numbers), _AT_ONCE):
             few = numbers[start : start + _AT_ONCE]
-            for number, commit in zip(few, self._found(few, _SCANNED_CHANGES + 1), strict=True):
-                if commit is not None and commit.number == number:
-                    yield commit
+            pairs = zip(few, self._found(few, _SCANNED_CHANGES + 1), strict=True)
+            yield [commit for number, commit in pairs if commit is not None and commit.number == number]
 
-    def _differing(self, commit: Commit, since: Commit | None, until: Commit) -> list[Difference]:
-        """Of the entries that a commit changed, those that no later commit did and that are not as they were."""
-        places = dict.fromkeys((change.kind, change.key) for change in commit.changes[:_SCANNED_CHANGES])
+    def _states_at(self, commits: Sequence[Commit], since: Commit | None, until: Commit) -> tuple[States, States]:
+        """The entries that some commits changed, before and after all of them."""
+        places = dict.fromkeys(
+            (change.kind, change.key) for commit in commits for change in commit.changes[:_SCANNED_CHANGES]
+        )
         before = dict.fromkeys(places) if since is None else self._states(places, since.at)
-        after = self._states(places, until.at)
+        return before, self._states(places, until.at)
+
+    def _differing(self, commit: Commit, until: Commit, before: States, after: States) -> list[Difference]:
+        """Of the entries that a commit changed, those that no later commit did and that are not as they were."""
         found = []
-        for kind, key in places:
-            old, new = before[kind, key], after[kind, key]
+        for place in dict.fromkeys((change.kind, change.key) for change in commit.changes[:_SCANNED_CHANGES]):
+            old, new = before[place], after[place]
             if (old, new) == (None, None) or (old and new and _content(old) == _content(new)):
                 continue
-            if self._is_last(commit, until, kind, key, new):
-                found.append(Difference(kind, key, old, new))
+            if self._is_last(commit, until, *place, new):
+                found.append(Difference(*place, old, new))
         return found
 
     def _is_last(self, commit: Commit, until: Commit, kind: str, key: str, new: Entry | None) -> bool:
@@ -244,9 +257,9 @@ class Timeline:
         lines = self._space.history(kind, key)
         return not any(commit.number < line.commit <= until.number for line in lines)
 
-    def _states(self, places: Iterable[tuple[str, str]], at: int | None = None) -> dict[tuple[str, str], Entry | None]:
+    def _states(self, places: Iterable[tuple[str, str]], at: int | None = None) -> States:
         """Entries at a time, or now."""
-        found: dict[tuple[str, str], Entry | None] = dict.fromkeys(places)
+        found: States = dict.fromkeys(places)
         for kind in dict.fromkeys(kind for kind, _ in found):
             names = [name for one, name in found if one == kind]
             stored = [stored_key_of(kind, name) for name in names]

@@ -129,8 +129,8 @@ def _direct_keys(table: str, index: str, least: str) -> str:
 _LIVE_KEYS = _direct_keys("entry", "tenant", "%(tenant)s")
 _FORMER_KEYS = _direct_keys("history", "revision", "0")
 
-# A commit is given by two bounds and in order: for an equality, PostgreSQL without statistics would read all rows of
-# the namespace. `OFFSET 0` keeps the search for a commit from being repeated in each part.
+# A commit is given by two bounds and in order: for an equality, PostgreSQL without statistics reads all rows of the
+# namespace. `OFFSET 0` keeps the search for a commit from being repeated in each part.
 _HERE = "tenant = %(tenant)s AND namespace = %(namespace)s"
 
 
