@@ -15,6 +15,7 @@ from commonplace.cli.arguments import Commands, namespace
 from commonplace.cli.exit_codes import NEGATIVE, OK, message
 from commonplace.cli.invocation import Context
 from commonplace.cli.output import format_bytes, format_time, pluralize
+from commonplace.cli.setup_commands import connections
 from commonplace.errors import CommonplaceError, Forbidden, InvalidInput, NotFound
 from commonplace.settings import open_from_settings
 
@@ -258,15 +259,17 @@ def _declare_doctor(commands: Commands) -> None:
     commands.add(
         "doctor",
         GROUP,
-        "Check the book, its indexes, the disk and the model.",
+        "Check the book, the disk, the model and the clients.",
         examine,
-        about="Exits with 1 if there is a problem. Each problem is shown with the next step.",
+        about=(
+            "Each client that `commonplace setup` connected is tried by a handshake. With --remote, checks the service "
+            "and the clients. Exits with 1 if there is a problem; each problem is shown with the next step."
+        ),
         examples="  commonplace doctor",
     )
 
 
 def examine(context: Context) -> int:
-    context.require_book("doctor")
     findings = []
     for finding in _findings(context):
         findings.append(finding)
@@ -286,6 +289,24 @@ def examine(context: Context) -> int:
 
 
 def _findings(context: Context) -> Iterator[Finding]:
+    if context.settings.remote is None:
+        yield from _local_findings(context)
+    else:
+        yield _service(context)
+    for client, refusal in connections():
+        yield Finding("client", refusal is None, f"{client}: {refusal or 'connects'}")
+
+
+def _service(context: Context) -> Finding:
+    """With --remote, the book is checked where the service runs."""
+    try:
+        with context.space() as space:
+            return Finding("service", True, f"{context.settings.remote} answers, for {'/'.join(space.namespace)}")
+    except CommonplaceError as error:
+        return Finding("service", False, message(error))
+
+
+def _local_findings(context: Context) -> Iterator[Finding]:
     file = context.settings.book_file
     if file is not None and not file.exists():
         yield Finding("book", True, f"there is no book at {file} yet; the first `commonplace add` creates it")

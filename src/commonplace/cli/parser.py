@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 
 from commonplace import __version__
-from commonplace.cli import maintenance_commands, read_commands, service_commands, transfer_commands, write_commands
+from commonplace.cli import (
+    maintenance_commands,
+    read_commands,
+    service_commands,
+    setup_commands,
+    transfer_commands,
+    write_commands,
+)
 from commonplace.cli.arguments import GROUPS, Command, CommandParser, Commands, HelpFormatter, Parser, add_everywhere
 
-MODULES = (write_commands, read_commands, transfer_commands, maintenance_commands, service_commands)
+MODULES = (write_commands, read_commands, transfer_commands, maintenance_commands, setup_commands, service_commands)
 DESCRIPTION = "Long-term memory for AI agents: add, search, read and undo."
 EXAMPLES = """\
   commonplace add "Deploys go out on Tuesdays" --tag project:x

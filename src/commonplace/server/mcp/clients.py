@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -14,9 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 SERVER_NAME = "memory"
 """What our server is called in a client's settings."""
+
+OTHER_NAME = "commonplace"
+"""What it is called where another server has that name."""
 
 YOUR_KEY = "YOUR_KEY"
 """Stands for a key: settings that we print have no secrets."""
@@ -67,22 +72,52 @@ class Client:
     """A command that adds a server at an address, for a terminal."""
     place: str | None = None
     server_name: str = SERVER_NAME
+    project: str | None = None
+    """The settings of one project, below its folder."""
 
-    def settings(self, server: StdioServer | HttpServer) -> Entry:
-        """The part of the settings that adds a server."""
+    def entry(self, server: StdioServer | HttpServer) -> Entry:
         if isinstance(server, StdioServer):
-            entry = self.stdio(server)
-        else:
-            assert self.http is not None, f"{self.title} has no servers at an address"
-            entry = self.http(server)
-        found: Entry = {self.server_name: entry}
-        for key in reversed(self.section):
+            return self.stdio(server)
+        assert self.http is not None, f"{self.title} has no servers at an address"
+        return self.http(server)
+
+    def settings(self, server: StdioServer | HttpServer, name: str | None = None) -> Entry:
+        """The part of the settings that adds a server, under its usual name or another one."""
+        found = self.entry(server)
+        for key in (name or self.server_name, *reversed(self.section)):
             found = {key: found}
         return found
 
-    def text(self, server: StdioServer | HttpServer) -> str:
+    def text(self, server: StdioServer | HttpServer, name: str | None = None) -> str:
         """The same as a text, in the format of the client's file."""
-        return _WRITERS[self.format](self.settings(server))
+        return _WRITERS[self.format](self.settings(server, name))
+
+
+def server_of(entry: Entry) -> StdioServer | HttpServer | None:
+    """The server that an entry of any client names; None if it names none."""
+
+    def first(*names: str) -> Any:
+        return next((entry[name] for name in names if entry.get(name)), None)
+
+    url, command = first("url", "httpUrl", "serverUrl", "uri"), first("command", "cmd")
+    if isinstance(url, str):
+        key = str((first("headers", "http_headers") or {}).get("Authorization", "")).removeprefix("Bearer ")
+        return HttpServer(url, key or None)
+    words = command if isinstance(command, list) else [command, *(entry.get("args") or ())]
+    if not words or not all(isinstance(word, str) for word in words):
+        return None
+    return StdioServer(words[0], tuple(words[1:]), first("env", "envs", "environment") or {})
+
+
+def is_ours(server: StdioServer | HttpServer) -> bool:
+    """Whether a server is this program, or at an address such as ours."""
+    if isinstance(server, HttpServer):
+        return urlsplit(server.url).path.startswith("/mcp")
+    words = (server.command, *server.args)
+    return any(word == "commonplace.cli" or re.split(r"[/\\]", word)[-1] in _PROGRAMS for word in words)
+
+
+_PROGRAMS = ("commonplace", "commonplace.exe")
 
 
 def program() -> tuple[str, ...]:
@@ -199,6 +234,7 @@ CLIENTS: Mapping[str, Client] = {
             ("mcpServers",),
             _typed_command,
             _typed_url,
+            project=".mcp.json",
             command=claude_code_command,
         ),
         Client(
@@ -224,6 +260,7 @@ CLIENTS: Mapping[str, Client] = {
             ("mcpServers",),
             _command,
             _url,
+            project=".cursor/mcp.json",
         ),
         Client(
             "vscode",
@@ -238,6 +275,7 @@ CLIENTS: Mapping[str, Client] = {
             ("servers",),
             _typed_command,
             _typed_url,
+            project=".vscode/mcp.json",
         ),
         Client(
             "codex",
@@ -249,6 +287,7 @@ CLIENTS: Mapping[str, Client] = {
             _command,
             # Codex ignores `headers`.
             lambda server: _with({"url": server.url}, "http_headers", server.headers),
+            project=".codex/config.toml",  # read in a project that you trust
         ),
         Client(
             "gemini-cli",
@@ -260,6 +299,7 @@ CLIENTS: Mapping[str, Client] = {
             _command,
             # Gemini takes `url` for a server of the older protocol over SSE.
             lambda server: _with({"httpUrl": server.url}, "headers", server.headers),
+            project=".gemini/settings.json",
             command=_gemini_command,
         ),
         Client(
@@ -281,6 +321,7 @@ CLIENTS: Mapping[str, Client] = {
             ("context_servers",),
             _command,
             _url,
+            project=".zed/settings.json",
         ),
         Client(
             "cline",
@@ -305,6 +346,7 @@ CLIENTS: Mapping[str, Client] = {
                 {"type": "local", "command": [server.command, *server.args]}, "environment", server.env
             ),
             lambda server: {"type": "remote", **_url(server)},
+            project="opencode.json",
         ),
         Client(
             "goose",

@@ -1,0 +1,445 @@
+"""`setup`: connects a client on this computer to the memory, by one entry in the client's own settings."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commonplace.cli.arguments import Commands
+from commonplace.cli.config_edits import CannotEdit, edit, entry_at, parse
+from commonplace.cli.exit_codes import NEGATIVE, OK
+from commonplace.cli.invocation import Context
+from commonplace.cli.service_commands import PROFILES
+from commonplace.errors import ConfigurationError, Conflict, InvalidInput, NotFound
+from commonplace.server.mcp.clients import CLIENTS, OTHER_NAME, HttpServer, StdioServer, is_ours, program, server_of
+
+if TYPE_CHECKING:
+    from commonplace.server.mcp.clients import Client
+
+BACKUP = ".commonplace-backup"
+"""Ends the name of the copy of a file as it was before our entry."""
+
+_MAX_FILE_BYTES = 50_000_000
+_HIDDEN = "…"
+_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"?|'[^']*'?)(\s*[:=])?""")
+_UNQUOTED = re.compile(r"""([:=]\s*)[^\s"'\[{,][^,\]}]*""")
+
+
+def register(commands: Commands) -> None:
+    parser = commands.add(
+        "setup",
+        "Serve",
+        "Connect a client such as Claude Code or Cursor.",
+        run_setup,
+        about=(
+            "Shows the change of the client's settings and asks before it is written. The file as it was is kept next "
+            f"to it, with {BACKUP} at the end of its name. Everything else in the file stays as it is. Without a "
+            "client, lists the clients on this computer. Restart the client afterwards; `commonplace doctor` tries the "
+            "connection."
+        ),
+        examples="""\
+  commonplace setup
+  commonplace setup claude-code
+  commonplace setup cursor --project
+  commonplace setup claude-code --undo
+  commonplace --remote https://memory.example setup vscode""",
+    )
+    parser.add_argument(
+        "client", metavar="CLIENT", nargs="?", choices=(*CLIENTS, None), help=f"the client: {', '.join(CLIENTS)}"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--undo", action="store_true", help="take our entry out again")
+    parser.add_argument(
+        "--project",
+        action="store_true",
+        help="only for the project in this folder, with a memory of its own (default namespace: project/FOLDER)",
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        choices=PROFILES,
+        default="records",
+        help=f"the tools that the client gets: {', '.join(PROFILES)} (default: records)",
+    )
+
+
+def run_setup(context: Context) -> int:
+    given = context.arguments
+    if given.client is None:
+        return _list_clients(context)
+    client = CLIENTS[given.client]
+    file = settings_file(client, Path.cwd() if given.project else None)
+    if file is None:
+        return _explain(context, client)
+    return _take_out(context, client, file) if given.undo else _put_in(context, client, file)
+
+
+# Where a client keeps its settings
+
+
+def settings_file(client: Client, project: Path | None = None) -> Path | None:
+    """The file with a client's settings, whether or not it exists; None if the client has no such file."""
+    if project is not None:
+        if client.project is None:
+            raise InvalidInput(f"{client.title} has no settings for one project; leave --project out")
+        return project / client.project
+    system = {"darwin": "macos", "win32": "windows"}.get(sys.platform, "linux")
+    written = {str(key): value for key, value in client.files.items()}.get(system)
+    return None if written is None else Path(os.path.expandvars(_percent(written))).expanduser()
+
+
+def _percent(path: str) -> str:
+    """Windows' %APPDATA% on every system, for tests."""
+    return re.sub(r"%(\w+)%", lambda found: os.environ.get(found[1], found[0]), path)
+
+
+def is_found(client: Client, file: Path) -> bool:
+    """Whether a client seems to be installed: it has settings, a folder for them, or a command."""
+    is_own_folder = file.parent != Path.home() and file.parent.is_dir()
+    return file.exists() or is_own_folder or shutil.which(client.name.split("-")[0]) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where our entry is in a client's settings, or would be: not under a name that another server has."""
+
+    path: tuple[str, ...]
+    server: StdioServer | HttpServer | None
+
+
+def _place(client: Client, text: str) -> _Place:
+    tree = parse(text, client.format)
+    free = None
+    for name in dict.fromkeys((client.server_name, OTHER_NAME)):
+        path = (*client.section, name)
+        entry = entry_at(tree, path)
+        server = server_of(entry) if isinstance(entry, dict) else None
+        if server is not None and is_ours(server):
+            return _Place(path, server)
+        if entry is None and free is None:
+            free = path
+    if free is None:
+        raise CannotEdit(f"it has other servers named {client.server_name} and {OTHER_NAME}; rename one of them")
+    return _Place(free, None)
+
+
+def our_server(client: Client, file: Path) -> StdioServer | HttpServer | None:
+    """The server in our entry of a client's settings; None without an entry."""
+    return _place(client, _read(file) or "").server
+
+
+def _read(file: Path) -> str | None:
+    """The text of a file; None if there is none."""
+    try:
+        if file.stat().st_size > _MAX_FILE_BYTES:
+            raise CannotEdit(f"{file} is larger than {_MAX_FILE_BYTES:,} bytes")
+        with file.open(encoding="utf-8", newline="") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise CannotEdit(f"{file} is not UTF-8") from error
+
+
+# What is changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A file before and after; None is a file that does not exist."""
+
+    file: Path
+    before: str | None
+    after: str | None
+    secrets: tuple[str, ...] = ()
+
+    def diff(self, *, is_undo: bool) -> list[str]:
+        """What changes. Values that are not in our entry are hidden, since they may be keys of other programs."""
+        before, after = (self.before or "").splitlines(), (self.after or "").splitlines()
+        others = {_bare(line) for line in (after if is_undo else before)}
+        ours = "-" if is_undo else "+"
+        lines = [*difflib.unified_diff(before, after, str(self.file), str(self.file), n=2, lineterm="")]
+        return [*lines[:2], *(self._shown(line, ours, others) for line in lines[2:])]
+
+    def _shown(self, line: str, ours: str, others: set[str]) -> str:
+        is_ours = line.startswith(("@@", ours)) and _bare(line[1:]) not in others
+        text = line if is_ours else line[:1] + _without_values(line[1:])
+        for secret in self.secrets:
+            text = text.replace(secret, _HIDDEN)
+        return text
+
+
+def _bare(line: str) -> str:
+    return line.strip().rstrip(",")
+
+
+def _without_values(line: str) -> str:
+    """A line of settings with its keys and no values, whatever the format is."""
+
+    def hide(found: re.Match[str]) -> str:
+        return found[0] if found[2] else f'"{_HIDDEN}"'
+
+    return _UNQUOTED.sub(rf"\1{_HIDDEN}", _QUOTED.sub(hide, line))
+
+
+def _put_in(context: Context, client: Client, file: Path) -> int:
+    server, secrets = _server(context, client)
+    before = _read(file)
+    try:
+        path = _place(client, before or "").path
+        after = edit(before or "", client.format, path, client.entry(server), client.text(server, path[-1]))
+    except CannotEdit as error:
+        raise _by_hand(client, file, error) from error
+    if after == before:
+        context.out.note(f"{client.title} is set up already, in {file}")
+        return OK
+    _apply(context, _Change(file, before, after, secrets))
+    context.out.note(f"{client.title} is set up; restart it, then `{context.command('doctor')}` tries the connection")
+    return OK
+
+
+def _take_out(context: Context, client: Client, file: Path) -> int:
+    current = _read(file)
+    place = _place(client, current or "")
+    if current is None or place.server is None:
+        context.out.note(f"{client.title} has no entry of ours in {file}; nothing to take out")
+        return OK
+    try:
+        restored = _restored(client, file, current, place)
+        after = restored if restored is not None else edit(current, client.format, place.path, None)
+    except CannotEdit as error:
+        raise _by_hand(client, file, error) from error
+    server = place.server
+    secrets = _secrets(server.key) if isinstance(server, HttpServer) else _secrets(*server.env.values())
+    _apply(context, _Change(file, current, after if after.strip() else None, secrets), is_undo=True)
+    backup = file.with_name(file.name + BACKUP)
+    backup.unlink(missing_ok=True)
+    context.out.note(f"our entry was taken out of {file}")
+    return OK
+
+
+def _restored(client: Client, file: Path, current: str, place: _Place) -> str | None:
+    """The text before our entry to the letter, if nothing else has changed since."""
+    backup = _read(file.with_name(file.name + BACKUP))
+    if backup is None or place.server is None:
+        return None
+    entry = entry_at(parse(current, client.format), place.path)
+    again = edit(backup, client.format, place.path, entry, client.text(place.server, place.path[-1]))
+    return backup if again == current else None
+
+
+def _apply(context: Context, change: _Change, *, is_undo: bool = False) -> None:
+    for line in change.diff(is_undo=is_undo):
+        styles = {"+": ("green",), "-": ("red",), "@": ("cyan",)}.get(line[:1], ())
+        context.out.line(context.out.style(context.out.clean(line), *styles))
+    context.out.stdout.flush()
+    if not context.arguments.yes:
+        if not sys.stdin.isatty():
+            raise InvalidInput("nothing was changed; add --yes to write it")
+        context.out.stderr.write("Write this change? [y/N] ")
+        context.out.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise InvalidInput("nothing was changed")
+    if _read(change.file) != change.before:
+        raise Conflict(f"{change.file} was changed by another program meanwhile; run the command again")
+    target = change.file.resolve()  # settings are often links into a folder of dotfiles
+    if change.after is None:
+        target.unlink()
+        return
+    if change.before is not None and not is_undo:
+        _write(change.file.with_name(change.file.name + BACKUP), change.before, like=target)
+    _write(target, change.after, like=target)
+
+
+def _write(file: Path, text: str, *, like: Path) -> None:
+    """Replace a file in one step. It gets the permissions of another one, or only its owner may read it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if like.exists():
+            shutil.copymode(like, name)
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _server(context: Context, client: Client) -> tuple[StdioServer | HttpServer, tuple[str, ...]]:
+    """The server to enter, and the secrets in it."""
+    given, settings = context.arguments, context.settings
+    namespace = settings.namespace or (_project_namespace() if given.project else None)
+    if settings.remote is not None and client.http is not None:
+        address = settings.remote.rstrip("/") + "/mcp" + ("" if given.profile == "records" else f"/{given.profile}")
+        key = settings.remote_key
+        return HttpServer(address + (f"?namespace={namespace}" if namespace else ""), key), _secrets(key)
+    words, variables = [], {}
+    if settings.remote is not None:
+        words += ["--remote", settings.remote]
+        variables = {} if settings.remote_key is None else {"COMMONPLACE_KEY": settings.remote_key}
+    elif settings.book_file is None:
+        variables = {"DATABASE_URL": settings.database_url or ""}
+    elif settings.database_url is not None:
+        words += ["--db", str(settings.book_file)]
+    if namespace is not None:
+        words += ["--namespace", namespace]
+    if given.profile != "records":
+        words += ["--profile", given.profile]
+    command, *first = program()
+    return StdioServer(command, (*first, "mcp", *words), variables), _secrets(*variables.values())
+
+
+def _secrets(*values: str | None) -> tuple[str, ...]:
+    return tuple(value for value in values if value)
+
+
+def _project_namespace() -> str:
+    name = re.sub(r"[^\w.-]+", "-", Path.cwd().name).strip("-.") or "project"
+    return f"project/{name}"
+
+
+def _by_hand(client: Client, file: Path, error: CannotEdit) -> ConfigurationError:
+    return ConfigurationError(
+        f"{file} was not changed: {error}; add what `commonplace mcp --print-config {client.name}` prints yourself, "
+        f"see {client.docs}"
+    )
+
+
+# Without a file, and without a client
+
+
+def _explain(context: Context, client: Client) -> int:
+    """For a client that keeps its settings where no program can write them."""
+    server, secrets = _server(context, client)
+    text = client.text(server)
+    for secret in secrets:
+        text = text.replace(secret, "YOUR_KEY")
+    if context.arguments.undo:
+        raise NotFound(f"{client.title} has no settings file; remove the server in: {client.place}")
+    context.out.note(f"{client.title} has no settings file; paste this in: {client.place}")
+    context.out.stdout.write(text)
+    return OK
+
+
+def _list_clients(context: Context) -> int:
+    if context.arguments.undo or context.arguments.yes:
+        raise InvalidInput("name the client to change, such as: commonplace setup claude-code")
+    rows = [_state(client) for client in CLIENTS.values()]
+    if context.out.is_json:
+        keys = ("client", "installed", "set_up", "file")
+        context.out.document([dict(zip(keys, row, strict=True)) for row in rows])
+        return OK
+    told = {True: "yes", False: "no", None: "?"}
+    shown = [(name, told[is_here], told[is_set_up], file or "") for name, is_here, is_set_up, file in rows]
+    context.out.table(("CLIENT", "INSTALLED", "SET UP", "SETTINGS"), shown)
+    return OK if any(row[1] for row in rows) else NEGATIVE
+
+
+def _state(client: Client) -> tuple[str, bool | None, bool | None, str | None]:
+    """Name, whether it is installed, whether it has our entry (None: unknown), and the file with its settings."""
+    file = settings_file(client)
+    if file is None:
+        return client.name, None, None, None
+    try:
+        is_set_up: bool | None = our_server(client, file) is not None
+    except (ConfigurationError, OSError):
+        is_set_up = None
+    return client.name, is_found(client, file), is_set_up, str(file)
+
+
+# Trying a connection
+
+
+HANDSHAKE_SECONDS = 20.0
+_INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "commonplace-doctor", "version": "1"},
+    },
+}
+
+
+def connections() -> Iterator[tuple[str, str | None]]:
+    """Each client that has our entry, for this user or in this folder, with the reason why it cannot connect."""
+    for client in CLIENTS.values():
+        here = None if client.project is None else Path.cwd() / client.project
+        for file in dict.fromkeys(file for file in (settings_file(client), here) if file is not None):
+            try:
+                server = our_server(client, file)
+            except (ConfigurationError, OSError) as error:
+                if is_found(client, file):
+                    yield f"{client.title}, {file}", str(error)
+                continue
+            if server is not None:
+                yield f"{client.title}, {file}", _refusal(server)
+
+
+def _refusal(server: StdioServer | HttpServer) -> str | None:
+    """Why a handshake with a server fails; None if it answers as an MCP server does."""
+    try:
+        answer = _ask_address(server) if isinstance(server, HttpServer) else _ask_program(server)
+        told = json.loads(answer)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return f"{error}; set it up again with `commonplace setup`"
+    if "result" in told:
+        return None
+    return f"the server refused: {str(told.get('error', told))[:200]}"
+
+
+def _ask_program(server: StdioServer) -> str:
+    """Start the program as the client does, and greet it."""
+    words = [server.command, *server.args]
+    with subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, **server.env},
+    ) as process:
+        timer = threading.Timer(HANDSHAKE_SECONDS, process.kill)
+        timer.start()
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(_INITIALIZE) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        finally:
+            timer.cancel()
+            process.kill()
+    if not line:
+        raise OSError(f"`{shlex.join(words)}` gave no answer within {HANDSHAKE_SECONDS:.0f} s")
+    return line
+
+
+def _ask_address(server: HttpServer) -> str:
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **server.headers}
+    asked = urllib.request.Request(server.url, json.dumps(_INITIALIZE).encode(), headers)
+    with urllib.request.urlopen(asked, timeout=HANDSHAKE_SECONDS) as response:
+        for line in response:
+            text = line.decode().strip().removeprefix("data:").strip()
+            if text.startswith("{"):
+                return str(text)
+    raise OSError(f"{server.url} gave no answer")
