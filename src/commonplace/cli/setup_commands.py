@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
-import threading
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,6 +163,8 @@ class _Change:
 
     def diff(self, *, is_undo: bool) -> list[str]:
         """What changes. Values that are not in our entry are hidden, since they may be keys of other programs."""
+        import difflib
+
         before, after = (self.before or "").splitlines(), (self.after or "").splitlines()
         others = {_bare(line) for line in (after if is_undo else before)}
         ours = "-" if is_undo else "+"
@@ -266,6 +263,8 @@ def _apply(context: Context, change: _Change, *, is_undo: bool = False) -> None:
 
 def _write(file: Path, text: str, *, like: Path) -> None:
     """Replace a file in one step. It gets the permissions of another one, or only its owner may read it."""
+    import tempfile
+
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
@@ -399,7 +398,7 @@ def _refusal(server: StdioServer | HttpServer) -> str | None:
     try:
         answer = _ask_address(server) if isinstance(server, HttpServer) else _ask_program(server)
         told = json.loads(answer)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError) as error:
         return f"{error}; set it up again with `commonplace setup`"
     if "result" in told:
         return None
@@ -408,6 +407,9 @@ def _refusal(server: StdioServer | HttpServer) -> str | None:
 
 def _ask_program(server: StdioServer) -> str:
     """Start the program as the client does, and greet it."""
+    import subprocess
+    import threading
+
     words = [server.command, *server.args]
     with subprocess.Popen(
         words,
@@ -435,6 +437,8 @@ def _ask_program(server: StdioServer) -> str:
 
 
 def _ask_address(server: HttpServer) -> str:
+    import urllib.request
+
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **server.headers}
     asked = urllib.request.Request(server.url, json.dumps(_INITIALIZE).encode(), headers)
     with urllib.request.urlopen(asked, timeout=HANDSHAKE_SECONDS) as response:
