@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -315,6 +314,12 @@ def _header_path(header: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _parse_toml(text: str) -> Any:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
 def _edit_toml(text: str, path: Path, entry: Any | None, written: str) -> str:
     kept, at = _without_tables(text, tuple(path))
     if entry is None:
@@ -391,7 +396,7 @@ def _yaml_indents(lines: Sequence[str]) -> Iterator[int]:
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "json": _parse_json,
     "jsonc": _parse_json,
-    "toml": tomllib.loads,
+    "toml": _parse_toml,
     "yaml": _parse_yaml,
 }
 _EDITORS: dict[str, Callable[[str, Path, Any | None, str], str]] = {
