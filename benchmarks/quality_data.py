@@ -130,11 +130,12 @@ def longmemeval(folder: Path) -> Dataset:
     return Dataset("LongMemEval-S", lambda: (_haystack(item, searched_role="user") for item in items), gold, len(items))
 
 
-def assistant_chats(folder: Path) -> Dataset:
+def assistant_chats(folder: Path, *, answerable: bool = True) -> Dataset:
     """LongMemEval-S with the turns of both roles ranked: what an assistant said is found with what its user said.
 
-    Evidence is every turn marked `has_answer`, of either role. Questions without an answer are left out. The other
-    sessions of a history are drawn from a few haystacks, so that a run embeds a fifth of what all haystacks hold.
+    Evidence is every turn marked `has_answer`, of either role. Questions without an answer are left out, or the others.
+    The other sessions of a history are drawn from a few haystacks, so that a run embeds a fifth of what all haystacks
+    hold.
     """
     all_items = _longmemeval_items(folder)
     filler = filler_sessions(all_items)
@@ -142,7 +143,9 @@ def assistant_chats(folder: Path) -> Dataset:
     turns = {}
     for item in all_items:
         question = opaque("longmemeval", item["question_id"])
-        if "_abs" not in item["question_id"] and (marked := _evidence(question, item, roles=("user", "assistant"))):
+        marked = _evidence(question, item, roles=("user", "assistant"))
+        is_answerable = "_abs" not in item["question_id"]
+        if is_answerable == answerable and (marked or not answerable):
             items.append(_with_filler(item, filler))
             turns[question] = marked
     gold = Gold({"turn": turns}, types=_longmemeval_types(items))

@@ -60,7 +60,7 @@ def rank_all(dataset: Dataset, embedder: Embedder, tell: Callable[[str], None]) 
         start = time.perf_counter()
         with commonplace.open(":memory:", embedder=embedder, background=False) as book:
             space = book.space(*LABELS)
-            _store(space, corpus)
+            store_corpus(space, corpus)
             book.indexer.run()
             stored = time.perf_counter() - start
             yield from _Ranker(book, space, corpus, embedder, dataset.levels).rankings()
@@ -70,7 +70,7 @@ def rank_all(dataset: Dataset, embedder: Embedder, tell: Callable[[str], None]) 
 # Storing
 
 
-def _store(space: Space, corpus: Corpus) -> None:
+def store_corpus(space: Space, corpus: Corpus) -> None:
     for session in corpus.sessions:
         thread = space.threads.create(id=session.id)
         messages: list[dict[str, object]] = []

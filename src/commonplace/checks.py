@@ -215,6 +215,8 @@ class Limits:
     """A message can contain images as base64, of several megabytes."""
     metadata_bytes: int = 1_000_000
     """Of the metadata of a thread, and of a working memory, which is part of every prompt."""
+    standing_tokens: int = 500
+    """Of the standing instructions and preferences in a context, as an estimate."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -158,6 +158,8 @@ class Hit:
     snippet: str
     start: int
     end: int
+    relevance: float | None = None
+    """The probability that it is relevant, 0 to 1; None if the model has no calibration."""
 
     @property
     def created_at(self) -> datetime:

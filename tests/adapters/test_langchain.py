@@ -19,8 +19,10 @@ from pydantic import BaseModel
 
 from commonplace import Book
 from commonplace.adapters.langchain import create_manage_memory_tool, create_search_memory_tool
+from commonplace.embedding.catalog import BGE_SMALL_EN
 from commonplace.errors import ConfigurationError, Corrupt, Unavailable
 from commonplace.tools import Fact, fact_tools
+from doubles import OpenBook, WordEmbedder
 
 ANN: Any = {"configurable": {"user_id": "ann"}}
 BOB: Any = {"configurable": {"user_id": "bob"}}
@@ -246,3 +248,16 @@ def test_the_plain_tools_load_neither_langchain_nor_pydantic() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.promise("relevance-tools")
+def test_an_agent_is_told_that_nothing_is_relevant(open_book: OpenBook) -> None:
+    book = open_book(embedder=WordEmbedder(BGE_SMALL_EN.identity, dimensions=1_024))
+    tools = [create_manage_memory_tool(store=book), create_search_memory_tool(store=book)]
+    saved = ("manage_memory", {"content": "Tea is in the blue tin on the upper shelf", "action": "create"})
+    agent_that_calls(tools, saved).invoke(ASK, ANN)
+    query = "quantum chromodynamics lattice"
+    calls = (("search_memory", {"query": query}), ("search_memory", {"query": query, "min_relevance": 0}))
+    none, everything = tool_messages(agent_that_calls(tools, *calls).invoke(ASK, ANN))
+    assert none.content == "[]\n1 less relevant memory was left out; min_relevance 0 shows them"
+    assert len(json.loads(str(everything.content))) == 1

@@ -387,3 +387,34 @@ def test_purge_of_everything_has_to_be_said(run: Run) -> None:
 def test_the_entry_point_takes_the_programs_own_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["commonplace", "--version"])
     assert main() == 0
+
+
+# confirm
+
+
+@pytest.mark.promise("standing-recalled")
+def test_confirm_makes_a_record_standing_and_withdraw_ends_it(run: Run) -> None:
+    added = run("add", "--type", "instruction", "always answer in metric units")
+    id = added.out.split()[-1]
+    assert f"commonplace confirm {id}" in added.err
+    assert "no instruction or preference is confirmed" in run("confirm").err
+    assert run("confirm", id).out == f"confirmed record {id}\n"
+    assert [record["id"] for record in run("confirm", "--json").json] == [id]
+    assert "always answer in metric units" in run("confirm").out
+    assert run("confirm", id, "--withdraw").code == 0
+    assert run("confirm", id, "--withdraw").code == 3
+    assert run("confirm", "--withdraw").code == 2
+    assert run("confirm", "--json").json == []
+
+
+@pytest.mark.promise("standing-suggested")
+def test_add_suggests_a_standing_type_and_confirms_on_request(run: Run) -> None:
+    suggested = run("add", "please never call before ten")
+    assert "add it with --type instruction --confirm" in suggested.err
+    done = run("add", "--type", "instruction", "--confirm", "please never call before ten")
+    assert (done.code, done.err) == (0, "")
+    assert len(run("confirm", "--json").json) == 1
+    assert run("add", "--confirm", "tea").code == 2
+    refused = run("add", "--confirm", "--type", "note", "tea")
+    assert (refused.code, "only a record of type instruction or preference" in refused.err) == (2, True)
+    assert run("add", "--confirm", "--file", "/x", "tea").code == 2

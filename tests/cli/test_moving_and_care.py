@@ -271,3 +271,23 @@ def test_search_finds_by_meaning_with_the_real_model(
     assert found["hits"][0]["snippet"] == "Ana is allergic to peanuts"
     assert found["notices"] == []
     assert run("doctor").code == 0
+
+
+@pytest.mark.promise("relevance-cli")
+def test_search_for_something_else_finds_nothing_relevant_and_exits_with_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It showed hits at 0.00 and exited with 0."""
+    monkeypatch.delenv("COMMONPLACE_MODELS")
+    run("add", "Ana likes tea")
+    nothing = run("search", "quantum chromodynamics lattice")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert "nothing relevant was found; 1 less relevant hit was left out, --min 0 shows them" in nothing.err
+    assert run("search", "quantum chromodynamics lattice", "--json").json == {"hits": [], "notices": [], "left_out": 1}
+    everything = run("search", "quantum chromodynamics lattice", "--min", "0", "--json")
+    assert (everything.code, [hit["snippet"] for hit in everything.json["hits"]]) == (0, ["Ana likes tea"])
+    assert everything.json["hits"][0]["relevance"] < 0.01
+    asked = run("search", "what should I offer Ana to drink?", "--json").json["hits"]
+    assert [hit["snippet"] for hit in asked] == ["Ana likes tea"]
+    refused = run("search", "tea", "--min", "7")
+    assert (refused.code, "min_relevance must be a number from 0 to 1" in refused.err) == (2, True)

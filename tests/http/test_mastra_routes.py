@@ -11,6 +11,7 @@ import pytest
 from real_server import Server
 
 import commonplace
+from commonplace import Unavailable
 from commonplace.redaction import Redactor
 
 PREFIX = "/api/memory"
@@ -516,3 +517,23 @@ def test_a_thread_that_was_masked_is_the_same_again(http: httpx.Client, book: co
     assert make_thread(http, **new) == made
     for other in ({"title": "To ann@example.org"}, {"metadata": {"to": "bob@example.org"}}):
         assert http.post(f"{PREFIX}/threads", params=AGENT, json={**new, **other}).status_code == 409
+
+
+@pytest.mark.promise("relevance-mastra")
+def test_a_search_leaves_out_what_is_below_a_floor(http: httpx.Client, embedder: Any) -> None:
+    make_thread(http, threadId="t")
+    save(http, {"id": "m1", "role": "user", "content": "The blue cluster is for staging, the green one for the rest."})
+    embedder.error = Unavailable("keywords only")
+    query = {**AGENT, "resourceId": "u-1", "searchQuery": "blue paint, brushes, ladders, primer, varnish and rollers"}
+
+    def found(**options: Any) -> list[str]:
+        answer = http.get(f"{PREFIX}/search", params={**query, **options})
+        assert answer.status_code == 200, answer.text
+        return [one["id"] for one in answer.json()["results"]]
+
+    config = json.dumps({"semanticRecall": {"threshold": 0.9}})
+    assert found() == ["m1"]
+    assert found(minRelevance=0.9) == []
+    assert found(memoryConfig=config) == []
+    assert found(memoryConfig=config, minRelevance=0) == ["m1"]
+    assert http.get(f"{PREFIX}/search", params={**query, "minRelevance": 7}).status_code == 400

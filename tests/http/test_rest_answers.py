@@ -140,6 +140,14 @@ RECORDS: list[Request] = [
     ("DELETE", "/v1/records/r-3", None, {"If-Match": '"9"'}),
     ("DELETE", "/v1/records/r-3"),
     ("DELETE", "/v1/records/r-3"),
+    ("POST", "/v1/records", {**NOTE, "id": "r-4", "type": "instruction", "content": "always answer in metric"}),
+    ("PUT", "/v1/standing/r-4"),
+    ("PUT", "/v1/standing/r-1"),
+    ("PUT", "/v1/standing/missing"),
+    ("GET", "/v1/standing"),
+    ("DELETE", "/v1/standing/r-4"),
+    ("DELETE", "/v1/standing/r-4"),
+    ("DELETE", "/v1/records/r-4"),
 ]
 THREADS: list[Request] = [
     ("POST", "/v1/threads", {"id": "t-1", "title": "Deploys", "metadata": {"team": "a"}}),
@@ -261,6 +269,8 @@ SEARCH: list[Request] = [
     ("GET", "/v1/search?q=tea&kind=thing"),
     ("GET", "/v1/search?q=tea&type=note&tag=x&match=any&offset=0"),
     ("GET", "/v1/search?q=tea&offset=-1"),
+    ("GET", "/v1/search?q=tea&min_relevance=0.9"),
+    ("GET", "/v1/search?q=tea&min_relevance=9"),
     ("GET", "/v1/search?q=tea&now=noon"),
     ("GET", "/v1/search?q="),
     ("GET", "/v1/search"),

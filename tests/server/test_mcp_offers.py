@@ -379,3 +379,30 @@ def test_prompts_render_over_the_wire(opened):
     answer = opened.ask("prompts/get", {"name": "memory_recall", "arguments": {"query": "deploys"}})["result"]
     assert answer["messages"][0]["role"] == "user"
     assert "Deploys go out on Tuesdays" in answer["messages"][0]["content"]["text"]
+
+
+@pytest.mark.promise("standing-only-confirmed")
+def test_what_a_model_creates_is_in_memory_recall_for_any_question_once_a_person_confirms_it(opened, tmp_path):
+    made = opened.call("memory_create", **{**NOTE, "type": "instruction", "content": "always answer in metric units"})
+    id = made["structuredContent"]["items"][0]["id"]
+    opened.call("memory_create", **{**NOTE, "content": {"text": "the capital of France is Paris"}})
+
+    def recalled() -> str:
+        asked = {"name": "memory_recall", "arguments": {"query": "capital of France"}}
+        return opened.ask("prompts/get", asked)["result"]["messages"][0]["content"]["text"]
+
+    assert "Paris" in recalled()
+    assert "metric" not in recalled()
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        (namespace,) = book.store.namespaces()
+        book.space(*namespace).records.confirm(id)
+    text = recalled()
+    assert text.startswith("Standing instructions and preferences of the user:\n- always answer in metric units\n\n")
+    assert "Paris" in text
+
+
+def test_memory_recall_has_the_working_memory_as_information(memory, space):
+    space.threads.working.write("# Ana\n- drinks tea")
+    _, text = prompts.render(memory, "memory_recall", {"query": "deploys"})
+    assert "Working memory:" in text
+    assert "drinks tea" in text

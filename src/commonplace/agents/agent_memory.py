@@ -188,6 +188,7 @@ class AgentMemory:
         top: int | None = None,
         neighbours: int | None = None,
         scope: RecallScope | None = None,
+        min_relevance: float | None = None,
     ) -> Recall:
         """The last messages, and those that the query recalls. The configuration has the defaults."""
         semantic = self.config.semantic_recall
@@ -199,6 +200,7 @@ class AgentMemory:
             top=semantic.top if top is None else top,
             neighbours=semantic.neighbours if neighbours is None else neighbours,
             scope=semantic.scope if scope is None else scope,
+            min_relevance=min_relevance,
         )
 
     def context(
@@ -229,7 +231,8 @@ class AgentMemory:
             working=False,
             count_tokens=count_tokens,
         )
-        return replace(found, system=system, tokens=found.tokens + taken)
+        both = "\n\n".join(filter(None, (found.standing, system))) or None
+        return replace(found, system=both, tokens=found.tokens + taken)
 
     # Working memory
 

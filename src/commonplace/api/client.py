@@ -49,7 +49,7 @@ from commonplace.errors import (
 )
 from commonplace.exchange import Exported, Imported
 from commonplace.exchange.export import footer_line, header_line
-from commonplace.space.context import Budget, CountTokens, build_context, estimate_tokens, system_text
+from commonplace.space.context import Budget, CountTokens, build_context, estimate_tokens, system_of
 from commonplace.space.conversation import Context, NumberedPage, Thread, check_object
 from commonplace.space.files import FileInfo, FilePage, Files
 from commonplace.space.handle import Expected, Handle, Once, Seen
@@ -357,20 +357,25 @@ class RemoteThreads(Part, mirrors=Threads, prefix="threads"):
         scope: RecallScope = "thread",
         working: bool = True,
         count_tokens: CountTokens = estimate_tokens,
+        min_relevance: float | None = None,
+        standing: bool = True,
     ) -> Context:
         """As `Threads.context`. If you pass your own counter, the context is built on the client."""
         recall = {"query": query, "resource": resource, "last": last, "top": top, "neighbours": neighbours}
-        options: dict[str, Any] = {"thread_id": thread_id, **recall, "scope": scope}
+        options: dict[str, Any] = {"thread_id": thread_id, **recall, "scope": scope, "min_relevance": min_relevance}
         if count_tokens is estimate_tokens:
-            return cast("Context", self._perform("build_context", **options, max_tokens=max_tokens, working=working))
-        RecallRequest(query, last, top, neighbours, scope)
+            given = {"max_tokens": max_tokens, "working": working, "standing": standing}
+            return cast("Context", self._perform("build_context", **options, **given))
+        RecallRequest(query, last, top, neighbours, scope, min_relevance)
         budget = Budget(max_tokens, count_tokens)
         thread: Thread = self._perform("get_thread", id=thread_id, resource=resource)
         owner = thread.resource_id
         memories = (self.working.read(resource=owner), self.working.read(thread=thread_id)) if working else ()
         recalled: Recall = self._perform("recall", **options)
         handle = cast("Handle", _RecalledHandle(self, recalled))
-        return build_context(handle, thread_id, recalled, last, budget, system_text(memories))
+        confirmed = recalled.standing if standing else ()
+        system = system_of(confirmed, memories, budget, self._limits.standing_tokens)
+        return build_context(handle, thread_id, recalled, last, budget, system)
 
 
 class _RecalledHandle:

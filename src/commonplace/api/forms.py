@@ -223,6 +223,8 @@ EDITED_FILE = form_for(
     count=WHOLE.noted(description="How many occurrences were replaced; 1 for an insertion or a whole text."),
 )
 RECORD_FORM = form_for(Record, "RecordModel")
+STANDING = inside("StandingModel", "records", many(RECORD_FORM))
+WITHDRAWN = inside("WithdrawnModel", "withdrawn", Converter(bool))
 RECORDS_PAGE = form_for(RecordPage, "RecordsPage", PAGED, records=many(RECORD_FORM), cursor=PAGE_CURSOR)
 
 # Entries, search, history
@@ -291,6 +293,9 @@ _HIT_FIELDS = {
     "kind": KIND,
     "key": TEXT.noted(description="A file's path, or the id of a record or message."),
     "score": NUMBER.noted(ge=0, le=1),
+    "relevance": NUMBER.optional.noted(
+        ge=0, le=1, description="The probability that it is relevant; null if the model has no calibration."
+    ),
 }
 FULL_HIT = form_for(Hit, "FullHitModel", **_HIT_FIELDS, entry=one(FOUND_ENTRY))
 
@@ -313,6 +318,7 @@ class LightHit:
     role: str | None
     created_at: datetime
     updated_at: datetime
+    relevance: float | None
 
 
 LIGHT_HIT = form_for(
@@ -343,18 +349,21 @@ def light(hit: Hit) -> LightHit:
         role=attributes.get("role"),
         created_at=hit.created_at,
         updated_at=hit.updated_at,
+        relevance=hit.relevance,
     )
 
 
 HITS = many(FULL_HIT)
 LIGHT_HITS = Converter(ListOf(LIGHT_HIT), lambda hits: [LIGHT_HIT.write(light(hit)) for hit in hits])
+LEFT_OUT = WHOLE.noted(description="How many hits below `min_relevance` were left out of what was looked at.")
 SEARCH_NOTICES = TEXTS.noted(description="Why the search did not use vectors; null if it did.")
 _SEARCH_EXTRA = {
     "wrapped": OPTIONAL_TEXT.noted(description="With `wrapped`: the hits for a prompt, marked as data."),
     **PAGED,
 }
-FULL_SEARCH = form_for(SearchResult, "FullSearchModel", _SEARCH_EXTRA, hits=HITS, notices=SEARCH_NOTICES)
-LIGHT_SEARCH = form_for(SearchResult, "SearchModel", _SEARCH_EXTRA, hits=LIGHT_HITS, notices=SEARCH_NOTICES)
+_SEARCH_FIELDS = {"notices": SEARCH_NOTICES, "left_out": LEFT_OUT}
+FULL_SEARCH = form_for(SearchResult, "FullSearchModel", _SEARCH_EXTRA, hits=HITS, **_SEARCH_FIELDS)
+LIGHT_SEARCH = form_for(SearchResult, "SearchModel", _SEARCH_EXTRA, hits=LIGHT_HITS, **_SEARCH_FIELDS)
 
 # Conversations
 
@@ -367,8 +376,9 @@ MESSAGE_FORM = form_for(
 MESSAGES = inside("MessagesModel", "messages", many(MESSAGE_FORM))
 MESSAGES_PAGE = form_for(MessagePage, "MessagesPage", PAGED, messages=many(MESSAGE_FORM), cursor=PAGE_CURSOR)
 MESSAGES_NUMBERED = form_for(NumberedPage, "MessagesNumbered", items=many(MESSAGE_FORM))
-FULL_RECALL = form_for(Recall, "FullRecallModel", messages=many(MESSAGE_FORM), hits=HITS)
-LIGHT_RECALL = form_for(Recall, "RecallModel", messages=many(MESSAGE_FORM), hits=LIGHT_HITS)
+_RECALL_FIELDS = {"messages": many(MESSAGE_FORM), "standing": many(RECORD_FORM)}
+FULL_RECALL = form_for(Recall, "FullRecallModel", hits=HITS, **_RECALL_FIELDS)
+LIGHT_RECALL = form_for(Recall, "RecallModel", hits=LIGHT_HITS, **_RECALL_FIELDS)
 CONTEXT = form_for(Context, "ContextModel", messages=Converter(ListOf(dict[str, AnyJson]), list, tuple))
 _FULL_THREAD_HIT = form_for(ThreadHit, "FullThreadHitModel", thread=one(THREAD_FORM), hits=HITS)
 _LIGHT_THREAD_HIT = form_for(ThreadHit, "ThreadHitModel", thread=one(THREAD_FORM), hits=LIGHT_HITS)

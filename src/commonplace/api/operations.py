@@ -34,6 +34,7 @@ from commonplace.api.parameters import (
     PATH,
     PATH_TEXT,
     POSITIVE,
+    RELEVANCE,
     REQUIRED,
     REVISION,
     SECONDS,
@@ -106,6 +107,8 @@ RESOURCE = query(
 WORKING_THREAD = query("thread", optional_id("thread"), None, "Of this thread; by default, of the resource.")
 ENTRIES = query("entries", FLAG, False, "Include how each message is stored.", sent=True)
 FULL = query("full", FLAG, False, "Give each hit with its whole entry.", sent=True)
+MIN_RELEVANCE = query("min_relevance", RELEVANCE, None, "Leave out hits that are less likely to be relevant, 0 to 1.")
+MIN_RELEVANCE_IN_BODY = body("min_relevance", RELEVANCE, None)
 PAGE_NUMBER = query("page", count("page", 0, 10_000_000), 0)
 MATCH = choice("match", "all", "any")
 
@@ -456,6 +459,36 @@ RECORDS = in_group(
         links=UNDO,
         body="RecordTags",
     ),
+    Operation(
+        "list_standing",
+        "GET /standing",
+        "List standing instructions and preferences",
+        "The records of type `instruction` and `preference` that a person has confirmed.",
+        "records.standing",
+        result=forms.STANDING,
+    ),
+    Operation(
+        "confirm_record",
+        "PUT /standing/{id}",
+        "Confirm an instruction or a preference",
+        "Recall this record for every question, as long as its type, source and content stay as they are.\n\n"
+        "Only for a person: it needs the action `admin`, which a model's key must not have.",
+        "records.confirm",
+        (RECORD_ID,),
+        forms.RECORD_FORM,
+        needs=("admin",),
+        statuses=(404,),
+    ),
+    Operation(
+        "withdraw_record",
+        "DELETE /standing/{id}",
+        "Withdraw a confirmation",
+        "Stop recalling a record for every question. The record stays.",
+        "records.withdraw",
+        (RECORD_ID,),
+        forms.WITHDRAWN,
+        needs=("admin",),
+    ),
 )
 
 _THREAD_LINKS = {
@@ -665,6 +698,7 @@ _RECALL_BODY = (
     body("top", COUNT, 4),
     body("neighbours", COUNT, 1),
     body("scope", Kind(schema={"type": "string", "enum": ["thread", "resource"]}), "thread"),
+    MIN_RELEVANCE_IN_BODY,
 )
 MESSAGES = in_group(
     "messages",
@@ -827,6 +861,7 @@ MESSAGES = in_group(
             query("top", count("top", 0, 100), 4),
             query("neighbours", count("neighbours", 0, 100), 1),
             query("scope", choice("scope", "thread", "resource"), "thread"),
+            MIN_RELEVANCE,
             ENTRIES,
             FULL,
         ),
@@ -854,7 +889,12 @@ MESSAGES = in_group(
         "What `recall` finds as messages for a model, with the working memory, in at most `max_tokens` (estimated).\n\n"
         "A tool call and its result are included together or not at all.",
         "threads.context",
-        (*_RECALL_BODY, body("max_tokens", POSITIVE, None), body("working", FLAG, True)),
+        (
+            *_RECALL_BODY,
+            body("max_tokens", POSITIVE, None),
+            body("working", FLAG, True),
+            body("standing", FLAG, True),
+        ),
         forms.CONTEXT,
         statuses=(404,),
         body="ContextBody",
@@ -890,6 +930,7 @@ SEARCH = in_group(
             moment("as_of"),
             _NOW,
             query("below", FLAG, False, "Also search the namespaces under this one."),
+            MIN_RELEVANCE,
             query("wrapped", FLAG, False, "Include the hits as one text for a prompt, marked as data."),
             FULL,
         ),
@@ -917,6 +958,7 @@ SEARCH = in_group(
             body("as_of", time("as_of"), None),
             body("now", time("now"), None),
             body("below", FLAG, False),
+            MIN_RELEVANCE_IN_BODY,
             body("wrapped", FLAG, False),
             FULL,
         ),
@@ -937,6 +979,7 @@ SEARCH = in_group(
             query("limit", count("limit", 1, 100), 10),
             RESOURCE,
             _NOW,
+            MIN_RELEVANCE,
             FULL,
         ),
         forms.FULL_THREAD_SEARCH,
@@ -949,7 +992,14 @@ SEARCH = in_group(
         "Search for threads with a body",
         "As GET, with the fields in the body.",
         "threads.search",
-        (_QUERY, body("limit", COUNT, 10), body("resource", OPTIONAL_TEXT, None), body("now", time("now"), None), FULL),
+        (
+            _QUERY,
+            body("limit", COUNT, 10),
+            body("resource", OPTIONAL_TEXT, None),
+            body("now", time("now"), None),
+            MIN_RELEVANCE_IN_BODY,
+            FULL,
+        ),
         forms.FULL_THREAD_SEARCH,
         forms.LIGHT_THREAD_SEARCH,
         body="ThreadSearchBody",

@@ -14,6 +14,7 @@ from commonplace.cli.exit_codes import NEGATIVE, OK
 from commonplace.cli.invocation import Context
 from commonplace.cli.output import format_bytes, format_time, record_fields
 from commonplace.errors import InvalidInput, NotFound
+from commonplace.language.relevance import DEFAULT_FLOOR
 
 if TYPE_CHECKING:
     from commonplace.book import Book
@@ -48,16 +49,25 @@ def _declare_search(commands: Commands) -> None:
         GROUP,
         "Search by keyword and by meaning, best hits first.",
         search,
-        about="Exits with 1 if nothing was found, like grep. Notices, such as a missing model, go to stderr.",
+        about="Hits that are unlikely to be relevant are left out. Exits with 1 if nothing is left, like grep. "
+        "Notices, such as a missing model, go to stderr.",
         examples="""\
   commonplace search "when do we deploy?"
   commonplace search tea --kind record --tag person:ana
   commonplace search budget --as-of 2026-01-31 --json
-  commonplace search error --filter '{"severity": {"$gte": 3}}'""",
+  commonplace search error --filter '{"severity": {"$gte": 3}}'
+  commonplace search "anything on Lyon?" --min 0""",
     )
     parser.add_argument("query", nargs="+", help="what to search for")
     parser.add_argument("--limit", metavar="N", type=int, help="at most this many hits (default: 10)")
     parser.add_argument("--offset", metavar="N", type=int, default=0, help="skip the first N hits")
+    parser.add_argument(
+        "--min",
+        metavar="P",
+        type=float,
+        default=DEFAULT_FLOOR,
+        help=f"leave out hits whose probability of being relevant is lower (default: {DEFAULT_FLOOR}; 0 shows all)",
+    )
     parser.add_argument("--kind", metavar="KIND", action="append", help="only file, record, message …; may be repeated")
     parser.add_argument("--type", metavar="TYPE", help="only records of this type")
     parser.add_argument("--tag", metavar="TAG", action="append", default=[], help="only with this tag; may be repeated")
@@ -91,6 +101,7 @@ def search(context: Context) -> int:
             before=arguments.before,
             as_of=arguments.as_of,
             below=arguments.below,
+            min_relevance=arguments.min,
         )
     _show_found(context, found)
     return OK if found else NEGATIVE
@@ -114,12 +125,20 @@ def _show_found(context: Context, found: SearchResult) -> None:
         is_lagging = getattr(notice, "code", None) == PENDING and context.settings.remote is None
         context.out.note(notice + (f"; run `{context.command('reindex')}` to embed now" if is_lagging else ""))
     if context.out.is_json:
-        context.out.document({"hits": [_hit_fields(hit) for hit in found], "notices": list(found.notices)})
+        hits = [_hit_fields(hit) for hit in found]
+        context.out.document({"hits": hits, "notices": list(found.notices), "left_out": found.left_out})
         return
     if not found:
-        context.out.note("nothing was found")
+        context.out.note(_nothing(found.left_out))
     for hit in found:
         _show_hit(context, hit)
+
+
+def _nothing(left_out: int) -> str:
+    if not left_out:
+        return "nothing was found"
+    some = "1 less relevant hit was" if left_out == 1 else f"{left_out:,} less relevant hits were"
+    return f"nothing relevant was found; {some} left out, --min 0 shows them"
 
 
 def _hit_fields(hit: Hit) -> dict[str, Any]:
@@ -131,6 +150,7 @@ def _hit_fields(hit: Hit) -> dict[str, Any]:
         "key": hit.key,
         "score": round(hit.score, 4),
         "parts": {name: round(part, 4) for name, part in hit.parts.items()},
+        "relevance": None if hit.relevance is None else round(hit.relevance, 4),
         "snippet": hit.snippet,
         "revision": hit.entry.revision,
         "updated_at": moment(hit.entry.updated_at),

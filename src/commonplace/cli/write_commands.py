@@ -1,4 +1,4 @@
-"""Commands that write: `add`, `rm`, `mv`, `restore`, `undo` and `purge`. All but `purge` can be undone."""
+"""Commands that write: `add`, `confirm`, `rm`, `mv`, `restore`, `undo` and `purge`. All but `purge` can be undone."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ GROUP = "Change and undo"
 
 def register(commands: Commands) -> None:
     _declare_add(commands)
+    _declare_confirm(commands)
     _declare_changes(commands)
 
 
@@ -49,6 +50,9 @@ def _declare_add(commands: Commands) -> None:
     parser.add_argument("--importance", metavar="0..1", type=float, help="how much it matters; you can filter by it")
     parser.add_argument("--as-json", action="store_true", help="the text is JSON; store it as the record's content")
     parser.add_argument("--ttl", metavar="TIME", type=duration, help="expire it after 90s, 30m, 12h, 7d or 2w")
+    parser.add_argument(
+        "--confirm", action="store_true", help="with --type instruction or preference: recall it for every question"
+    )
 
 
 def add(context: Context) -> int:
@@ -59,7 +63,8 @@ def add(context: Context) -> int:
     text = _text(arguments.text)
 
     def create(book: Book) -> Record:
-        return book.space(*context.labels(book), actor=ACTOR).records.create(
+        records = book.space(*context.labels(book), actor=ACTOR).records
+        saved = records.create(
             type=arguments.type or "note",
             content=_content(text) if arguments.as_json else {"text": text.rstrip("\n")},
             source=arguments.source or "cli",
@@ -68,7 +73,10 @@ def add(context: Context) -> int:
             ttl_seconds=arguments.ttl,
             importance=arguments.importance,
         )
+        return records.confirm(saved.id) if arguments.confirm else saved
 
+    if arguments.confirm and arguments.type is None:
+        raise InvalidInput("--confirm is for standing records; add --type instruction or --type preference")
     context.try_in_memory(create)
     with context.book(create=True) as book:
         record = create(book)
@@ -77,7 +85,21 @@ def add(context: Context) -> int:
     else:
         done = "added" if record.created_at == record.updated_at else "merged into"
         context.out.line(f"{done} record {context.out.style(record.id, 'bold')}")
+        _suggest(context, record)
     return 0
+
+
+def _suggest(context: Context, record: Record) -> None:
+    """Say how to have a record recalled for every question, if it reads like an instruction or a preference."""
+    from commonplace.space.records import STANDING_TYPES
+
+    if record.suggested_type is not None:
+        context.out.note(
+            f"this reads like a standing {record.suggested_type}; to have it recalled for every question, add it with "
+            f"--type {record.suggested_type} --confirm"
+        )
+    elif record.type in STANDING_TYPES and not context.arguments.confirm:
+        context.out.note(f"it is recalled for every question once you run `{context.command('confirm', record.id)}`")
 
 
 def _add_to_file(context: Context, text: str) -> int:
@@ -112,6 +134,7 @@ def _refuse_record_options(arguments: Any) -> None:
         "--confidence": arguments.confidence,
         "--importance": arguments.importance,
         "--as-json": arguments.as_json or None,
+        "--confirm": arguments.confirm or None,
     }
     wrong = [flag for flag, value in given.items() if value is not None]
     if wrong:
@@ -139,6 +162,53 @@ def _content(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"--as-json was given, but the text is not valid JSON: {error}") from error
+
+
+# confirm
+
+
+def _declare_confirm(commands: Commands) -> None:
+    parser = commands.add(
+        "confirm",
+        "Write",
+        "Confirm an instruction or a preference, so that it is recalled for every question.",
+        confirm,
+        about="Without an id, it lists what is confirmed. You confirm what the record says now: a change of its type, "
+        "source or content ends the confirmation. Nothing that a model writes or that is imported is recalled so "
+        "before you confirm it.",
+        examples="""\
+  commonplace add --type instruction "always answer in metric units" --confirm
+  commonplace confirm 7b1f0c9e-52f4-4e0a-9f0e-6a8f8f6f8a11
+  commonplace confirm 7b1f0c9e-52f4-4e0a-9f0e-6a8f8f6f8a11 --withdraw""",
+    )
+    parser.add_argument("id", nargs="?", help="the id of a record of type instruction or preference")
+    parser.add_argument("--withdraw", action="store_true", help="take the confirmation back; the record stays")
+
+
+def confirm(context: Context) -> int:
+    from commonplace.space.records import line_of
+
+    id, out = context.arguments.id, context.out
+    if id is None and context.arguments.withdraw:
+        raise InvalidInput("name the record whose confirmation you take back; `confirm` alone lists them")
+    with context.space() as space:
+        if context.arguments.withdraw:
+            if not space.records.withdraw(id):
+                raise NotFound(f"the record {id} is not confirmed; `confirm` alone lists what is")
+        elif id is not None:
+            space.records.confirm(id)
+        standing = space.records.standing()
+    if out.is_json:
+        out.document([record_fields(record) for record in standing])
+    elif id is None:
+        rows = [[record.id, record.type, out.clean(line_of(record))] for record in standing]
+        if rows:
+            out.table(("id", "type", "text"), rows)
+        else:
+            out.note("no instruction or preference is confirmed")
+    else:
+        out.line(f"{'withdrew the confirmation of' if context.arguments.withdraw else 'confirmed'} record {id}")
+    return 0
 
 
 # rm, mv, restore and undo

@@ -34,7 +34,8 @@ from commonplace.language.passages import (
     passage,
     passages,
 )
-from commonplace.language.question import question_terms
+from commonplace.language.question import FRAME, content_terms, question_terms
+from commonplace.language.relevance import EVERY_WORD, Calibration, calibration_of, holds_every_word, names_in
 from commonplace.language.snippets import snippet
 from commonplace.store import Candidate, Candidates, SearchQuery, Store, TermCounts
 
@@ -61,6 +62,9 @@ WINDOW_GROWTH = 4
 HEAD = 10
 """If none of this many first results belongs to a conversation, the others of the window are not examined for it."""
 
+MOST_EXAMINED = 1_000
+"""A search with a floor looks at no more candidates than this for entries whose vectors are pending."""
+
 MOST_SWEEPS = 1_000
 """One write ends a few hundred expired entries; a search of the past waits for at most this many writes."""
 
@@ -78,6 +82,9 @@ class Notice(str):
 
 PENDING = "pending"
 """The code of the notice that passages have no vector yet."""
+
+UNCALIBRATED = "uncalibrated"
+"""The code of the notice that no floor was applied, because the model has no calibration."""
 
 
 def waiting(pending: int) -> Notice:
@@ -105,6 +112,8 @@ class SearchRequest:
     """The time that `yesterday` refers to; None is the time of the search, or `as_of`."""
     window: int = FIRST_WINDOW
     """How many candidates the first window has. Pages with equal windows are parts of one list."""
+    min_relevance: float | None = None
+    """The floor: hits that are less likely to be relevant are left out. None or 0 leaves nothing out."""
 
     def __post_init__(self) -> None:
         check_text("query", self.query, max_bytes=MAX_QUERY_BYTES)
@@ -114,14 +123,28 @@ class SearchRequest:
             raise InvalidInput(f"limit must be between 1 and {MAX_LIMIT:,}, not {self.limit}")
         if not 0 <= self.offset <= MAX_OFFSET:
             raise InvalidInput(f"offset must be between 0 and {MAX_OFFSET:,}, not {self.offset}")
+        check_relevance(self.min_relevance)
+
+
+def check_relevance(value: object) -> float | None:
+    """A floor: None, or a number from 0 to 1."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidInput(f"min_relevance must be a number from 0 to 1, not {value!r:.100}")
+    return float(value)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult(Sequence[Hit]):
-    """The hits, best first. `notices` say if vectors could not be used."""
+    """The hits, best first. `notices` say if vectors could not be used.
+
+    `left_out` says how many hits were below `min_relevance` among those that were looked at for this page.
+    """
 
     hits: tuple[Hit, ...]
     notices: tuple[str, ...] = ()
+    left_out: int = 0
 
     @overload
     def __getitem__(self, index: int) -> Hit: ...
@@ -156,10 +179,57 @@ class _Question:
     """The share of the terms in the query, by their weights."""
     meaning: _Meaning | None
     times: tuple[tuple[int, int], ...]
+    calibration: Calibration | None
+    """None if the model has no calibration."""
+    floor: _Floor | None
 
     @property
     def wanted(self) -> int:
         return self.request.offset + self.request.limit
+
+    def relevance(self, parts: Mapping[str, float]) -> float | None:
+        """The probability that a hit with these parts is relevant."""
+        calibration = self.calibration
+        if calibration is not None and "meaning" not in parts:
+            calibration = calibration_of(None)
+        if calibration is None:
+            return None
+        return calibration.relevance(parts.get("keyword", 0.0), parts.get("meaning", 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Floor:
+    """What a search leaves out: hits below a relevance, unless they are exempt."""
+
+    least: float
+    calibration: Calibration
+    words: frozenset[str]
+    """The words that the query is about."""
+    names: frozenset[str]
+    """What the query may name: paths, ids and tags."""
+    name_of: Callable[[Entry], str]
+    has_vectors: bool
+
+    def keeps(self, one: _Found, question: _Question) -> bool:
+        relevance = question.relevance(one.parts)
+        return relevance is None or relevance >= self.least or self._is_exempt(one)
+
+    def _is_exempt(self, one: _Found) -> bool:
+        """Whether a hit is never left out: its vector is pending, the query names it, or it has all words of it."""
+        entry = one.entry
+        if self.has_vectors and "meaning" not in one.parts and entry.text:
+            return True
+        tags = entry.attributes.get("tags", ())
+        names = (self.name_of(entry), entry.identity, *(tags if isinstance(tags, list | tuple) else ()))
+        if not self.names.isdisjoint(str(name).casefold() for name in names):
+            return True
+        return "keyword" in one.parts and holds_every_word(self.words, entry.heading, entry.text)
+
+    def may_keep(self, keyword: float, meaning: float, *, some_wait: bool) -> bool:
+        """Whether a hit may be kept that has at most this share of the words and at most this meaning."""
+        # Without framing words such as `how many`, the share of an entry with all other words is somewhat lower.
+        is_exempt = keyword >= EVERY_WORD * FRAME or (some_wait and keyword > 0)
+        return is_exempt or self.calibration.relevance(keyword, meaning) >= self.least
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +269,16 @@ class Searcher:
         meaning = None if embedder is None else self._query_vector(embedder, request.query, notices)
         terms, share_of_words = question_terms(request.query)
         terms = dict(list(terms.items())[:MAX_QUERY_TERMS])
-        question = _Question(request, terms, share_of_words, meaning, _times(request, self._date_order))
+        calibration = calibration_of(None if meaning is None else meaning.model)
+        question = _Question(
+            request,
+            terms,
+            share_of_words,
+            meaning,
+            _times(request, self._date_order),
+            calibration,
+            _floor(request, calibration, meaning),
+        )
         windows = []
         deadline = time.monotonic() + LAG_SECONDS
         for namespace in namespaces:
@@ -211,8 +290,11 @@ class Searcher:
                 some_wait = embed_pending()  # for its notice; older passages have vectors of the serving model
                 embed_pending = None
             windows.append(_Windows(self._store, namespace, question, embed_pending, some_wait))
-        page = _ranked(windows, question.wanted)[request.offset : question.wanted]
-        return SearchResult(tuple(_hit(one, question) for one in page), tuple(notices))
+        ranked, left_out = _ranked(windows, question)
+        page = ranked[request.offset : question.wanted]
+        if page and request.min_relevance and meaning is not None and calibration is None:
+            notices[_uncalibrated(meaning.model)] = None
+        return SearchResult(tuple(_hit(one, question) for one in page), tuple(notices), left_out)
 
     # The vector of the query
 
@@ -260,21 +342,43 @@ class Searcher:
         return state.pending > 0
 
 
-def _ranked(windows: Sequence[_Windows], wanted: int) -> list[_Found]:
-    """The first `wanted` results of all namespaces, or all, best first.
+def _uncalibrated(model: str) -> Notice:
+    text = f"hits of any relevance are shown: there is no calibration for the model {model}"
+    return Notice(text, UNCALIBRATED)
+
+
+def _floor(request: SearchRequest, calibration: Calibration | None, meaning: _Meaning | None) -> _Floor | None:
+    if not request.min_relevance or calibration is None:
+        return None
+    return _Floor(
+        request.min_relevance,
+        calibration,
+        content_terms(request.query),
+        names_in(request.query),
+        request.name,
+        meaning is not None,
+    )
+
+
+def _ranked(windows: Sequence[_Windows], question: _Question) -> tuple[list[_Found], int]:
+    """The first results of all namespaces, as many as the page needs, or all, best first; and how many were left out.
 
     Here the final score of each result is known. Every page of a search is a part of this one list: the windows are the
     same whatever the page is, and a further window only adds to the end. Its results may match better than the last
     ones before it; they get the score of the last one then, so that scores fall throughout the list.
     """
     ranked: list[_Found] = []
-    while windows and len(ranked) < wanted:
-        window = [one for some in windows for one in some.next(wanted - len(ranked))]
-        highest = ranked[-1].score if ranked else 1.0
+    highest, left_out, floor = 1.0, 0, question.floor
+    while windows and len(ranked) < question.wanted:
+        window = [one for some in windows for one in some.next(question.wanted - len(ranked))]
         window.sort(key=_falling)
-        ranked += [one if one.score <= highest else replace(one, score=highest) for one in window]
+        lowered = [one if one.score <= highest else replace(one, score=highest) for one in window]
+        highest = lowered[-1].score if lowered else highest
+        kept = lowered if floor is None else [one for one in lowered if floor.keeps(one, question)]
+        left_out += len(lowered) - len(kept)
+        ranked += kept
         windows = [some for some in windows if not some.is_complete]
-    return ranked
+    return ranked, left_out
 
 
 class _Windows:
@@ -309,16 +413,29 @@ class _Windows:
         """The next window, best first, or at least its first `wanted` results."""
         if self._former is None:
             self._former = self._start()
-        at_first = 2 * self._limit if self._question.times else max(HEAD, wanted)
+        # Which results a floor keeps is known once they are read.
+        is_whole = bool(self._question.times) or self._question.floor is not None
+        at_first = 2 * self._limit if is_whole else max(HEAD, wanted)
         fused, answer = self._candidates(at_first)
         former, self._former = self._former[: self._limit], self._former[self._limit :]
         first = [answer.entries[one.id] for one in fused[:HEAD] if one.id in answer.entries]
         has_conversations = self._has_conversation([*first, *(one.entry for one in former[:HEAD])])
-        found = self._read(fused, answer, at_first, len(fused) if has_conversations or self._question.times else wanted)
+        found = self._read(fused, answer, at_first, len(fused) if has_conversations or is_whole else wanted)
         self._seen.update(one.id for one in fused)
-        self.is_complete = not self._former and max(len(answer.by_words), len(answer.by_meaning)) < self._limit
+        is_last = max(len(answer.by_words), len(answer.by_meaning)) < self._limit or not self._may_have_more(answer)
+        self.is_complete = not self._former and is_last
         self._limit *= WINDOW_GROWTH
         return _weigh([*found, *former], self._question, has_conversations=has_conversations)
+
+    def _may_have_more(self, answer: Candidates) -> bool:
+        """Whether further candidates may be above the floor. Their scores are at most the last ones of this window."""
+        floor = self._question.floor
+        if floor is None:
+            return True
+        keyword = self._question.share_of_words * _last_score(answer.by_words, self._limit)
+        cosine, meaning = _last_score(answer.by_meaning, self._limit), self._question.meaning
+        nearness = 0.0 if meaning is None else calibrate(cosine, meaning.calibration)
+        return floor.may_keep(keyword, nearness, some_wait=self._some_wait and self._limit < MOST_EXAMINED)
 
     def _start(self) -> list[_Found]:
         """The former states that a search of the past finds; such a search skips what has changed since."""
@@ -394,6 +511,11 @@ class _Windows:
             Candidate(entry_id, float(vector @ meaning.vector), start, end)
             for entry_id, start, end, vector in self._store.passage_vectors(self._namespace, meaning.model, states)
         ]
+
+
+def _last_score(candidates: Sequence[Candidate], limit: int) -> float:
+    """The lowest score among the best `limit`, or 0 if there are no more; others follow these in the list."""
+    return min(candidate.score for candidate in candidates[:limit]) if len(candidates) >= limit else 0.0
 
 
 def _times(request: SearchRequest, order: DateOrder) -> tuple[tuple[int, int], ...]:
@@ -501,4 +623,5 @@ def _hit(found: _Found, question: _Question) -> Hit:
     terms = question.terms if found.parts.get("keyword") else {}
     shown = snippet(entry.text, terms, span=span if span.end else None)
     name = question.request.name(entry)
-    return Hit(entry.kind, name, entry, found.score, found.parts, shown, span.start, span.end)
+    relevance = question.relevance(found.parts)
+    return Hit(entry.kind, name, entry, found.score, found.parts, shown, span.start, span.end, relevance)

@@ -17,6 +17,7 @@ from typing import Any
 from commonplace.backends.ledger import is_late
 from commonplace.checks import Namespace
 from commonplace.errors import Unavailable
+from commonplace.space.records import confirmations_of
 from commonplace.store import NamespaceHead, Progress, State, Store
 
 NAMESPACES_A_PAGE = 1_000
@@ -58,6 +59,9 @@ def move_book(source: Store, target: Store, progress: Progress | None = None, *,
             _move_one(export, target, head, wanted)
             namespaces += 1
             states += wanted.states
+        confirmations = confirmations_of(namespace)
+        for id, confirmed in source.system_list(confirmations).items():
+            target.system_put(confirmations, id, confirmed, only_new=True)
         done += wanted.states
         if progress is not None:
             progress(done, max(total, done), "states")

@@ -24,14 +24,25 @@ _ASKED = re.compile(
 def question_terms(query: str) -> tuple[dict[str, float], float]:
     """Return the terms to look up with their weights, and the share of the question that they represent, 0..1."""
     terms = query_terms(query)
-    frames = [*relative_times(query), *(match.span() for match in _ASKED.finditer(query))]
-    if not frames:
+    subject = _subject(query, terms)
+    if len(subject) == len(terms):
         return terms, 1.0
-    subject = query_terms(_without(query, frames))
-    if not terms.keys() & subject.keys():
-        return terms, 1.0  # there are only framing words
     weighed = {term: weight if term in subject else weight * FRAME for term, weight in terms.items()}
     return weighed, _sum(weighed) / _sum(terms)
+
+
+def content_terms(query: str) -> frozenset[str]:
+    """Return the terms of the words that the question is about."""
+    return frozenset(_subject(query, query_terms(query)))
+
+
+def _subject(query: str, terms: Mapping[str, float]) -> Mapping[str, float]:
+    """The terms without those of framing words, or all if there are no others."""
+    frames = [*relative_times(query), *(match.span() for match in _ASKED.finditer(query))]
+    if not frames:
+        return terms
+    subject = query_terms(_without(query, frames))
+    return {term: weight for term, weight in terms.items() if term in subject} or terms
 
 
 def _without(query: str, spans: list[tuple[int, int]]) -> str:

@@ -23,6 +23,7 @@ from commonplace.space.handle import Handle
 from commonplace.space.message_text import Bundle, bundles, is_encoded, ties_of
 from commonplace.space.messages import Message, message_of, neighbours_of
 from commonplace.space.recall import Recall
+from commonplace.space.records import Record, line_of
 from commonplace.space.working_memory import WorkingMemory, state_text
 
 CountTokens = Callable[[str], int]
@@ -147,10 +148,51 @@ class Unit:
     """Whether these are all the calls without results at the end; nothing from another place may follow them."""
 
 
+@dataclass(frozen=True, slots=True)
+class SystemText:
+    """What a context has for the system prompt: standing instructions and preferences, and working memories."""
+
+    standing: str | None
+    working: str | None
+    omitted: int = 0
+    """How many standing records did not fit."""
+
+    @property
+    def text(self) -> str | None:
+        return "\n\n".join(filter(None, (self.standing, self.working))) or None
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        if not self.omitted:
+            return ()
+        some = "1 standing instruction or preference does" if self.omitted == 1 else f"{self.omitted} standing ones do"
+        return (f"{some} not fit into their part of the context; shorten them, or withdraw some",)
+
+
+STANDING_HEADING = "Standing instructions and preferences of the user:"
+STANDING_SHARE = 4
+"""Standing instructions take at most one in so many of the tokens of a context."""
+
+
+def system_of(
+    standing: Sequence[Record], memories: Iterable[WorkingMemory | None], budget: Budget, most: int
+) -> SystemText:
+    """The system text. Standing records that would take more than `most` tokens are left out, each as a whole."""
+    room = most if budget.max_tokens is None else min(most, budget.max_tokens // STANDING_SHARE)
+    lines = [STANDING_HEADING]
+    for record in standing:
+        longer = [*lines, f"- {line_of(record)}"]
+        if budget.count("\n".join(longer)) <= room:
+            lines = longer
+    written = "\n".join(lines) if len(lines) > 1 else None
+    return SystemText(written, system_text(memories), len(standing) + 1 - len(lines))
+
+
 def build_context(
-    handle: Handle, thread_id: str, recalled: Recall, last: int, budget: Budget, system: str | None
+    handle: Handle, thread_id: str, recalled: Recall, last: int, budget: Budget, system_parts: SystemText
 ) -> Context:
     """Choose from what was recalled; the `last` messages of it end the thread."""
+    system = system_parts.text
     room = budget.left_after(system)
     chosen = _fitting(_units(handle, thread_id, recalled, last, budget), room)
     kept = _in_time_order(chosen)
@@ -160,7 +202,8 @@ def build_context(
         system=system,
         tokens=(0 if system is None else budget.count(system)) + sum(unit.tokens for unit in chosen),
         omitted=sum(message.id not in kept_ids for message in recalled.messages),
-        notices=recalled.notices,
+        notices=(*recalled.notices, *system_parts.notices),
+        standing=system_parts.standing,
     )
 
 

@@ -28,7 +28,10 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What fits into a prompt: `messages` as they came, in time order, and `system`, the working memory as text."""
+    """What fits into a prompt: `messages` as they came, in time order, and `system`, a text for the system prompt.
+
+    `system` has the standing instructions and preferences first, which `standing` has alone, then the working memory.
+    """
 
     messages: tuple[Mapping[str, JSON], ...]
     system: str | None
@@ -36,6 +39,7 @@ class Context:
     omitted: int
     """How many recalled messages did not fit, or lack the call or the result that they belong to."""
     notices: tuple[str, ...] = ()
+    standing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

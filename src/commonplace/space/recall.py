@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, overload
 
 from commonplace.checks import check_text
-from commonplace.engine.search import MAX_LIMIT, Searcher, SearchRequest, SearchResult
+from commonplace.engine.search import MAX_LIMIT, Searcher, SearchRequest, SearchResult, check_relevance
 from commonplace.entry import Entry, Hit
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter
@@ -26,6 +26,7 @@ from commonplace.space.messages import (
     messages_filter,
 )
 from commonplace.space.names import MESSAGE, THREAD, name_of_entry, thread_of_entry
+from commonplace.space.records import Record
 
 RecallScope = Literal["thread", "resource"]
 MAX_TOP = 100
@@ -52,6 +53,7 @@ class RecallRequest:
     top: int
     neighbours: int
     scope: RecallScope
+    min_relevance: float | None = None
 
     def __post_init__(self) -> None:
         if self.query is not None:
@@ -61,15 +63,20 @@ class RecallRequest:
         check_count("neighbours", self.neighbours, 0, MAX_NEIGHBOURS)
         if self.scope not in ("thread", "resource"):
             raise InvalidInput(f'scope must be "thread" or "resource", not {self.scope!r}')
+        check_relevance(self.min_relevance)
 
 
 @dataclass(frozen=True, slots=True)
 class Recall(Sequence[Message]):
-    """The messages, each once, in time order; `hits` are those that the query found, best first."""
+    """The messages, each once, in time order; `hits` are those that the query found, best first.
+
+    `standing` are the confirmed instructions and preferences, whatever the query is.
+    """
 
     messages: tuple[Message, ...]
     hits: tuple[Hit, ...] = ()
     notices: tuple[str, ...] = ()
+    standing: tuple[Record, ...] = ()
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -85,7 +92,9 @@ class Recall(Sequence[Message]):
         return iter(self.messages)
 
 
-def recall(handle: Handle, searcher: Searcher, thread: Entry, request: RecallRequest) -> Recall:
+def recall(
+    handle: Handle, searcher: Searcher, thread: Entry, request: RecallRequest, standing: tuple[Record, ...] = ()
+) -> Recall:
     """The last messages of a thread, and what its query finds there or in all threads of its resource."""
     found = _search(handle, searcher, thread, request)
     chosen = {entry.key: entry for entry in last_messages(handle, messages_filter(thread.key), request.last)}
@@ -94,7 +103,7 @@ def recall(handle: Handle, searcher: Searcher, thread: Entry, request: RecallReq
             chosen[entry.key] = entry
     messages = tuple(map(message_of, sorted(chosen.values(), key=in_time_order)))
     named = tuple(replace(hit, key=name_of_entry(hit.entry)) for hit in found)
-    return Recall(messages, named, found.notices)
+    return Recall(messages, named, found.notices, standing)
 
 
 def _search(handle: Handle, searcher: Searcher, thread: Entry, request: RecallRequest) -> SearchResult:
@@ -105,7 +114,9 @@ def _search(handle: Handle, searcher: Searcher, thread: Entry, request: RecallRe
         narrowed = messages_filter(thread.key)
     else:
         narrowed = Filter(kinds=(MESSAGE,), resource=cast("str", thread.attributes["resourceId"]))
-    asked = SearchRequest(query, narrowed, request.top, conversation=thread_of_entry)
+    asked = SearchRequest(
+        query, narrowed, request.top, conversation=thread_of_entry, min_relevance=request.min_relevance
+    )
     return searcher.search([handle.namespace], asked)
 
 
@@ -118,6 +129,7 @@ class ThreadSearchRequest:
     limit: int
     resource: str | None
     now: int | None
+    min_relevance: float | None = None
 
     def __post_init__(self) -> None:
         check_count("limit", self.limit, 1, MAX_THREADS)
@@ -184,7 +196,15 @@ def _threads(found: Iterable[Hit]) -> dict[str, list[Hit]]:
 
 def _hits(handle: Handle, searcher: Searcher, request: ThreadSearchRequest, count: int) -> SearchResult:
     narrowed = Filter(kinds=(MESSAGE, THREAD), resource=request.resource)
-    asked = SearchRequest(request.query, narrowed, count, name=name_of_entry, now=request.now, window=THREADS_WINDOW)
+    asked = SearchRequest(
+        request.query,
+        narrowed,
+        count,
+        name=name_of_entry,
+        now=request.now,
+        window=THREADS_WINDOW,
+        min_relevance=request.min_relevance,
+    )
     return searcher.search([handle.namespace], asked)
 
 

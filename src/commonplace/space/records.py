@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from commonplace.checks import (
     JSON,
     Limits,
+    Namespace,
     check_json,
     check_line,
     check_number,
@@ -32,6 +33,24 @@ from commonplace.space.handle import Handle, awaited
 from commonplace.space.history import deleted_revision, put_back
 from commonplace.space.names import RECORD
 from commonplace.store import Scan, Transaction
+
+STANDING_TYPES = ("instruction", "preference")
+"""The types of records that can be standing: recalled for every question, once a person has confirmed them."""
+
+MAX_CONFIRMED = 500
+_RULE = re.compile(
+    r"(?:^|[.!?:;,\n]\s*)(?:(?:please|remember|note)[:,]?\s+)?(?:to\s+)?"
+    r"(?:always|never|from now on|in (?:the )?future,|whenever (?:i|you)|every time (?:i|you)|do not ever|don['’]t ever"
+    r"|(?:do not|don['’]t) (?:call|use|ask|send|write|answer|suggest|mention|address|schedule|book)"
+    r"|(?:answer|reply|respond|write|speak) (?:to me )?(?:only )?in \w+|(?:call|address) me \w+)\b",
+    re.IGNORECASE,
+)
+_LIKING = re.compile(
+    r"\b(?:(?:i|we|(?:the )?user) (?:\w+ )?(?:prefers?|would rather|favou?rs?|can['’]t stand)|(?:i|we)['’]d rather"
+    r"|my (?:preferred|favou?rite)|prefers? \w.{0,60} (?:to|over) \w)",
+    re.IGNORECASE,
+)
+_SUGGESTED_CHARACTERS = 2_000
 
 _TAG = re.compile(r"[a-z0-9:_-]{1,100}")
 TAG_RULE = "a tag has 1 to 100 of the characters a-z 0-9 : _ -, such as project:alpha"
@@ -70,6 +89,8 @@ class Record:
     importance: float | None = None
     actor: str | None = field(default=None, compare=False, metadata={STAYS: True})
     """Who wrote this state. A client of a service has it in `Space.history`."""
+    suggested_type: str | None = field(default=None, compare=False)
+    """After a write: the type that its text reads like, `instruction` or `preference`, if it has another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +138,7 @@ class Records:
                 return transaction.put(draft.with_expiry(ends), is_fresh=id is None)
             return transaction.put(self._merged(known, clean_tags, checked, ends))
 
-        return record_of(self._handle.write("Records.create", work)[0])
+        return _written(self._handle.write("Records.create", work)[0])
 
     def get(self, id: str, *, as_of: datetime | str | None = None) -> Record:
         entry = self._handle.get(RECORD, _check_id(id), as_of=microseconds("as_of", as_of))
@@ -169,10 +190,10 @@ class Records:
                 key_kept = key
             return transaction.put(self._draft(key_kept, fields, new_tags).with_expiry(ends))
 
-        return record_of(self._handle.write("Records.update", work)[0])
+        return _written(self._handle.write("Records.update", work)[0])
 
     def delete(self, id: str) -> int:
-        """Delete a record; return the commit, which you can pass to `Space.undo`."""
+        """Delete a record; return the commit, which you can pass to `Space.undo`. A confirmation of it ends."""
 
         def work(transaction: Transaction) -> None:
             if transaction.delete(RECORD, _check_id(id)) is None:
@@ -180,6 +201,7 @@ class Records:
 
         _, commit = self._handle.write("Records.delete", work, "delete")
         assert commit is not None
+        self._handle.store.system_delete(self._confirmations, id)
         return commit
 
     def delete_all(self, ids: Sequence[str]) -> int | None:
@@ -190,7 +212,10 @@ class Records:
             for id in wanted:
                 transaction.delete(RECORD, id)
 
-        return self._handle.write("Records.delete_all", work, "delete")[1]
+        commit = self._handle.write("Records.delete_all", work, "delete")[1]
+        for id in wanted:
+            self._handle.store.system_delete(self._confirmations, id)
+        return commit
 
     def tag_all(self, ids: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> int | None:
         """Add and remove tags of records in one commit; ids that do not exist are ignored.
@@ -263,6 +288,53 @@ class Records:
         )
         page = self._handle.store.scan(self._handle.namespace, scan)
         return RecordPage(tuple(map(record_of, page.entries)), page.cursor)
+
+    # Standing instructions and preferences. A confirmation is the hash of what a person confirmed. It is stored apart
+    # from the entries, so that no write, import, undo or restore of an entry can make one.
+
+    def confirm(self, id: str) -> Record:
+        """Confirm, as a person, an instruction or a preference: it is recalled for every question from now on.
+
+        You confirm what the record says now: a change of its type, source or content ends the confirmation. This needs
+        the action `admin`. No tool of a model calls it.
+        """
+        self._handle.rules.check("admin")
+        record = self.get(id)
+        if record.type not in STANDING_TYPES:
+            raise InvalidInput(
+                f"only a record of type {' or '.join(STANDING_TYPES)} can be confirmed, not {record.type!r:.100}; "
+                "change its type first"
+            )
+        known = self._handle.store.system_list(self._confirmations)
+        if id not in known and len(known) >= MAX_CONFIRMED:
+            raise TooLarge(f"{MAX_CONFIRMED} records are confirmed already; withdraw some first")
+        self._handle.store.system_put(self._confirmations, id, _hash_of(record))
+        return record
+
+    def withdraw(self, id: str) -> bool:
+        """Withdraw a confirmation; return whether there was one. The record stays."""
+        self._handle.rules.check("admin")
+        return self._handle.store.system_delete(self._confirmations, _check_id(id))
+
+    def standing(self) -> tuple[Record, ...]:
+        """The confirmed records as they are recalled: instructions first, then by importance, then the newest."""
+        confirmed = self._handle.store.system_list(self._confirmations)
+        if not confirmed:
+            return ()
+        entries = self._handle.store.get(self._handle.namespace, RECORD, list(confirmed))
+        records = [record_of(entry) for entry in entries if entry is not None]
+        # The hash is computed again: what an import says of a record need not be true.
+        found = [one for one in records if one.type in STANDING_TYPES and _hash_of(one) == confirmed[one.id]]
+        return tuple(
+            sorted(
+                found,
+                key=lambda one: (STANDING_TYPES.index(one.type), -(one.importance or 0.0), -one.updated_at.timestamp()),
+            )
+        )
+
+    @property
+    def _confirmations(self) -> str:
+        return confirmations_of(self._handle.namespace)
 
     # Rules
 
@@ -339,6 +411,44 @@ class _Fields:
         """These fields with the larger confidence and importance of the two."""
         known = [value for value in (self.importance, other.importance) if value is not None]
         return replace(self, confidence=max(self.confidence, other.confidence), importance=max(known, default=None))
+
+
+def confirmations_of(namespace: Namespace) -> str:
+    """The part of the store's own rows that has the confirmations of a namespace."""
+    return f"confirmations/{'/'.join(namespace)}"
+
+
+def forget_erased(handle: Handle) -> None:
+    """Remove the confirmations of records that do not exist any more."""
+    confirmations = confirmations_of(handle.namespace)
+    ids = list(handle.store.system_list(confirmations))
+    entries = handle.store.get(handle.namespace, RECORD, ids) if ids else []
+    for id, entry in zip(ids, entries, strict=True):
+        if entry is None:
+            handle.store.system_delete(confirmations, id)
+
+
+def line_of(record: Record) -> str:
+    """What a record says, on one line."""
+    return " ".join(" ".join(_leaves(record.content)).split())
+
+
+def suggested_type(content: JSON) -> str | None:
+    """The type of a standing record that a content reads like. A cheap rule, for English; it only suggests."""
+    text = " ".join(_leaves(content))[:_SUGGESTED_CHARACTERS]
+    if _RULE.search(text):
+        return "instruction"
+    return "preference" if _LIKING.search(text) else None
+
+
+def _written(entry: Entry) -> Record:
+    """A record that was just written, with a suggestion."""
+    record = record_of(entry)
+    return record if record.type in STANDING_TYPES else replace(record, suggested_type=suggested_type(record.content))
+
+
+def _hash_of(record: Record) -> str:
+    return content_hash(record.type, record.source, record.content)
 
 
 def canonical(content: JSON) -> str:

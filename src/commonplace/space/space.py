@@ -34,7 +34,7 @@ from commonplace.space.names import (
     path_of,
     thread_of_entry,
 )
-from commonplace.space.records import AsyncRecords, Records
+from commonplace.space.records import AsyncRecords, Records, forget_erased
 from commonplace.store import NamespaceStats, Part, Scan, Transaction
 
 if TYPE_CHECKING:
@@ -125,12 +125,13 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         as_of: datetime | str | None = None,
         now: datetime | str | None = None,
         below: bool = False,
+        min_relevance: float | None = None,
     ) -> SearchResult:
         """Search files, records and messages by keywords and by meaning; the best hits come first.
 
         `kinds`, `type`, `tags`, `filter`, and `after` and `before` (of the last update) narrow it. `as_of` searches the
         state at a time. `now` is the time that `yesterday` in the query refers to. `below` includes the namespaces
-        below this one.
+        below this one. `min_relevance` leaves out hits that are less likely to be relevant, from 0 to 1.
         """
         all_tags, any_tags = self.records.wanted_tags(tags, match)
         narrowed = Filter(
@@ -151,6 +152,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
             name_of_entry,
             conversation=thread_of_entry,
             now=microseconds("now", now),
+            min_relevance=min_relevance,
         )
         namespaces = list(self._namespaces_below()) if below else [self.namespace]
         return self._searcher.search(namespaces, request)
@@ -259,7 +261,9 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         if kind is not None:
             kind, key = (*_check_kinds([kind]), None) if key is None else self._stored_key(kind, key)
         parts = () if before is not None else self._parts_of(kind, key)
-        return self._handle.store.purge(self.namespace, kind=kind, key=key, history_before=before, parts=parts)
+        erased = self._handle.store.purge(self.namespace, kind=kind, key=key, history_before=before, parts=parts)
+        forget_erased(self._handle)
+        return erased
 
     def _parts_of(self, kind: str | None, key: str | None) -> Sequence[Part]:
         """What is erased together with an entry, or with all entries of a kind."""

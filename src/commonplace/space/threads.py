@@ -19,7 +19,7 @@ from commonplace.engine.search import Searcher
 from commonplace.entry import SEPARATOR, Draft, Entry
 from commonplace.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, equal, parse_conditions
-from commonplace.space.context import Budget, CountTokens, build_context, estimate_tokens, system_text
+from commonplace.space.context import Budget, CountTokens, build_context, estimate_tokens, system_of
 from commonplace.space.conversation import (
     MAX_PAGE,
     MAX_TITLE_BYTES,
@@ -65,6 +65,7 @@ from commonplace.space.recall import (
     recall,
     search_threads,
 )
+from commonplace.space.records import Record, Records
 from commonplace.space.titles import has_own_title
 from commonplace.space.working_memory import AsyncWorkingMemories, WorkingMemories, thread_key
 from commonplace.store import Scan, Transaction
@@ -303,14 +304,16 @@ class Threads(ThreadMessages):
         top: int = 4,
         neighbours: int = 1,
         scope: RecallScope = "thread",
+        min_relevance: float | None = None,
     ) -> Recall:
         """The last messages, and the `top` hits of the query with their neighbours; each once, in time order.
 
-        With the scope `resource` the query searches all threads of the same resource.
+        With the scope `resource` the query searches all threads of the same resource. `min_relevance` leaves out hits
+        that are less likely to be relevant.
         """
-        request = RecallRequest(query, last, top, neighbours, scope)
+        request = RecallRequest(query, last, top, neighbours, scope, min_relevance)
         thread = find_thread(self._handle.get, thread_id, resource)
-        return recall(self._handle, self._searcher, thread, request)
+        return recall(self._handle, self._searcher, thread, request, self._standing())
 
     def context(
         self,
@@ -325,27 +328,43 @@ class Threads(ThreadMessages):
         scope: RecallScope = "thread",
         working: bool = True,
         count_tokens: CountTokens = estimate_tokens,
+        min_relevance: float | None = None,
+        standing: bool = True,
     ) -> Context:
         """What `recall` finds, as messages for a model, with the working memory, in at most `max_tokens`.
 
+        Confirmed instructions and preferences have a part of their own, which `Limits.standing_tokens` bounds.
         The call of a tool and its result are both included or both left out. `count_tokens` returns the number of
         tokens of a text; the default is an estimate that is rather too high.
         """
-        request, budget = RecallRequest(query, last, top, neighbours, scope), Budget(max_tokens, count_tokens)
+        request = RecallRequest(query, last, top, neighbours, scope, min_relevance)
+        budget = Budget(max_tokens, count_tokens)
         thread = find_thread(self._handle.get, thread_id, resource)
         owner = cast("str", thread.attributes["resourceId"])
         memories = (self.working.read(resource=owner), self.working.read(thread=thread_id)) if working else ()
         recalled = recall(self._handle, self._searcher, thread, request)
-        return build_context(self._handle, thread_id, recalled, last, budget, system_text(memories))
+        confirmed = self._standing() if standing else ()
+        system = system_of(confirmed, memories, budget, self._limits.standing_tokens)
+        return build_context(self._handle, thread_id, recalled, last, budget, system)
+
+    def _standing(self) -> tuple[Record, ...]:
+        return Records(self._handle, self._limits).standing()
 
     def search(
-        self, query: str, *, limit: int = 10, resource: str | None = None, now: datetime | str | None = None
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        resource: str | None = None,
+        now: datetime | str | None = None,
+        min_relevance: float | None = None,
     ) -> ThreadSearchResult:
         """The threads that are about a subject, best first, each with the messages that were found.
 
-        `now` is the time that `yesterday` in the query refers to.
+        `now` is the time that `yesterday` in the query refers to. `min_relevance` leaves out messages and titles that
+        are less likely to be relevant, and threads without any other.
         """
-        request = ThreadSearchRequest(query, limit, resource, microseconds("now", now))
+        request = ThreadSearchRequest(query, limit, resource, microseconds("now", now), min_relevance)
         return search_threads(self._handle, self._searcher, request, self._thread)
 
     # Rules

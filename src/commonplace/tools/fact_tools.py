@@ -19,15 +19,18 @@ from commonplace.checks import JSON, Namespace, moment
 from commonplace.entry import Entry, Hit
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound
 from commonplace.filters import Condition, hold, parse_conditions
+from commonplace.language.relevance import DEFAULT_FLOOR
 from commonplace.space.names import MESSAGE, RECORD
 from commonplace.tools.namespace_template import NamespaceTemplate
 from commonplace.tools.tool import (
     ANSWER_CHARACTERS,
+    MIN_RELEVANCE,
     Arguments,
     Schema,
     ToolAnswer,
     ToolSpec,
     how_many_fit,
+    left_out_notice,
     list_schema,
     number,
     object_schema,
@@ -214,23 +217,28 @@ class SearchMemoryTool(_Tool):
         limit: int = 10,
         offset: int = 0,
         filter: Mapping[str, Any] | None = None,
+        min_relevance: float = DEFAULT_FLOOR,
         config: Config = None,
     ) -> str | tuple[str, list[Fact]]:
         """The facts found as a JSON list; with `content_and_artifact`, also as objects."""
-        facts = self.find(query, limit=limit, offset=offset, filter=filter, config=config)
-        written = _written(facts)
-        return written if self.response_format == "content" else (written, facts)
+        facts = self.find(query, limit=limit, offset=offset, filter=filter, min_relevance=min_relevance, config=config)
+        return self._result(_written(facts), facts)
 
     def call(self, arguments: Mapping[str, Any], config: Config = None) -> str | tuple[str, list[Fact]]:
-        """Run a model's call. Null means "not given"."""
-        return self(**self._given(arguments), config=config)
+        """Run a model's call. Null means "not given". If nothing relevant was found, the answer says so."""
+        facts = self.find(**self._given(arguments), config=config)
+        written = _written(facts)
+        return self._result(written if facts else "\n".join((written, *facts.left_out_notices)), facts)
+
+    def _result(self, written: str, facts: list[Fact]) -> str | tuple[str, list[Fact]]:
+        return written if self.response_format == "content" else (written, facts)
 
     def answer(self, arguments: Mapping[str, Any], config: Config = None) -> ToolAnswer:
         """Run a model's call, for a server; raises like `call`. Facts that do not fit are left out, with a notice."""
         facts = self.find(**self._given(arguments), config=config)
         fitting = how_many_fit((len(_written([fact])) for fact in facts), ANSWER_CHARACTERS)
         written = _written(facts[:fitting])
-        notices = facts.notices
+        notices = facts.notices + facts.left_out_notices
         if fitting < len(facts):
             notices += (f"{fitting} of {len(facts)} facts fit into this answer; a larger offset shows the others",)
         more = {"notices": [*notices]} if notices else {}
@@ -251,12 +259,14 @@ class SearchMemoryTool(_Tool):
         limit: int = 10,
         offset: int = 0,
         filter: Mapping[str, Any] | None = None,
+        min_relevance: float = DEFAULT_FLOOR,
         config: Config = None,
     ) -> FoundFacts:
         """The facts, best first, with the notices of the search."""
         if not isinstance(query, str) or not query.strip():
             raise InvalidInput("query is required and must be a non-empty string")
-        search = _FactSearch(self._space(config), query, self._kinds, self._below, filter)
+        floor = _fraction("min_relevance", min_relevance)
+        search = _FactSearch(self._space(config), query, self._kinds, self._below, filter, floor)
         return search.page(_whole("limit", limit, 1), _whole("offset", offset, 0))
 
 
@@ -355,6 +365,14 @@ def _whole(name: str, value: object, least: int) -> int:
     return int(given)
 
 
+def _fraction(name: str, value: object) -> float:
+    """A number from 0 to 1, also from a string."""
+    given = number(value)
+    if given is None or not 0 <= given <= 1:
+        raise InvalidInput(f"{name} must be a number between 0 and 1, not {value!r:.100}")
+    return given
+
+
 # Schemas, and a fact's content as plain JSON
 
 _PLAIN: dict[Any, str] = {
@@ -380,6 +398,7 @@ _SEARCH_SCHEMA: Schema = {
             "type": "object",
             "description": 'Fields that must hold, such as {"category": "preference", "age": {"$gte": 18}}.',
         },
+        "min_relevance": MIN_RELEVANCE,
     },
     "required": ["query"],
     "additionalProperties": False,
@@ -450,11 +469,14 @@ class Fact:
 
 
 class FoundFacts(list[Fact]):
-    """Facts, best first. `notices` say where vectors were missing."""
+    """Facts, best first. `notices` say where vectors were missing, `left_out_notices` what was not relevant."""
 
-    def __init__(self, facts: Iterable[Fact], notices: Sequence[str] = ()) -> None:
+    def __init__(
+        self, facts: Iterable[Fact], notices: Sequence[str] = (), left_out_notices: Sequence[str] = ()
+    ) -> None:
         super().__init__(facts)
         self.notices = tuple(notices)
+        self.left_out_notices = tuple(left_out_notices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,12 +488,14 @@ class _FactSearch:
     kinds: Sequence[str]
     below: bool
     filter: Mapping[str, Any] | None
+    min_relevance: float
 
     def page(self, limit: int, offset: int) -> FoundFacts:
         """The facts from `offset` on, best first."""
         notices: dict[str, None] = {}
         if not isinstance(self.filter, Mapping) or "content" not in self.filter:
-            return FoundFacts([*map(_fact, self._hits(self.filter, limit, offset, notices))], [*notices])
+            hits, left_out = self._hits(self.filter, limit, offset, notices)
+            return FoundFacts([*map(_fact, hits)], [*notices], left_out_notice(len(hits), limit, left_out))
         rest = {name: wanted for name, wanted in self.filter.items() if name != "content"}
         conditions = parse_conditions({"content": self.filter["content"]})
         # Only this dialect has a field `content` for the whole content, so the store cannot filter by it.
@@ -481,16 +505,23 @@ class _FactSearch:
 
     def _hits(
         self, filter: Mapping[str, Any] | None, limit: int, offset: int, notices: dict[str, None]
-    ) -> Sequence[Hit]:
+    ) -> tuple[Sequence[Hit], int]:
+        """The hits, and how many less relevant ones were left out."""
         found = self.space.search(
-            self.query, limit=limit, offset=offset, kinds=self.kinds, filter=filter, below=self.below
+            self.query,
+            limit=limit,
+            offset=offset,
+            kinds=self.kinds,
+            filter=filter,
+            below=self.below,
+            min_relevance=self.min_relevance,
         )
         notices.update(dict.fromkeys(found.notices))
-        return found.hits
+        return found.hits, found.left_out
 
     def _all_hits(self, filter: Mapping[str, Any], notices: dict[str, None]) -> Iterator[Hit]:
         for offset in range(0, _LAST_OFFSET + 1, _PAGE):
-            hits = self._hits(filter, _PAGE, offset, notices)
+            hits, _ = self._hits(filter, _PAGE, offset, notices)
             yield from hits
             if len(hits) < _PAGE:
                 return

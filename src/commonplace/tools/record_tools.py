@@ -24,6 +24,7 @@ from commonplace.space.records import Record, RecordPage, canonical
 from commonplace.space.space import Space
 from commonplace.tools.tool import (
     ANSWER_CHARACTERS,
+    MIN_RELEVANCE,
     STRING,
     STRINGS,
     Arguments,
@@ -35,6 +36,7 @@ from commonplace.tools.tool import (
     check_match,
     how_many_fit,
     input_schema,
+    left_out_notice,
     list_schema,
     number,
     object_schema,
@@ -48,6 +50,7 @@ MAX_READ = 20
 """The most memories that one call reads."""
 
 SUMMARY_CHARACTERS = 160
+NOTHING_RELEVANT = "No relevant memories found."
 ITEM_URI = "mem://item/"
 FILE_URI = "mem://file/"
 MESSAGE_URI = "mem://message/"
@@ -95,6 +98,7 @@ CREATE = ToolSpec(
     ),
     output_schema=_output(
         ["id", "type", "tags", "confidence", "createdAt"],
+        more={"notices": STRINGS},
         id=STRING,
         type=STRING,
         tags=STRINGS,
@@ -129,6 +133,7 @@ SEARCH = ToolSpec(
         after={"type": "string", "description": "Only what changed at or after this day or time, such as 2026-01-31."},
         before={"type": "string", "description": "Only what changed before it."},
         limit={"type": "integer", "minimum": 1, "description": "How many at most; above the maximum it is capped."},
+        min_relevance=MIN_RELEVANCE,
     ),
     output_schema=_output(
         ["id", "type", "similarity", "tags", "createdAt"],
@@ -323,8 +328,12 @@ class RecordTools:
         if not fields:
             raise InvalidInput(f"give what to change of {id}: {', '.join(readers)}")
         saved = records.create(**fields) if id is None else records.update(_bare_id(id), **fields)
+        notices = _suggestion(saved)
         return ToolAnswer(
-            _saved_text(saved), structured={"items": [_saved_item(saved)]}, links=(_link(_record_item(saved)),)
+            _saved_text(saved),
+            structured={"items": [_saved_item(saved)], **({"notices": [*notices]} if notices else {})},
+            links=(_link(_record_item(saved)),),
+            notices=notices,
         )
 
     def _search(self, given: Arguments) -> ToolAnswer:
@@ -336,6 +345,7 @@ class RecordTools:
             "match": given.match(),
             "after": given.time("after"),
             "before": given.time("before"),
+            "min_relevance": given.min_relevance(),
         }
         limit = given.limit(self.default_limit, self.max_limit)
         # Files and messages have no type; their kind counts as one.
@@ -345,12 +355,17 @@ class RecordTools:
             searches += [{"kinds": [type]}] if type in kinds and type != RECORD else []
         hits: list[Hit] = []
         notices: dict[str, None] = {}
+        left_out = 0
         for search in searches:
             found = self.space.search(query, limit=limit, **narrowed, **search)
             hits += found
+            left_out += found.left_out
             notices.update(dict.fromkeys(found.notices))
         hits.sort(key=lambda hit: -hit.score)
+        notices.update(dict.fromkeys(left_out_notice(len(hits), limit, left_out)))
         answer = _found([*map(_hit_item, hits[:limit])], {"notices": [*notices]} if notices else {})
+        if left_out and not hits:
+            answer = replace(answer, text=NOTHING_RELEVANT)
         return replace(answer, notices=tuple(notices))
 
     def _list(self, given: Arguments) -> ToolAnswer:
@@ -507,6 +522,16 @@ def _saved_item(record: Record) -> dict[str, Any]:
         "createdAt": iso(record.created_at),
         **_importance(record),
     }
+
+
+def _suggestion(record: Record) -> tuple[str, ...]:
+    """What to tell the user of a record that is or may be a standing instruction or preference."""
+    if record.suggested_type is None:
+        return ()
+    return (
+        f"this reads like a standing {record.suggested_type}; as type {record.suggested_type}, and once the user runs "
+        f"`commonplace confirm {record.id}`, it is recalled for every question",
+    )
 
 
 def _importance(record: Record) -> dict[str, float]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.language.relevance import DEFAULT_FLOOR
 from commonplace.space.names import SEARCHED_KINDS
 from commonplace.tools.memory_edits import DEFAULT_ROOT
 
@@ -29,6 +30,23 @@ STRING: Schema = {"type": "string"}
 STRINGS: Schema = {"type": "array", "items": STRING}
 _NUMBER = re.compile(r"\s*[+-]?(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?\d{1,3})?\s*", re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+MIN_RELEVANCE: Schema = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 1,
+    "default": DEFAULT_FLOOR,
+    "description": "Memories less likely to be relevant are left out; 0 shows all.",
+}
+
+
+def left_out_notice(found: int, limit: int, left_out: int) -> tuple[str, ...]:
+    """What to say if a floor made the answer shorter."""
+    if found >= limit or not left_out:
+        return ()
+    some = "1 less relevant memory was" if left_out == 1 else f"{left_out:,} less relevant memories were"
+    return (f"{some} left out; min_relevance 0 shows them",)
 
 
 # How a tool is described
@@ -223,6 +241,10 @@ class Arguments:
         if value is None or not 0 <= value <= 1:
             raise InvalidInput(f"{name} {'is required and ' if is_required else ''}must be a number between 0 and 1")
         return value
+
+    def min_relevance(self) -> float:
+        """The floor of a search."""
+        return self.fraction("min_relevance") if self.has("min_relevance") else DEFAULT_FLOOR
 
     def tags(self) -> Sequence[str]:
         """The tags as they were sent; the space checks them."""

@@ -259,6 +259,7 @@ class Recalling(BaseModel):
     top: int | None = Field(None, alias="topK", ge=0)
     range: int | dict[str, int] = Field(2, alias="messageRange")
     scope: Literal["resource", "thread"] = "resource"
+    min_relevance: float | None = Field(None, alias="threshold", ge=0, le=1)
 
     @property
     def neighbours(self) -> tuple[int, int]:
@@ -272,7 +273,7 @@ def recalling_of(config: Mapping[str, Any] | None) -> Recalling:
         return Recalling.model_validate(_part(config, "semanticRecall"))
     except ValueError as error:
         raise InvalidInput(
-            "memoryConfig.semanticRecall has topK, messageRange and scope (resource or thread)"
+            "memoryConfig.semanticRecall has topK, messageRange, scope (resource or thread) and threshold (0 to 1)"
         ) from error
 
 

@@ -339,8 +339,12 @@ def search(
     thread: Annotated[str | None, Query(alias="threadId")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_FOUND)] = 20,
     memory_config: Annotated[str | None, Query(alias="memoryConfig", description="JSON.")] = None,
+    min_relevance: Annotated[float | None, Query(alias="minRelevance", ge=0, le=1)] = None,
 ) -> Response:
-    """By keyword and by meaning, the best first, each with its neighbours; in one thread if `memoryConfig` says so."""
+    """By keyword and by meaning, the best first, each with its neighbours; in one thread if `memoryConfig` says so.
+
+    `minRelevance`, or else `semanticRecall.threshold` of `memoryConfig`, leaves out what is less likely to be relevant.
+    """
     if resource is None:
         raise InvalidInput("resourceId is required: name whose messages to search")
     recalling = recalling_of(object_of("memoryConfig", memory_config))
@@ -351,7 +355,8 @@ def search(
             raise InvalidInput("threadId is required to search in one thread")
         owner["threadId"] = thread
     most = limit if recalling.top is None else min(limit, recalling.top)
-    hits = space.search(query, kinds=["message"], filter=owner, limit=most).hits if most else ()
+    least = recalling.min_relevance if min_relevance is None else min_relevance
+    hits = space.search(query, kinds=["message"], filter=owner, limit=most, min_relevance=least).hits if most else ()
     results = [*filter(None, (_found(space, hit.key, recalling.neighbours) for hit in hits))]
     return _answer(
         {"results": results, "count": len(results), "query": query, "searchScope": scope, "searchType": "semantic"}
