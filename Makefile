@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean
+.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -24,6 +24,7 @@ demo: install    ## write memories through the library and the CLI, and search t
 test: install lint ## run all quick tests
 	$(BIN)/commonplace model pull all-MiniLM-L6-v2
 	$(BIN)/commonplace model pull bge-small-en-v1.5
+	$(BIN)/commonplace model pull multilingual
 	$(BIN)/python -m pytest -n 2
 
 page-test: install ## open every screen of the page in a real Chromium, as people do
@@ -47,6 +48,9 @@ flip-test: install ## flip 500 bytes of a book, one at a time; each is harmless 
 
 bench: install    ## retrieval quality compared with baselines; BENCH_DATA=FOLDER is the folder of the data sets
 	$(BIN)/python benchmarks/quality.py $(BENCH_DATA)
+
+bench-languages: install ## search in ten languages and across them; BENCH_FOLDER keeps the packages and vectors
+	$(BIN)/python benchmarks/languages.py $(or $(BENCH_FOLDER),.languages)
 
 bench-engine: install ## speed and size of the engine, compared with bare SQLite
 	$(BIN)/python benchmarks/engine.py

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.tokenizer import LONGEST_TERM, fold, index_terms, query_terms, stem
+from commonplace.language.passages import passage
+from commonplace.language.tokenizer import LONGEST_TERM, STEM, fold, index_terms, query_terms, stem, stem_terms
 
 any_text = st.text(st.characters(exclude_categories=["Cs"]))
 PIECES = "getUserById _ - . / @ :: 's ’ 1,000 C++ # 漢字 ไทย हिन्दी é 👍🏽 🇫🇷 İ ß ﷺ the"
@@ -125,7 +126,7 @@ def test_a_script_without_spaces_is_asked_for_in_pairs() -> None:
 
 @given(any_text | tricky_text)
 def test_every_text_is_found_by_its_own_words(text: str) -> None:
-    assert query_terms(text).keys() <= index_terms(text).keys()
+    assert {term for term in query_terms(text) if not term.startswith(STEM)} <= index_terms(text).keys()
 
 
 @given(any_text | tricky_text)
@@ -194,3 +195,74 @@ def test_folding_leaves_only_words_and_symbols_beyond_ascii(text: str) -> None:
 )
 def test_forms_of_a_word_share_its_stem(words: str, expected: str) -> None:
     assert {stem(word) for word in words.split()} == {expected}
+
+
+def stems(text: str) -> set[str]:
+    return {term.removeprefix(STEM) for term in stem_terms(text, index_terms(text).keys())}
+
+
+@pytest.mark.promise("languages-stems")
+@pytest.mark.parametrize(
+    ("stored", "asked"),
+    [
+        ("Die Rechnungen der Stadtwerke liegen im Ordner.", "Wo ist die Rechnung?"),
+        ("Les bibliothèques partagées sont nécessaires.", "Où est la bibliothèque partagée ?"),
+        ("Las configuraciones del sistema están aquí.", "¿Dónde está la configuración?"),
+        ("Le impostazioni sono nella cartella degli utenti.", "Qual è l'impostazione dell'utente?"),
+        ("As configurações do usuário não são públicas.", "Qual é a configuração dos usuários?"),
+        ("De rekeningen van het bedrijf zijn niet betaald.", "Waar is de rekening?"),
+        ("Räkningarna från elbolaget är inte betalda.", "Var är räkningen?"),
+        ("Dokumenty są w folderze użytkownika.", "Gdzie jest dokument użytkowników?"),
+        ("Счета за электричество лежат в папке.", "Где счёт за электричество? Где папка?"),
+        ("Τα έγγραφα του χρήστη είναι εδώ.", "Πού είναι το έγγραφο των χρηστών;"),
+        ("Faturalar klasörde değil.", "Fatura nerede ve hangi klasör?"),
+        ("الكتب في المكتبة", "كتاب المكتبات"),
+    ],
+)
+def test_a_word_is_found_in_another_form_of_its_language(stored: str, asked: str) -> None:
+    wanted = {term.removeprefix(STEM) for term in query_terms(asked) if term.startswith(STEM)}
+    assert wanted & stems(stored)
+
+
+@pytest.mark.promise("languages-english-unchanged")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "How do I copy files?",
+        "The van der Waals forces of the two atoms were measured in vivo.",
+        "I flew to Los Angeles and to San Francisco with my brother.",
+        "database migration",
+        "The naïve café owner said that it is a façade.",
+        "TGF-β and α-tocopherol are measured.",
+    ],
+)
+def test_an_english_text_has_no_stems_of_other_languages(text: str) -> None:
+    assert stems(text) == set()
+    assert not any(term.startswith(STEM) for term in query_terms(text))
+
+
+def test_function_words_of_the_language_of_a_query_are_not_looked_up() -> None:
+    assert query_terms("Wo ist die Rechnung der Stadtwerke?").keys() == {
+        "rechnung",
+        "stadtwerk",
+        STEM + "rechnung",
+        STEM + "stadtwerk",
+    }
+    assert "где" not in query_terms("где ключи")
+
+
+def test_a_query_of_an_uncertain_language_keeps_all_its_words() -> None:
+    assert query_terms("van der Waals")["der"] == 1.0
+
+
+def test_stems_do_not_count_for_the_length_of_a_passage() -> None:
+    text = "Die Rechnungen der Stadtwerke"
+    assert passage(text, 0, len(text)).length == 4
+
+
+@given(any_text | tricky_text)
+def test_any_text_has_stems_that_are_terms(text: str) -> None:
+    for term in stem_terms(text, index_terms(text).keys()):
+        assert term[0] == STEM
+        assert 2 <= len(term) <= LONGEST_TERM
+        assert not any(character.isspace() for character in term)

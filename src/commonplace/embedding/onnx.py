@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from commonplace.embedding.e5 import Unigram
     from commonplace.embedding.embedder import Purpose
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from commonplace.errors import ConfigurationError
 
@@ -81,8 +82,9 @@ _inside = _Inside()
 
 class _Loaded(NamedTuple):
     session: Any
-    inputs: frozenset[str]
-    tokenizer: WordPiece
+    tokenizer: WordPiece | Unigram
+    feed: Callable[[list[int]], dict[str, Any]]
+    """Makes the inputs of the graph from token ids."""
 
 
 class OnnxEmbedder:
@@ -118,7 +120,7 @@ class OnnxEmbedder:
         import numpy as np
 
         loaded = self._loaded or self._load()
-        prefix = self._model.query_prefix if purpose == "query" else ""
+        prefix = self._model.query_prefix if purpose == "query" else self._model.passage_prefix
         prefixed = [prefix + text for text in texts]
         if len(prefixed) == 1:
             return self._run(loaded, prefixed[0])[np.newaxis]
@@ -133,10 +135,9 @@ class OnnxEmbedder:
     def _run(self, loaded: _Loaded, text: str) -> NDArray[np.float32]:
         import numpy as np
 
-        ids = np.array([loaded.tokenizer.encode(text)], dtype=np.int64)
-        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        feed = loaded.feed(loaded.tokenizer.encode(text))
         with _inside.held():
-            states = loaded.session.run(None, {name: feed[name] for name in loaded.inputs})[0][0]
+            states = loaded.session.run(None, feed)[0][0]
         vector: NDArray[np.float32] = states[0] if self._pooling == "cls" else states.mean(axis=0)
         if self._normalize:
             vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
@@ -170,9 +171,36 @@ class OnnxEmbedder:
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(str(path / "model.onnx"), options, providers=["CPUExecutionProvider"])
-        tokenizer = WordPiece.from_file(path / "vocab.txt", max_tokens=self._model.max_tokens)
-        return _Loaded(session, frozenset(one.name for one in session.get_inputs()), tokenizer)
+
+        def session(graph: str | bytes) -> Any:
+            return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+        return self._open_packed(path, session) if self._model.is_packed else self._open_graph(path, session)
+
+    def _open_graph(self, path: Path, session: Callable[[str], Any]) -> _Loaded:
+        import numpy as np
+
+        graph = session(str(path / "model.onnx"))
+        names = [one.name for one in graph.get_inputs()]
+
+        def feed(ids: list[int]) -> dict[str, Any]:
+            tokens = np.array([ids], dtype=np.int64)
+            known = {
+                "input_ids": tokens,
+                "attention_mask": np.ones_like(tokens),
+                "token_type_ids": np.zeros_like(tokens),
+            }
+            return {name: known[name] for name in names}
+
+        return _Loaded(graph, WordPiece.from_file(path / "vocab.txt", max_tokens=self._model.max_tokens), feed)
+
+    def _open_packed(self, path: Path, session: Callable[[bytes], Any]) -> _Loaded:
+        from commonplace.embedding import e5
+
+        packed = e5.read_packed(path / self._model.files[0].name)
+        words = e5.Words(packed)
+        tokenizer = e5.Unigram(packed, max_tokens=self._model.max_tokens)
+        return _Loaded(session(e5.encoder(packed)), tokenizer, lambda ids: {"states": words(ids)[None]})
 
     def _command(self) -> str:
         return "commonplace model pull" + ("" if self._model is DEFAULT_MODEL else f" {self._model.id}")

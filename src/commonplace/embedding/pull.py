@@ -230,6 +230,7 @@ def _(source: Wheel, wanted: Sequence[str], work: Path, progress: Progress) -> d
         "--disable-pip-version-check",
         "--retries=1",
         f"--timeout={TIMEOUT_SECONDS}",
+        *([f"--platform={source.platform}"] if source.platform else ()),
     ]
     try:
         done = subprocess.run(

@@ -24,7 +24,9 @@ from commonplace.checks import Namespace
 from commonplace.embedding import Embedder
 from commonplace.engine.embedders import Models, embed, is_loaded, with_sentences
 from commonplace.errors import CommonplaceError, Unavailable
-from commonplace.store import Candidate, Indexing, Pending, Progress, Store
+from commonplace.language.passages import passages
+from commonplace.language.tokenizer import STEM
+from commonplace.store import Candidate, Indexing, Pending, Progress, Scan, Store
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -332,3 +334,22 @@ class Indexer:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_SECONDS)
+
+
+SAMPLED = 100
+"""Of how many namespaces, and of how many entries in each, the stems are looked for."""
+
+
+def lacks_stems(store: Store) -> bool:
+    """Whether texts in other languages than English were indexed by a program that did not know their stems.
+
+    Such texts are found by their words. Only some of them are looked at.
+    """
+    for namespace in store.namespaces(limit=SAMPLED):
+        entries = store.scan(namespace, Scan(limit=SAMPLED)).entries
+        stems = {
+            term for entry in entries for part in passages(entry.text) for term in part.terms if term.startswith(STEM)
+        }
+        if stems and not all(store.term_counts(namespace, sorted(stems)).containing.values()):
+            return True
+    return False

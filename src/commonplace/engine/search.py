@@ -37,6 +37,7 @@ from commonplace.language.passages import (
 from commonplace.language.question import FRAME, content_terms, question_terms
 from commonplace.language.relevance import EVERY_WORD, Calibration, calibration_of, holds_every_word, names_in
 from commonplace.language.snippets import snippet
+from commonplace.language.tokenizer import present_weight
 from commonplace.store import Candidate, Candidates, SearchQuery, Store, TermCounts
 
 if TYPE_CHECKING:
@@ -586,8 +587,9 @@ def _spans(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> di
 
 
 def _score_passages(state: Entry, terms: Mapping[str, float], counts: TermCounts) -> list[Candidate]:
+    containing = {term: counts.containing.get(term, 0) for term in terms}
     idfs = {
-        term: weight * fusion.idf(max(1, counts.passages), counts.containing.get(term, 0))
+        term: present_weight(term, weight, containing[term]) * fusion.idf(max(1, counts.passages), containing[term])
         for term, weight in terms.items()
     }
     ceiling = fusion.ceiling(idfs.values())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from commonplace.language.tokenizer import index_terms
+from commonplace.language.tokenizer import index_terms, stem_terms
 
 PASSAGE = 1_200  # the longest passage in Latin letters: about 300 of the model's 512 tokens
 WHOLE = 1_500  # a text, or the rest of one, up to this length is not split
@@ -130,7 +130,10 @@ _STEPS_A_DOUBLING = 5
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Characters `start` to `end` of a text, and how often each term occurs there."""
+    """Characters `start` to `end` of a text, and how often each term occurs there.
+
+    Stems of other languages than English are terms as well, but do not count for the length.
+    """
 
     start: int
     end: int
@@ -139,8 +142,10 @@ class Passage:
 
 
 def passage(text: str, start: int, end: int) -> Passage:
-    terms = index_terms(text[start:end])
-    return Passage(start, end, sum(terms.values()), terms)
+    part = text[start:end]
+    terms = index_terms(part)
+    stems = stem_terms(part, terms.keys())
+    return Passage(start, end, sum(terms.values()), terms | stems if stems else terms)
 
 
 def passages(text: str, start: int = 0) -> tuple[Passage, ...]:

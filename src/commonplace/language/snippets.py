@@ -10,7 +10,15 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from commonplace.language.passages import Span, may_cut, place_to_cut
-from commonplace.language.tokenizer import LONGEST_TERM, SPACELESS_SCRIPTS, index_terms, query_terms
+from commonplace.language.tokenizer import (
+    LONGEST_TERM,
+    SPACELESS_SCRIPTS,
+    STEM,
+    index_terms,
+    languages_of,
+    query_terms,
+    stems_of_words,
+)
 
 ELLIPSIS = "…"
 BEGINNING = 20_000  # characters to examine if no passage is given
@@ -77,15 +85,20 @@ def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
     wanted = frozenset(weights)
     if not wanted:
         return
+    stemmed = any(term.startswith(STEM) for term in wanted)
+    languages = languages_of(passage, index_terms(passage).keys()).names if stemmed else ()
     for start, end, word in _likely_words(passage, wanted) if passage.isascii() else _places(passage):
         terms = _cached_terms(word) if end - start <= LONGEST_TERM else frozenset(index_terms(word))
+        if stemmed:
+            terms = terms.union(stems_of_words(word, languages))
         if not wanted.isdisjoint(terms):
             yield _Match(start, end, wanted & terms)
 
 
 def _likely_words(passage: str, wanted: frozenset[str]) -> Iterator[tuple[int, int, str]]:
     """The words that may match: a plain word keeps its first letter as a term, so others are skipped."""
-    letters = {letter for term in wanted for letter in (term[0], term[0].upper())}
+    firsts = {term.removeprefix(STEM)[0] for term in wanted}
+    letters = firsts | {letter.upper() for letter in firsts}
     start = 0
     for word in passage.split(" "):
         if word[0] in letters or not ((word.islower() and word.isalpha()) or _is_plain(word)):

@@ -3,17 +3,22 @@
 A text is folded to one spelling first. A word then gives its stem; an identifier, number, date, address or path gives
 itself and its parts; a script without spaces gives its characters and their pairs; an emoji is a word. A term has at
 most 64 characters and never contains white space or control characters. Any text is accepted and takes linear time.
+
+Words of other languages than English give their stem in that language too, as a term with a mark. So the terms of an
+English text are the same as without these languages, and a text that was stored before them is found by its words.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 # Folding: one spelling for characters that a reader takes for the same. Compatibility forms become plain (`ﬁ`, `Ｗ`,
 # `①`), accents that only decorate are removed (`café`), invisible characters disappear, punctuation beyond ASCII
@@ -110,7 +115,7 @@ _TABLE = _Table({code: chr(code) for code in range(128)})
 
 # Stems of English words, by Porter2: `deploys`, `deployed` and `deploying` are one term. Stems are never shown; they
 # only have to be equal for words of the same meaning. Words of other languages are stemmed too, which does little harm
-# because stored texts and queries are stemmed alike.
+# because stored texts and queries are stemmed alike; the stems of their own languages are further below.
 
 _VOWELS = "aeiouy"
 _DOUBLES = ("bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt")
@@ -363,13 +368,14 @@ def index_terms(text: str) -> dict[str, int]:
 def query_terms(query: str) -> dict[str, float]:
     """Return the terms to look up with their weights; stop words only if there are no other words.
 
-    All of them are in index_terms(query).
+    All of them are in index_terms(query), but for the stems of other languages, which come last.
     """
     weights: dict[str, float] = {}
     for word in dict.fromkeys(_WORD.findall(fold(query))):
         for term, weight in _terms(word).asked:
             weights[term] = max(weight, weights.get(term, 0.0))
-    return {term: weight for term, weight in weights.items() if term not in _STOPS} or weights
+    telling = {term: weight for term, weight in weights.items() if term not in _STOPS} or weights
+    return _with_stems(query, languages_of(query, weights.keys()), telling)
 
 
 def _terms(word: str) -> Terms:
@@ -450,3 +456,237 @@ def _terms_of_mixed_scripts(word: str) -> Terms:
                 stored += terms.stored
                 asked += terms.asked
     return Terms(tuple(stored), tuple(asked))
+
+
+# Stems of other languages, by Snowball's algorithms. The script tells the language, or for Latin letters the function
+# words and the special letters of the text: `der`, `und`, `ß`. English wins a tie. A stem is a term with a mark, which
+# no other term has, and does not count for the length of a text. A query that may be in several languages is looked up
+# by the stems of all of them.
+
+STEM = "\ue010"  # folding makes a space of this character, so no other term contains it
+STEMMED_WEIGHT = 0.5  # of a word in a query, next to its stem; the stem finds the word and all its forms
+UNCERTAIN_WEIGHT = 0.5  # of a stem in a query of an uncertain language
+
+_ENGLISH = "english"
+_MARKS = "\u0300-\u036f\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0b80-\u0bff"
+_RUN_OF_LETTERS = re.compile(rf"(?:[^\W\d_]|[{_MARKS}])+")
+_NON_LATIN = {
+    "russian": "\u0400-\u052f",
+    "greek": "\u0370-\u03ff\u1f00-\u1fff",
+    "armenian": "\u0530-\u058f",
+    "arabic": "\u0600-\u06ff",
+    "hindi": "\u0900-\u097f",
+    "tamil": "\u0b80-\u0bff",
+}
+_PERSIAN = re.compile("[\u067e\u0686\u0698\u06a9\u06af\u06cc]")  # letters that Arabic does not have
+_NON_LATIN_RUN = re.compile(f"[{_MARKS}{''.join(_NON_LATIN.values())}]{{3,{LONGEST_TERM}}}")
+_SPECIAL_LETTERS = {
+    "german": "äöüß",
+    "spanish": "ñ¿¡óíáú",
+    "portuguese": "ãõçáóêâ",
+    "french": "éèêàùçœâîôû",
+    "italian": "èàìòù",
+    "catalan": "çòàŀ",
+    "polish": "ąćęłńśźżó",
+    "czech": "řěůščžý",
+    "serbian": "čćšžđ",
+    "lithuanian": "ėįųūšž",
+    "hungarian": "őűáéöü",
+    "romanian": "ășțâî",
+    "turkish": "ğışçöü",
+    "swedish": "åäö",
+    "finnish": "äö",
+    "estonian": "õäöü",
+    "danish": "æøå",
+    "norwegian": "æøå",
+    "esperanto": "ĉĝĥĵŝŭ",
+    "irish": "áéíóú",
+}
+# Function words of other languages that English texts have too, as words or in names. They count half, and so do the
+# English ones that another language has.
+_HALF = (
+    "die den der des dem man war hat bin per son sin men set hans mot dig ten pod pro main mine sur par pour van von "
+    "le la les los las el del san da de du di na et al es un en se te ne ja mi si tu ti vi ni su kan var ham il lo non "
+    "con che ma sa mes ton ta plus comment pol ca pre"
+)
+_CERTAIN = 1.5  # votes
+
+
+class _FunctionWords(NamedTuple):
+    votes: Mapping[str, tuple[str, ...]]
+    """The languages that a term tells of."""
+
+    half: frozenset[str]
+    english: frozenset[str]
+    """The terms that only English has, and then those that others have."""
+
+    other: frozenset[str]
+    letters: Mapping[str, tuple[str, ...]]
+    words: Mapping[str, frozenset[str]]
+    """The function words of each language as they are written, and without accents."""
+
+    terms: Mapping[str, frozenset[str]]
+
+
+@cache
+def _function_words() -> _FunctionWords:
+    path = Path(__file__).with_name("function_words.txt")
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    listed = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
+    terms = {name: frozenset(_term(fold(word)) for word in words) for name, words in listed.items()}
+    half = frozenset(map(stem, _HALF.split())) - _STOPS
+    votes = {
+        name: {term for term in found - _STOPS if len(term) > 1}
+        for name, found in terms.items()
+        if name not in _NON_LATIN
+    }
+    other = frozenset().union(*terms.values())
+    votes[_ENGLISH] = set(_STOPS)
+    return _FunctionWords(
+        _turned_around(votes),
+        half | _STOPS & other,
+        _STOPS - other,
+        other - _STOPS,
+        _turned_around(_SPECIAL_LETTERS),
+        {name: frozenset((*words, *map(fold, words))) for name, words in listed.items()},
+        terms,
+    )
+
+
+def _turned_around(table: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    turned: dict[str, tuple[str, ...]] = {}
+    for name, values in table.items():
+        for value in values:
+            turned[value] = (*turned.get(value, ()), name)
+    return turned
+
+
+class Languages(NamedTuple):
+    """The languages other than English that the Latin letters of a text may be in; none for an English text."""
+
+    names: tuple[str, ...]
+    is_certain: bool
+
+
+def languages_of(text: str, terms: Collection[str]) -> Languages:
+    """Tell the languages of a text from its terms and its special letters."""
+    known = _function_words()
+    # Most texts are English, and their words cost a tenth of this.
+    if text.isascii() and len(known.english.intersection(terms)) > len(known.other.intersection(terms)):
+        return Languages((), is_certain=True)
+    votes: dict[str, float] = {}
+    for term in known.votes.keys() & terms:
+        for name in known.votes[term]:
+            votes[name] = votes.get(name, 0.0) + (0.5 if term in known.half else 1.0)
+    if not text.isascii():
+        for letter in known.letters.keys() & set(text.lower()):
+            for name in known.letters[letter]:
+                votes[name] = votes.get(name, 0.0) + 1.0
+    english = votes.pop(_ENGLISH, 0.0)
+    most = max(votes.values(), default=0.0)
+    if most == 0:
+        return Languages((), is_certain=english > 0)
+    if most <= english:
+        return Languages((), is_certain=True)
+    return Languages(tuple(name for name, count in sorted(votes.items()) if count == most), is_certain=most >= _CERTAIN)
+
+
+def present_weight(term: str, weight: float, containing: int) -> float:
+    """The weight of a query's term that so many passages contain.
+
+    A stem that no passage has says nothing: the texts may be in another language, or older than these stems.
+    """
+    return 0.0 if containing == 0 and term.startswith(STEM) else weight
+
+
+def stem_terms(text: str, terms: Collection[str]) -> dict[str, int]:
+    """Return the stems of a stored text in other languages than English with their frequencies.
+
+    `terms` are its other terms.
+    """
+    names = languages_of(text, terms).names[:2]
+    if not names and text.isascii():
+        return {}
+    frequencies: dict[str, int] = {}
+    for word, count in Counter(_letters(text) if names else _NON_LATIN_RUN.findall(_composed(text))).items():
+        for term in word_stems(word, names):
+            frequencies[term] = frequencies.get(term, 0) + count
+    return frequencies
+
+
+def _with_stems(query: str, languages: Languages, weights: dict[str, float]) -> dict[str, float]:
+    names, is_certain = languages
+    if not names and query.isascii():
+        return weights
+    silent = frozenset().union(*(_function_words().terms[name] for name in _silenced(languages, query)))
+    weights = {term: weight for term, weight in weights.items() if term not in silent} or weights
+    stems: dict[str, float] = {}
+    for word in dict.fromkeys(_letters(query)):
+        found = word_stems(word, names)
+        is_latin = _script_of(word) is None
+        if found and (is_certain or not is_latin):
+            whole = _term(fold(word))
+            if whole in weights:
+                weights[whole] = min(weights[whole], STEMMED_WEIGHT)
+        for term in found:
+            stems[term] = UNCERTAIN_WEIGHT if is_latin and not is_certain else 1.0
+    return weights | stems
+
+
+def _silenced(languages: Languages, query: str) -> Iterator[str]:
+    """The languages whose function words are not looked up."""
+    if languages.is_certain:
+        yield from languages.names[:1]
+    if not query.isascii():
+        yield from _NON_LATIN.keys() & _function_words().terms.keys()
+
+
+def _composed(text: str) -> str:
+    """Lower-case, with accents as part of their letters."""
+    return _BEYOND_ASCII.sub(lambda run: unicodedata.normalize("NFC", run[0]), text).lower()
+
+
+def _letters(text: str) -> list[str]:
+    """The words of a text as the stemmers expect them."""
+    composed = _composed(text)
+    return [word for word in _RUN_OF_LETTERS.findall(composed) if 2 < len(word) <= LONGEST_TERM]
+
+
+def stems_of_words(text: str, names: tuple[str, ...]) -> Iterator[str]:
+    """The stems of a few words, in these languages if they are in Latin letters."""
+    for word in _letters(text):
+        yield from word_stems(word, names)
+
+
+@lru_cache(maxsize=1 << 16)
+def word_stems(word: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The stems of a word of lower-case letters: by its script, or in these languages; none of a function word."""
+    script = _script_of(word)
+    known = _function_words().words
+    found = (
+        STEM + fold(_stemmer(name).stemWord(word)).casefold()[: LONGEST_TERM - 1]
+        for name in (names if script is None else (script,) if script else ())
+        if word not in known.get(name, ())
+    )
+    return tuple(dict.fromkeys(term for term in found if len(term) > 1 and " " not in term))
+
+
+def _script_of(word: str) -> str | None:
+    """The language of a word that is not in Latin letters; empty for a script without stems and for a mixture."""
+    if word.isascii() or "LATIN" in unicodedata.name(word[0], ""):
+        return None
+    name = next((name for name, letters in _NON_LATIN.items() if _compiled(f"[{letters}]+").fullmatch(word)), "")
+    return "persian" if name == "arabic" and _PERSIAN.search(word) else name
+
+
+_stemmers = threading.local()  # a stemmer is not safe to share between threads
+
+
+def _stemmer(name: str) -> Any:
+    found = getattr(_stemmers, name, None)
+    if found is None:
+        from Stemmer import Stemmer
+
+        found = Stemmer(name, 0)
+        setattr(_stemmers, name, found)
+    return found

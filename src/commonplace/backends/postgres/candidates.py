@@ -42,6 +42,7 @@ from commonplace.backends.ranking import (
 )
 from commonplace.backends.rows import columns, entry_of
 from commonplace.entry import Entry
+from commonplace.language.tokenizer import present_weight
 from commonplace.store import Candidate, Candidates, Choose, SearchQuery, TermCounts
 
 if TYPE_CHECKING:
@@ -75,7 +76,11 @@ class Listed:
     """None if it was not asked for, or if the namespace is too large to compare every vector."""
 
     def words(self, terms: Mapping[str, float]) -> Ranking:
-        return score_arrays(self.counts, zip(terms.values(), self.postings, strict=True))
+        weighed = (
+            (present_weight(term, weight, len(found)), found)
+            for (term, weight), found in zip(terms.items(), self.postings, strict=True)
+        )
+        return score_arrays(self.counts, weighed)
 
 
 def ask_lists(

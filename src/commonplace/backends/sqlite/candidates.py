@@ -16,6 +16,7 @@ from commonplace.backends.sqlite.where import Where
 from commonplace.backends.sqlite.writer import NamespaceRow
 from commonplace.errors import Corrupt
 from commonplace.language.passages import LEVEL_FREQUENCY
+from commonplace.language.tokenizer import present_weight
 from commonplace.store import Candidate, TermCounts
 
 if TYPE_CHECKING:
@@ -65,15 +66,16 @@ def _postings(connection: Connection, counts: Counts, terms: Mapping[str, float]
             (json.dumps(phrases),),
         )
     )
-    for weight in terms.values():
+    for term, weight in terms.items():
         levels = []
         for frequency in LEVEL_FREQUENCY.values():
             rows = json.loads(next(lists)[0])
             if rows:
                 levels.append((frequency, rows))
-        if sum(len(rows) for _, rows in levels) > passages:  # BM25 is not defined for this
+        containing = sum(len(rows) for _, rows in levels)
+        if containing > passages:  # BM25 is not defined for this
             raise Corrupt("the keyword index is damaged; run `commonplace reindex --keywords`")
-        yield Postings(weight, levels)
+        yield Postings(present_weight(term, weight, containing), levels)
 
 
 def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> dict[int, Located]:
