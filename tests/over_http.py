@@ -37,8 +37,8 @@ class RulesGate(Gate):
     def is_quick(self, headers: Mapping[str, str]) -> bool:
         return credential_of(headers) in self.callers
 
-    def principal(self, headers: Mapping[str, str]) -> Principal:
-        return self.callers.get(credential_of(headers) or "") or super().principal(headers)
+    def principal(self, headers: Mapping[str, str], path: str | None = None) -> Principal:
+        return self.callers.get(credential_of(headers) or "") or super().principal(headers, path)
 
 
 class ServedBook(RemoteBook):
