@@ -183,6 +183,8 @@ WITHOUT_RESULT = {
     "Files.move",
     "Files.write_all",
     "Records.delete",
+    "Records.delete_all",
+    "Records.tag_all",
     "Records.undelete",
     "Space.restore",
     "Space.undo",
