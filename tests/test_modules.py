@@ -49,16 +49,14 @@ USED_ONCE: dict[str, str] = {
     "server.http.transfer": "bodies that are not held in memory",
     "server.mcp.prompts": "texts that a model reads",
     "server.mcp.resources": "the addresses mem://",
-    "server.page.markdown": "untrusted text to safe HTML; tested alone",
     "server.page.page_middleware": "what every answer of the page needs",
-    "server.page.screens": "the list of screens, as the table of operations is for REST",
     "tools.memory_folder": "a memory without a book, for Claude's tool",
 }
 """Modules that one other module imports, and why each is a file of its own."""
 
 ENTRY_POINTS = (
     *("adapters.*", "backends.postgres.store", "backends.sqlite.store", "cli.*_commands"),
-    *("embedding.external", "embedding.onnx", "exchange.mastra", "server.http.run", "server.mcp.stdio"),
+    *("embedding.e5", "embedding.external", "embedding.onnx", "exchange.mastra", "server.http.run", "server.mcp.stdio"),
     *("server.page.*_screen", "server.page.sign_in"),
 )
 """Adapters, importers, screens, and what a user's word starts: a command, an address, a model's name."""

@@ -11,7 +11,7 @@ from furnished import Furnished, Memory, furnish, serve
 from person import PHONE, Person, open_person
 from playwright.sync_api import Browser, Page
 
-from commonplace.server.page.screens import routes
+from commonplace.server.page import routes
 from postgres_server import shared_server
 
 Place = tuple[Memory, Furnished]

@@ -12,9 +12,7 @@ from browsing import PAGE, Browser
 import commonplace
 from commonplace.server.http.service import Service
 from commonplace.server.http.sessions import session_of
-from commonplace.server.page.assets import STATIC
-from commonplace.server.page.markdown import as_html
-from commonplace.server.page.templates import environment
+from commonplace.server.page.templates import STATIC, as_html, environment
 from commonplace.server.page.visit import NAVIGATION, own_address
 
 SQLITE_ONLY = pytest.mark.parametrize("book", ["sqlite"], indirect=True)

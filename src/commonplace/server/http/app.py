@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
+from commonplace.server import page
 from commonplace.server.http import error_answers, mastra_routes, rest
 from commonplace.server.http import html_pages as pages
 from commonplace.server.http.answers import documented
@@ -38,10 +39,9 @@ from commonplace.server.http.request_limits import LimitsMiddleware, RequestLimi
 from commonplace.server.http.service import Service
 from commonplace.server.http.worker_threads import StoreThreads
 from commonplace.server.mcp.server import ToolCalls
-from commonplace.server.page import screens
 from commonplace.server.page.page_middleware import PageMiddleware
 
-OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*", f"{OAUTH_PATH}/*", *screens.OPEN_PATHS)
+OPEN_PATHS = ("/", "/openapi.json", "/docs", "/.well-known/*", f"{OAUTH_PATH}/*", *page.OPEN_PATHS)
 """They need no key, and reveal nothing about the memory."""
 
 WITHOUT_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
@@ -107,7 +107,7 @@ def _add_routes(app: FastAPI, service: Service, work: Work, metrics: Metrics) ->
     app.include_router(metadata_router(service.settings))
     if service.access.has_oauth:
         app.include_router(oauth_router(service.access.grants, service.settings.public_url))
-    app.router.routes += screens.routes()
+    app.router.routes += page.routes()
     _describe_access(app)
 
 

@@ -1,23 +1,54 @@
-"""The templates of the page: Jinja with automatic escaping, and the few filters that every screen uses."""
+"""How a page is made: Jinja templates with automatic escaping, the filters that screens use, Markdown, static files.
+
+Stored text is not trusted. Templates escape it. Markdown becomes HTML that is safe to show: no raw HTML, no images, and
+only links to the web and to mail. The parser makes elements of its own only, so nothing of the text becomes markup.
+
+Static files are read once, compressed once, and served under addresses that change with them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import gzip
+import hashlib
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+from starlette.exceptions import HTTPException
 
 from commonplace import __version__
 from commonplace.checks import moment
-from commonplace.server.page.assets import asset_url
-from commonplace.server.page.markdown import as_html
+from commonplace.server.http.sessions import PAGE_PATH
 
 TEMPLATES = Path(__file__).parent / "templates"
+STATIC = Path(__file__).parent / "static"
+FOREVER = "public, max-age=31536000, immutable"
+_MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".LICENSE": "text/plain; charset=utf-8",
+}
+
+LONGEST = 100_000
+"""Longer texts are shown as they are: rendering takes a few milliseconds for each thousand characters."""
+
+_SCHEMES = ("http", "https", "mailto")
+_HEADINGS = {f"h{level}": f"h{min(level + 2, 6)}" for level in range(1, 7)}
+"""A text is part of a page that has headings of its own, so those of the text are two levels below."""
+
+router = APIRouter()
 _AGES = ((60, "second"), (60, "minute"), (24, "hour"), (30, "day"), (12, "month"), (1 << 60, "year"))
 
 THROUGH = {
@@ -112,3 +143,105 @@ def pieces(text: str, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[str, b
         at = end
     if at < len(text):
         yield text[at:], False
+
+
+# Markdown
+
+
+def as_html(text: str) -> Markup:
+    """The text rendered; a text that is too long, as it is."""
+    if len(text) > LONGEST:
+        return Markup('<pre class="text">{}</pre>').format(text)
+    return Markup(_parser().render(text))  # the parser escapes all of the text
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
+    parser.validateLink = _is_safe  # type: ignore[method-assign]
+    parser.add_render_rule("image", _image)
+    parser.add_render_rule("link_open", _link_open)
+    parser.add_render_rule("heading_open", _heading)
+    parser.add_render_rule("heading_close", _heading)
+    return parser
+
+
+def _is_safe(url: str) -> bool:
+    try:
+        return urlsplit(url.strip()).scheme.lower() in _SCHEMES
+    except ValueError:
+        return False
+
+
+def _link_open(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
+) -> str:
+    token = tokens[index]
+    token.attrSet("rel", "noreferrer noopener nofollow")
+    return renderer.renderToken(tokens, index, options, env)
+
+
+def _image(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
+) -> str:
+    """A link in place of an image: loading it would tell its server who reads this text, and when."""
+    token = tokens[index]
+    link = Markup('<a class="image" rel="noreferrer noopener nofollow" href="{}">image: {}</a>')
+    return link.format(token.attrGet("src") or "", token.content or "without a name")
+
+
+def _heading(
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: Any, env: MutableMapping[str, Any]
+) -> str:
+    token = tokens[index]
+    tag = escape(_HEADINGS[token.tag])
+    return f"<{tag}>" if token.nesting == 1 else f"</{tag}>\n"
+
+
+# Static files
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A static file, as it is and compressed."""
+
+    media_type: str
+    content: bytes
+    compressed: bytes
+    digest: str
+
+
+@cache
+def asset(name: str) -> Asset | None:
+    """A file below `static` by its name, such as `vendor/htmx.min.js`; None if there is none."""
+    path = (STATIC / name).resolve()
+    if not path.is_relative_to(STATIC) or path.suffix not in _MEDIA_TYPES or not path.is_file():
+        return None
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return Asset(_MEDIA_TYPES[path.suffix], content, gzip.compress(content, 9, mtime=0), digest)
+
+
+def asset_url(name: str) -> str:
+    """The address of a static file. It changes when the file does, so browsers may keep it forever."""
+    found = asset(name)
+    assert found is not None, f"static/{name} does not exist"
+    return f"{PAGE_PATH}/static/{found.digest}/{name}"
+
+
+@router.get(PAGE_PATH + "/static/{digest}/{name:path}", include_in_schema=False)
+async def static_file(request: Request, digest: str, name: str) -> Response:
+    found = _known().get(name)
+    if found is None or found.digest != digest:
+        raise HTTPException(404)
+    headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(found.content, headers=headers, media_type=found.media_type)
+    return Response(found.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.media_type)
+
+
+@cache
+def _known() -> dict[str, Asset]:
+    """Every static file by name: what a request names is looked up here and never used as a path."""
+    names = [path.relative_to(STATIC).as_posix() for path in sorted(STATIC.rglob("*"))]
+    return {name: found for name in names if (found := asset(name)) is not None}
