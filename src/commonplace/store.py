@@ -286,6 +286,11 @@ class Reader(ABC):
     def load(self, ids: Sequence[int]) -> dict[int, Entry]:
         """The live entries with these internal ids."""
 
+    def next_keys(self, kind: str, keys: Sequence[str]) -> list[str | None]:
+        """For each of these keys, the next greater key of a live entry of the kind. A backend may have a faster way."""
+        pages = (self.scan(Scan(Filter(kinds=(kind,), key_after=key), limit=1)) for key in keys)
+        return [next((entry.key for entry in page.entries), None) for page in pages]
+
     @abstractmethod
     def scan(self, scan: Scan) -> Page: ...
 
@@ -508,6 +513,9 @@ class Store(ABC):
 
     def load(self, namespace: Namespace, ids: Sequence[int]) -> dict[int, Entry]:
         return self.read(namespace, lambda reader: reader.load(ids), snapshot=False)
+
+    def next_keys(self, namespace: Namespace, kind: str, keys: Sequence[str]) -> list[str | None]:
+        return self.read(namespace, lambda reader: reader.next_keys(kind, keys), snapshot=False)
 
     def scan(self, namespace: Namespace, scan: Scan) -> Page:
         return self.read(namespace, lambda reader: reader.scan(scan), snapshot=scan.as_of is not None)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from commonplace.language.fusion import (
-    K1,
-    LONGEST,
-    RARITY,
-    B,
     Fused,
+    boost_by_neighbours,
     boost_by_support,
     boost_by_time,
     ceiling,
@@ -25,6 +21,7 @@ from commonplace.language.fusion import (
     idf,
     norm,
 )
+from commonplace.language.weights import K1, LONGEST, NEAR, RARITY, STRONG, WEAK, B
 
 hits = st.lists(st.tuples(st.integers(0, 20), st.floats(0, 1)))
 
@@ -92,7 +89,7 @@ def test_a_text_whose_meaning_is_not_known_yet_is_presumed_to_mean_what_its_word
     assert fuse([(1, 0.4)], [(1, 0.1)], presume=True) == fuse([(1, 0.4)], [(1, 0.1)])
 
 
-# Boosts keep scores within 0..1, never lower one, and keep the order within a conversation.
+# Boosts keep scores within 0..1 and never lower one.
 
 
 message_scores = st.lists(st.floats(0, 1), min_size=1, max_size=20).map(lambda some: sorted(some, reverse=True))
@@ -100,7 +97,7 @@ message_scores = st.lists(st.floats(0, 1), min_size=1, max_size=20).map(lambda s
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_a_lift_stays_within_bounds_and_never_lowers(score: float, spoken: float) -> None:
-    for lifted in (boost_by_time(score), boost_by_support(score, spoken)):
+    for lifted in (boost_by_time(score), boost_by_support(score, spoken), boost_by_neighbours(score, 2 * spoken)):
         assert score - 1e-12 <= lifted <= 1.0
 
 
@@ -108,15 +105,24 @@ def test_what_does_not_match_at_all_is_not_lifted_by_its_time() -> None:
     assert boost_by_time(0.0) == 0.0
 
 
-@given(message_scores)
-def test_a_conversation_keeps_the_order_of_its_messages(found: list[float]) -> None:
-    lifted = [boost_by_support(score, spoken) for score, spoken in zip(found, conversation_support(found), strict=True)]
-    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(lifted))
-
-
 def test_nobody_speaks_for_a_message_that_stands_alone() -> None:
-    assert conversation_support([0.7]) == [0.0]
-    assert conversation_support([0.8, 0.4]) == [pytest.approx(0.2), pytest.approx(0.4)]
+    assert conversation_support([STRONG], STRONG) == [0.0]
+    assert conversation_support([0.9, 0.4], 0.9) == [0.0, pytest.approx(0.45)]
+
+
+def test_only_messages_that_are_nearly_the_best_of_the_search_speak_for_others() -> None:
+    assert conversation_support([0.9, 0.85, 0.4], 0.9) == [
+        pytest.approx(0.425),
+        pytest.approx(0.45),
+        pytest.approx(0.6625),
+    ]
+    assert conversation_support([NEAR * 0.9 - 0.01] * 30, 0.9) == [0.0] * 30
+
+
+def test_a_best_score_that_says_little_lifts_little() -> None:
+    assert conversation_support([WEAK, WEAK], WEAK) == [0.0, 0.0]
+    middle = (WEAK + STRONG) / 2
+    assert conversation_support([middle, middle], middle)[0] == pytest.approx(middle / 4)
 
 
 @given(message_scores)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.question import question_terms
+from commonplace.language.question import is_about_assistant, question_terms
 from commonplace.language.tokenizer import query_terms
 
 WORDS = ["how", "many", "weeks", "ago", "İ", "book", "x_y", "today", "日本"]
@@ -48,3 +48,31 @@ def test_any_text_keeps_its_terms_and_at_least_half_of_their_weight(query: str) 
     assert weighed.keys() == plain.keys()
     assert all(weight / 2 <= weighed[term] <= weight for term, weight in plain.items())
     assert 0.5 <= share <= 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "which hotel did you recommend?",
+        "the vegan eatery that you recommended last time",
+        "Can you remind me what the three objectives were?",
+        "In our previous chat we looked at names",
+        "what was your advice about the boiler",
+        "the list you've given me",
+    ],
+)
+def test_a_question_may_be_about_what_the_assistant_said(query: str) -> None:
+    assert is_about_assistant(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Can you recommend a hotel?",
+        "what do you think of it",
+        "what did Ana recommend?",
+        "my last session at the gym was",
+    ],
+)
+def test_a_request_for_something_new_is_not_about_what_the_assistant_said(query: str) -> None:
+    assert not is_about_assistant(query)

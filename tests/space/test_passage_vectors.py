@@ -9,7 +9,8 @@ import pytest
 
 from commonplace import Space
 from commonplace.embedding import create_embedder
-from commonplace.engine.embedders import LONGEST, SUFFIX, SentenceReader
+from commonplace.engine.embedders import SUFFIX, SentenceReader
+from commonplace.language.weights import LONGEST_SENTENCES as LONGEST
 from doubles import OpenBook, WordEmbedder
 
 TOPIC = "Could you recommend a recipe for a soup with lentils and carrots and a little cumin for the weekend please? "

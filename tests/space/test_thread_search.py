@@ -75,15 +75,59 @@ def test_without_a_model_keywords_find_threads_and_a_notice_says_so(space: Space
 
 
 @pytest.mark.promise("search-weighs-conversation")
-def test_a_message_is_lifted_where_others_of_its_conversation_speak_for_it(space: Space) -> None:
-    talk(space, "a", "kayak morning", "lunch", "weather")
-    talk(space, "b", "kayak football", "we saw a kayak and a canoe", "kayak trip on the river")
-    hits = {hit.entry.text: hit for hit in space.search("kayak")}
+def test_a_message_is_lifted_where_the_best_one_is_of_its_conversation(space: Space) -> None:
+    talk(space, "a", "the kayak was red", "lunch", "weather")
+    talk(space, "b", "we rent a yellow kayak on sunday", "football", "the kayak was red")
+    hits = {(hit.entry.key[0], hit.entry.text): hit for hit in space.search("we rent a yellow kayak on sunday")}
 
-    alone, among = hits["kayak morning"], hits["kayak football"]
+    alone, among = hits["a", "the kayak was red"], hits["b", "the kayak was red"]
     assert among.score > alone.score
     assert among.parts["conversation"] > alone.parts.get("conversation", 0.0)
     assert among.parts["keyword"] == alone.parts["keyword"]
+
+
+@pytest.mark.promise("search-weighs-conversation")
+def test_many_poor_messages_of_a_long_conversation_do_not_lift_each_other(space: Space) -> None:
+    talk(space, "long", *(f"kayak {filler}" for filler in FILLERS))
+    talk(space, "short", "we rent a yellow kayak on sunday")
+    best, *others = space.search("we rent a yellow kayak on sunday", limit=20)
+    assert best.entry.text == "we rent a yellow kayak on sunday"
+    assert all("conversation" not in hit.parts for hit in others)
+
+
+@pytest.mark.promise("search-weighs-conversation")
+def test_a_message_is_lifted_by_those_directly_before_and_after_it(space: Space) -> None:
+    talk(space, "a", "kayak morning", "kayak lunch", "weather", "kayak music")
+    hits = {hit.entry.text: hit for hit in space.search("kayak")}
+    assert {text for text, hit in hits.items() if "neighbours" in hit.parts} >= {"kayak morning", "kayak lunch"}
+    assert hits["kayak lunch"].score > hits["kayak music"].score
+    space.threads.delete_messages([space.threads.messages("a").messages[2].id])
+    hits = {hit.entry.text: hit for hit in space.search("kayak")}
+    assert hits["kayak lunch"].parts["neighbours"] > hits["kayak music"].parts["neighbours"] > 0
+
+
+@pytest.mark.promise("search-weighs-assistant")
+@pytest.mark.parametrize(
+    ("query", "name", "first"),
+    [
+        ("which kayak is good for a lake?", None, "user"),
+        ("which kayak is good for a lake?", "Bo", "assistant"),
+        ("which kayak did you recommend for a lake?", None, "assistant"),
+    ],
+)
+def test_what_an_assistant_without_a_name_says_counts_less_unless_it_is_asked_for(
+    space: Space, query: str, name: str | None, first: str
+) -> None:
+    space.threads.create(id="a")
+    said = {"role": "assistant", "content": "a wide kayak is good for a lake", **({"name": name} if name else {})}
+    space.threads.add("a", [said])
+    space.threads.create(id="b")
+    space.threads.add("b", [{"role": "user", "content": "my old wide kayak is good for a lake"}])
+
+    hits = space.search(query)
+
+    assert hits[0].entry.attributes["role"] == first
+    assert any("assistant" in hit.parts for hit in hits) == (name is None and "did you" not in query)
 
 
 def test_a_single_message_and_a_file_have_no_conversation_to_speak_for_them(space: Space) -> None:

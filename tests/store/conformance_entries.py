@@ -99,6 +99,17 @@ class EntriesConformance:
         assert [entry and entry.value for entry in store.get(THERE, "file", ["k"])] == ["file there"]
         assert store.get(NOWHERE, "file", ["k"]) == [None]
 
+    def test_the_next_key_is_that_of_the_next_live_entry_of_the_same_kind(self, store: Store) -> None:
+        for key in ("a\x01 1", "a\x01 2", "a\x01 3", "Ä", "B"):
+            put(store, key)
+        put(store, "z", namespace=BELOW)
+        delete(store, "a\x01 2")
+        wanted = ["a\x01 1", "Ä", "", "a\x01 3", "a\x01 2"]
+        assert store.next_keys(HERE, "file", wanted) == ["a\x01 3", None, "B", "Ä", "a\x01 3"]
+        assert store.next_keys(HERE, "record", ["a"]) == [None]
+        assert store.next_keys(NOWHERE, "file", ["a", "b"]) == [None, None]
+        assert store.next_keys(HERE, "file", []) == []
+
     def test_a_namespace_knows_nothing_of_the_one_above_it(self, store: Store) -> None:
         former = put(store, "new\x01k", identity="i")
         put(store, "new\x01k", "changed", identity="i")

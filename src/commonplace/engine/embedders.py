@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from commonplace.embedding import Embedder, Purpose
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
 from commonplace.language.passages import split_sentences
+from commonplace.language.weights import LONGEST_SENTENCES, SENTENCES
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SENTENCES = 2.0  # the weight of the mean of the sentences; the whole passage has the weight 1
-LONGEST = 600  # characters: in longer passages sentences help less and cost more
 SUFFIX = ";sentences=1"  # of the identity; increase the number when the same text gets another vector here
 
 
@@ -129,7 +128,7 @@ class SentenceReader:
             return self.plain.embed(texts, purpose=purpose)
         import numpy as np
 
-        sentences = [split_sentences(text) if len(text) <= LONGEST else [] for text in texts]
+        sentences = [split_sentences(text) if len(text) <= LONGEST_SENTENCES else [] for text in texts]
         read = [*texts, *(piece for some in sentences if len(some) > 1 for piece in some)]
         vectors = vectors_of(self.plain, read, purpose)
         mixed = np.array(vectors[: len(texts)])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
 
@@ -34,10 +35,11 @@ from commonplace.language.passages import (
     passage,
     passages,
 )
-from commonplace.language.question import FRAME, content_terms, question_terms
+from commonplace.language.question import content_terms, is_about_assistant, question_terms
 from commonplace.language.relevance import EVERY_WORD, Calibration, calibration_of, holds_every_word, names_in
 from commonplace.language.snippets import snippet
 from commonplace.language.tokenizer import present_weight
+from commonplace.language.weights import ASSISTANT, FIRST_WINDOW, FRAME, HEAD, WINDOW_GROWTH
 from commonplace.store import Candidate, Candidates, SearchQuery, Store, TermCounts
 
 if TYPE_CHECKING:
@@ -52,16 +54,6 @@ MAX_OFFSET = 10_000
 MAX_QUERY_TERMS = 64
 LAG_SECONDS = 0.2
 """How long a search waits for the vectors of what was written just before it."""
-
-FIRST_WINDOW = 24
-"""How many candidates the first window has from keywords, and from vectors; both score all of them. Ten more cost a
-tenth of a millisecond; 30 find 0.007 more of LoCoMo than 20, 100 no more than 30."""
-
-WINDOW_GROWTH = 4
-"""Each window asks for this many times as many candidates as the one before."""
-
-HEAD = 10
-"""If none of this many first results belongs to a conversation, the others of the window are not examined for it."""
 
 MOST_EXAMINED = 1_000
 """A search with a floor looks at no more candidates than this for entries whose vectors are pending."""
@@ -109,6 +101,8 @@ class SearchRequest:
     """The path or id of an entry."""
     conversation: Callable[[Entry], str | None] | None = None
     """The conversation of an entry; entries of one conversation raise each other. None turns this off."""
+    by_assistant: Callable[[Entry], bool] | None = None
+    """Whether an assistant without a name said this; such entries of conversations count less. None turns this off."""
     now: int | None = None
     """The time that `yesterday` refers to; None is the time of the search, or `as_of`."""
     window: int = FIRST_WINDOW
@@ -183,6 +177,8 @@ class _Question:
     calibration: Calibration | None
     """None if the model has no calibration."""
     floor: _Floor | None
+    by_assistant: Callable[[Entry], bool] | None
+    """Which entries count less because of who said them; None if the question asks what the assistant said."""
 
     @property
     def wanted(self) -> int:
@@ -279,6 +275,7 @@ class Searcher:
             _times(request, self._date_order),
             calibration,
             _floor(request, calibration, meaning),
+            None if is_about_assistant(request.query) else request.by_assistant,
         )
         windows = []
         deadline = time.monotonic() + LAG_SECONDS
@@ -409,6 +406,7 @@ class _Windows:
         self._limit = question.request.window
         self._seen: set[int] = set()
         self._former: list[_Found] | None = None
+        self._best: float | None = None
 
     def next(self, wanted: int) -> list[_Found]:
         """The next window, best first, or at least its first `wanted` results."""
@@ -426,7 +424,9 @@ class _Windows:
         is_last = max(len(answer.by_words), len(answer.by_meaning)) < self._limit or not self._may_have_more(answer)
         self.is_complete = not self._former and is_last
         self._limit *= WINDOW_GROWTH
-        return _weigh([*found, *former], self._question, has_conversations=has_conversations)
+        found += former
+        weighed = self._in_conversation(found) if has_conversations else _timed(found, self._question)
+        return sorted(weighed, key=_falling)
 
     def _may_have_more(self, answer: Candidates) -> bool:
         """Whether further candidates may be above the floor. Their scores are at most the last ones of this window."""
@@ -488,6 +488,60 @@ class _Windows:
         conversation_of = self._question.request.conversation
         return conversation_of is not None and any(conversation_of(entry) is not None for entry in entries)
 
+    def _in_conversation(self, found: Sequence[_Found]) -> list[_Found]:
+        """The results re-scored by who said them, by the times in the query, and by the rest of their conversation."""
+        found = [self._as_said(one) for one in found]
+        ordered = sorted(_timed(found, self._question), key=_falling)
+        if self._best is None:  # of the first window; further ones hold nothing better
+            self._best = ordered[0].score if ordered else 0.0
+        conversations = self._conversations(ordered)
+        weighed = _supported(ordered, conversations, self._best)
+        if strength := fusion.strength(self._best):
+            weighed = _with_neighbours(weighed, self._adjacent(ordered, conversations), strength)
+        return _with_fewer_repeated(weighed, conversations, fusion.repetition(self._best))
+
+    def _as_said(self, one: _Found) -> _Found:
+        """A message with less for words that may match by chance, and with less if an assistant said it."""
+        conversation_of, by_assistant = self._question.request.conversation, self._question.by_assistant
+        if conversation_of is None or conversation_of(one.entry) is None:
+            return one
+        keyword, meaning = one.parts.get("keyword"), one.parts.get("meaning")
+        if keyword is not None and meaning is not None:
+            one = replace(one, score=fusion.join(fusion.sure(keyword), meaning))
+        if by_assistant is not None and by_assistant(one.entry):
+            one = replace(one, score=ASSISTANT * one.score, parts={**one.parts, "assistant": ASSISTANT})
+        return one
+
+    def _conversations(self, found: Sequence[_Found]) -> list[list[int]]:
+        """The places of the results of each conversation that has several, in their order."""
+        conversation_of = self._question.request.conversation
+        assert conversation_of is not None, "only results with a conversation are examined for it"
+        places: dict[str, list[int]] = {}
+        for place, one in enumerate(found):
+            conversation = conversation_of(one.entry)
+            if conversation is not None:
+                places.setdefault(conversation, []).append(place)
+        return [some for some in places.values() if len(some) > 1]
+
+    def _adjacent(self, found: Sequence[_Found], conversations: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
+        """The pairs of places whose entries follow each other directly in their conversation, by one read.
+
+        Keys of a conversation are in time order. A search of the past has no such pairs: only live keys are known.
+        """
+        if self._question.request.as_of is not None:
+            return []
+        pairs: dict[str, list[tuple[int, int]]] = {}
+        for places in conversations:
+            in_order = sorted(places, key=lambda place: found[place].entry.key)
+            for first, second in pairwise(in_order):
+                if found[first].entry.kind == found[second].entry.kind:
+                    pairs.setdefault(found[first].entry.kind, []).append((first, second))
+        adjacent: list[tuple[int, int]] = []
+        for kind, some in pairs.items():
+            following = self._store.next_keys(self._namespace, kind, [found[first].entry.key for first, _ in some])
+            adjacent += [pair for pair, key in zip(some, following, strict=True) if found[pair[1]].entry.key == key]
+        return adjacent
+
     def _search_former(self, as_of: int) -> list[_Found]:
         """States that were valid then and have ended since, best first. There are few, so each is scored."""
         question, meaning = self._question, self._question.meaning
@@ -527,27 +581,9 @@ def _times(request: SearchRequest, order: DateOrder) -> tuple[tuple[int, int], .
     return tuple((round(start.timestamp() * 1e6), round(end.timestamp() * 1e6)) for start, end in named)
 
 
-def _weigh(found: Sequence[_Found], question: _Question, *, has_conversations: bool) -> list[_Found]:
-    """Best first, re-scored by the times in the query and, with `has_conversations`, by the other messages."""
-    conversation_of = question.request.conversation
-    if question.times:
-        found = [_in_time(one, question.times) for one in found]
-    ordered = sorted(found, key=_falling)
-    if conversation_of is None or not has_conversations:
-        return ordered
-    conversations: dict[str, list[int]] = {}
-    for place, one in enumerate(ordered):
-        conversation = conversation_of(one.entry)
-        if conversation is not None:
-            conversations.setdefault(conversation, []).append(place)
-    for places in conversations.values():
-        support = fusion.conversation_support([ordered[place].score for place in places])
-        for place, others in zip(places, support, strict=True):
-            if others > 0:
-                one = ordered[place]
-                score = fusion.boost_by_support(one.score, others)
-                ordered[place] = replace(one, score=score, parts={**one.parts, "conversation": others})
-    return sorted(ordered, key=_falling)
+def _timed(found: Sequence[_Found], question: _Question) -> Sequence[_Found]:
+    """The results re-scored by the times in the query."""
+    return [_in_time(one, question.times) for one in found] if question.times else found
 
 
 def _in_time(one: _Found, times: Sequence[tuple[int, int]]) -> _Found:
@@ -555,6 +591,48 @@ def _in_time(one: _Found, times: Sequence[tuple[int, int]]) -> _Found:
     if not any(start <= at <= end for start, end in times for at in (entry.created_at, entry.updated_at)):
         return one
     return replace(one, score=fusion.boost_by_time(one.score), parts={**one.parts, "time": 1.0})
+
+
+def _supported(found: Sequence[_Found], conversations: Iterable[Sequence[int]], best: float) -> list[_Found]:
+    """The results, each with the support of those of its conversation that are nearly the best of the search."""
+    supported = list(found)
+    for places in conversations:
+        support = fusion.conversation_support([found[place].score for place in places], best)
+        for place, others in zip(places, support, strict=True):
+            if others > 0:
+                one = found[place]
+                score = fusion.boost_by_support(one.score, others)
+                supported[place] = replace(one, score=score, parts={**one.parts, "conversation": others})
+    return supported
+
+
+def _with_neighbours(found: Sequence[_Found], adjacent: Iterable[tuple[int, int]], strength: float) -> list[_Found]:
+    """The results, each with a share of the scores of those directly before and after it."""
+    evidence: dict[int, float] = {}
+    for first, second in adjacent:
+        evidence[first] = evidence.get(first, 0.0) + strength * found[second].score / 2
+        evidence[second] = evidence.get(second, 0.0) + strength * found[first].score / 2
+    lifted = list(found)
+    for place, neighbours in evidence.items():
+        one = found[place]
+        score = fusion.boost_by_neighbours(one.score, neighbours)
+        lifted[place] = replace(one, score=score, parts={**one.parts, "neighbours": neighbours})
+    return lifted
+
+
+def _with_fewer_repeated(
+    found: Sequence[_Found], conversations: Iterable[Sequence[int]], factor: float
+) -> list[_Found]:
+    """The results; all but the best one of a conversation count less by the factor."""
+    lowered = list(found)
+    if factor < 1.0:
+        for places in conversations:
+            best = max(places, key=lambda place: found[place].score)
+            for place in places:
+                one = found[place]
+                if place != best:
+                    lowered[place] = replace(one, score=factor * one.score, parts={**one.parts, "repeated": factor})
+    return lowered
 
 
 def _falling(one: _Found) -> float:

@@ -24,14 +24,26 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-K1 = 0.9  # how slowly the effect of repeating a word saturates
-B = 0.4  # how much a text's length counts against it
-LONGEST = 3.0  # longer texts, as a multiple of the average, count as this long: a long file among short notes
-RARITY = 1.5  # how much more a rare word counts than a common one; 1 is the usual value
-
-TRUST = 0.9  # the highest score from one kind of evidence alone
-# the meaning score presumed from the keyword share; words that occur once give about half of the ceiling
-PRESUMED = 2.0
+from commonplace.language.weights import (
+    CHANCE,
+    CONVERSATION,
+    DOUBT,
+    FADING,
+    K1,
+    LONGEST,
+    NEAR,
+    NEIGHBOUR,
+    PRESUMED,
+    RARITY,
+    REPEATED,
+    SHARPNESS,
+    STRONG,
+    SURE,
+    TIME,
+    TRUST,
+    WEAK,
+    B,
+)
 
 
 def idf(documents: int, containing: int) -> float:
@@ -81,9 +93,22 @@ def fuse(
         by_words, by_meaning = keywords.get(id, 0.0), meanings.get(id)
         if by_meaning is None:
             by_meaning = min(1.0, PRESUMED * by_words) if presume else 0.0
-        scored.append((1.0 - (1.0 - TRUST * by_words) * (1.0 - TRUST * by_meaning), id))
+        scored.append((join(by_words, by_meaning), id))
     scored.sort(key=itemgetter(0), reverse=True)
     return [Fused(id, score, keywords.get(id), meanings.get(id)) for score, id in scored]
+
+
+def join(keyword: float, meaning: float) -> float:
+    """Return the score of a text from both kinds of evidence, 0..1."""
+    return 1.0 - (1.0 - TRUST * keyword) * (1.0 - TRUST * meaning)
+
+
+def sure(keyword: float) -> float:
+    """What a share of the words says in a conversation; a share below CHANCE says less than itself.
+
+    Talk has many common words, so that one word of a question of many matches by chance.
+    """
+    return keyword * min(1.0, keyword / CHANCE)
 
 
 def _best(scored: Iterable[tuple[int, float]]) -> dict[int, float]:
@@ -96,12 +121,7 @@ def _best(scored: Iterable[tuple[int, float]]) -> dict[int, float]:
 
 # Other evidence for a hit: its time is the one that the question names, or other messages of its conversation match.
 # Each is a share of what the score lacks to 1. So a score stays within 0..1, evidence never lowers it, and a text that
-# does not match at all is not lifted to the top. Decision 007 has the figures that chose the constants.
-
-TIME = 0.3  # the exponent that a text from the named time gains
-CONVERSATION = 0.3  # the most that the other messages of a conversation can add
-FADING = 0.5  # each further message counts half as much as the previous one
-SHARPNESS = 12  # the best message decides; others count only if they are nearly as good
+# does not match at all is not lifted to the top. Decisions 007 and 016 have the figures that chose this.
 
 
 def boost_by_time(score: float) -> float:
@@ -109,18 +129,47 @@ def boost_by_time(score: float) -> float:
     return 1.0 - math.pow(1.0 - score, 1.0 + TIME)
 
 
-def conversation_support(scores: Sequence[float]) -> list[float]:
-    """For each message of a conversation, best first, return the evidence of the others, 0..1."""
+def strength(best: float) -> float:
+    """How much the best score of a search is worth as evidence for other messages, 0..1."""
+    return _share(best, WEAK, STRONG)
+
+
+def _share(value: float, low: float, high: float) -> float:
+    return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+def conversation_support(scores: Sequence[float], best: float) -> list[float]:
+    """For each message of a conversation, best first, return the evidence of the others, 0..1.
+
+    `best` is the best score of the whole search. Only messages that are nearly as good are evidence: otherwise a long
+    conversation, with many messages that match a little, would bury what was said once in a short one.
+    """
+    weight = strength(best)
+    near = [score for score in scores if score >= NEAR * best] if weight else []
     support = []
     for place in range(len(scores)):
-        others = (*scores[:place], *scores[place + 1 :])
-        support.append((1.0 - FADING) * sum(score * FADING**number for number, score in enumerate(others)))
+        others = (*near[:place], *near[place + 1 :])
+        support.append(weight * (1.0 - FADING) * sum(score * FADING**number for number, score in enumerate(others)))
     return support
 
 
 def boost_by_support(score: float, support: float) -> float:
     """Return the score of a message with the support of the others in its conversation."""
     return 1.0 - (1.0 - score) * (1.0 - CONVERSATION * support)
+
+
+def boost_by_neighbours(score: float, neighbours: float) -> float:
+    """Return the score of a message; `neighbours` is the mean score of those directly before and after it, 0..1."""
+    return 1.0 - (1.0 - score) * (1.0 - 2.0 * NEIGHBOUR * neighbours)
+
+
+def repetition(best: float) -> float:
+    """Return the factor for all but the best message of a conversation, 0..1.
+
+    If even the best score of a search is low, hits are guesses, and several guesses in one conversation are worth less
+    than guesses in several.
+    """
+    return 1.0 - (1.0 - REPEATED) * (1.0 - _share(best, DOUBT, SURE))
 
 
 def conversation_score(scores: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""The weight of each word of a question.
+"""What kind of question it is: the weight of each of its words, and whether it asks what the assistant said.
 
 Framing words, such as `how many weeks` or `two weeks ago`. They say what kind of answer is wanted and for when, not
 what the question is about. In a text the same words mean something else: its `last week` is another week. So they
@@ -12,13 +12,34 @@ from collections.abc import Mapping
 
 from commonplace.language.dates import relative_times
 from commonplace.language.tokenizer import query_terms
-
-FRAME = 0.5  # the weight of a framing word
+from commonplace.language.weights import FRAME
 
 _ASKED = re.compile(
     r"\bhow (?:many|much|long|often|old|far)\b(?: (?:time|minute|hour|day|week|month|year)s?\b)?(?: ago\b)?",
     re.IGNORECASE,
 )
+
+_SAID = (
+    "said|told|suggested|recommended|mentioned|gave|given|listed|wrote|written|provided|explained|described|proposed|"
+    "outlined|shared|sent|answered|offered|named|created|made|drafted|came up with|promised|advised|asked"
+)
+_SAY = (
+    "say|tell|suggest|recommend|mention|give|list|write|provide|explain|describe|propose|outline|share|send|answer|"
+    "offer|name|create|make|draft|come up with|promise|advise|ask"
+)
+# `Can you recommend` asks for something new; `you recommended` and `did you recommend` for what was said.
+_ABOUT_ASSISTANT = re.compile(
+    rf"\b(?:you(?:'ve| had| have)?(?: just| once| already| previously)? (?:{_SAID})|did you (?:\w+ )?(?:{_SAY})|"
+    r"your (?:\w+ )?(?:answer|reply|response|suggestion|recommendation|advice|list|example|explanation)s?|remind me|"
+    r"(?:previous|last|earlier|former|past) (?:chat|conversation|discussion)s?|"
+    r"we (?:discussed|talked|spoke|chatted|outlined|worked out|came up with))\b",
+    re.IGNORECASE,
+)
+
+
+def is_about_assistant(query: str) -> bool:
+    """Whether the question may be about what the assistant said, such as `which hotel did you recommend`. English."""
+    return _ABOUT_ASSISTANT.search(query) is not None
 
 
 def question_terms(query: str) -> tuple[dict[str, float], float]:

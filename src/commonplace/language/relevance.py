@@ -18,8 +18,9 @@ import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from commonplace.language.fusion import LONGEST, norm
+from commonplace.language.fusion import norm
 from commonplace.language.tokenizer import index_terms
+from commonplace.language.weights import LONGEST
 
 DEFAULT_FLOOR = 0.01
 """The floor of interfaces that answer "nothing relevant" instead of noise."""

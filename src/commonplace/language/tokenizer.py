@@ -20,6 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from commonplace.language.weights import PART
+
 # Folding: one spelling for characters that a reader takes for the same. Compatibility forms become plain (`ﬁ`, `Ｗ`,
 # `①`), accents that only decorate are removed (`café`), invisible characters disappear, punctuation beyond ASCII
 # becomes a space. Marks that are letters of their script stay (the vowel signs of Hindi or Thai, the dakuten of `が`).
@@ -301,7 +303,6 @@ def _step_4(word: str, second: int) -> str:
 # Terms
 
 LONGEST_TERM = 64
-PART_WEIGHT = 0.5  # the weight of a compound's part in a query; the compound itself weighs 1
 
 # After folding, a character beyond ASCII is part of a word or a word by itself.
 _LETTER = r"[^\x00-/:-@\[-`{-\x7f]"  # ASCII letters and digits; this spelling compiles 30 times as fast
@@ -393,7 +394,7 @@ def _compute_terms(word: str) -> Terms:
         return _one(word)
     whole = _term(word.replace("'", ""))
     parts = [part for part in _parts(word) if part != whole]
-    return Terms((whole, *parts), ((whole, 1.0), *((part, PART_WEIGHT) for part in parts)))
+    return Terms((whole, *parts), ((whole, 1.0), *((part, PART) for part in parts)))
 
 
 _cached_terms = lru_cache(maxsize=1 << 16)(_compute_terms)

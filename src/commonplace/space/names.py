@@ -157,6 +157,13 @@ def thread_of_entry(entry: Entry) -> str | None:
     return entry.key if entry.kind == THREAD else None
 
 
+def is_by_assistant(entry: Entry) -> bool:
+    """Whether an assistant said this and has no name; a named one is a person in a conversation of several."""
+    if entry.kind != MESSAGE or entry.attributes.get("role") != "assistant":
+        return False
+    return not (isinstance(entry.value, dict) and entry.value.get("name"))
+
+
 # Measures of a text
 
 

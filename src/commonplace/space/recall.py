@@ -15,6 +15,7 @@ from commonplace.entry import Entry, Hit
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter
 from commonplace.language import fusion
+from commonplace.language.weights import HITS_A_THREAD, MESSAGES_WINDOW, THREADS_WINDOW
 from commonplace.space.conversation import MAX_PAGE, Thread, check_count, check_id
 from commonplace.space.handle import Handle
 from commonplace.space.messages import (
@@ -25,7 +26,7 @@ from commonplace.space.messages import (
     messages_around,
     messages_filter,
 )
-from commonplace.space.names import MESSAGE, THREAD, name_of_entry, thread_of_entry
+from commonplace.space.names import MESSAGE, THREAD, is_by_assistant, name_of_entry, thread_of_entry
 from commonplace.space.records import Record
 
 RecallScope = Literal["thread", "resource"]
@@ -35,12 +36,6 @@ MAX_QUERY_CHARACTERS = 8_000
 """A turn may be a pasted log. Its start is enough for a query, and search refuses longer ones."""
 
 MAX_THREADS = 100
-HITS_A_THREAD = 3
-"""How many hits are read for each wanted thread; more are read if they are of too few threads."""
-
-THREADS_WINDOW = 60
-"""A thread is ranked by several of its messages, so more candidates are ranked together. With 24 as for messages,
-session recall@10 of LoCoMo is 0.003 lower."""
 
 
 # Messages
@@ -115,7 +110,13 @@ def _search(handle: Handle, searcher: Searcher, thread: Entry, request: RecallRe
     else:
         narrowed = Filter(kinds=(MESSAGE,), resource=cast("str", thread.attributes["resourceId"]))
     asked = SearchRequest(
-        query, narrowed, request.top, conversation=thread_of_entry, min_relevance=request.min_relevance
+        query,
+        narrowed,
+        request.top,
+        conversation=thread_of_entry,
+        by_assistant=is_by_assistant,
+        window=MESSAGES_WINDOW,
+        min_relevance=request.min_relevance,
     )
     return searcher.search([handle.namespace], asked)
 

@@ -15,6 +15,7 @@ from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
 from commonplace.language.snippets import snippet
+from commonplace.language.weights import FIRST_WINDOW, MESSAGES_WINDOW
 from commonplace.space.files import AsyncFiles, Files
 from commonplace.space.handle import Expected, Handle, Once, Seen, awaited
 from commonplace.space.history import put_back, undo
@@ -26,6 +27,7 @@ from commonplace.space.names import (
     SEARCHED_KINDS,
     THREAD,
     WORKING,
+    is_by_assistant,
     key_of,
     key_of_name,
     name_of_entry,
@@ -151,8 +153,10 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
             microseconds("as_of", as_of),
             name_of_entry,
             conversation=thread_of_entry,
+            by_assistant=is_by_assistant,
             now=microseconds("now", now),
             min_relevance=min_relevance,
+            window=MESSAGES_WINDOW if narrowed.kinds == (MESSAGE,) else FIRST_WINDOW,
         )
         namespaces = list(self._namespaces_below()) if below else [self.namespace]
         return self._searcher.search(namespaces, request)

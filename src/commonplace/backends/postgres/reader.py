@@ -231,6 +231,17 @@ class PostgresReader(Reader):
     def load(self, ids: Sequence[int]) -> dict[int, Entry]:
         return load(self._session, self._spot, ids, self._now, last=self._is_single)
 
+    def next_keys(self, kind: str, keys: Sequence[str]) -> list[str | None]:
+        rows = self._session.rows(
+            "SELECT (SELECT e.key FROM entry AS e WHERE e.tenant = %s AND e.namespace = %s AND e.kind = %s"
+            f" AND e.key > wanted.key AND (e.expires_at IS NULL OR e.expires_at > {NOW}) ORDER BY e.key LIMIT 1)"
+            " FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (key, place) ORDER BY wanted.place",
+            (self._spot.tenant, self._spot.id, kind, self._now, list(keys)),
+            last=self._is_single,
+            prepare=True,
+        )
+        return [key for (key,) in rows]
+
     def scan(self, scan: Scan) -> Page:
         """One page. With `as_of`, the live rows that were valid then and the former states, merged."""
         pages.check_limit(scan.limit)

@@ -141,6 +141,14 @@ class SQLiteReader(Reader):
         entries = (live_entry(self._namespace, row) for row in rows)
         return {entry.id: entry for entry in entries}
 
+    def next_keys(self, kind: str, keys: Sequence[str]) -> list[str | None]:
+        rows = self._connection.execute(
+            "SELECT (SELECT key FROM entry WHERE namespace = ?1 AND kind = ?2 AND key > j.value"
+            " AND (expires_at IS NULL OR expires_at > ?3) ORDER BY key LIMIT 1) FROM json_each(?4) AS j ORDER BY j.key",
+            (self._number, kind, self._now, json.dumps(keys)),
+        )
+        return [key for (key,) in rows]
+
     def scan(self, scan: Scan) -> Page:
         """One page. With `as_of`, the live rows that were valid then and the former states, merged."""
         position = self._position(scan)
