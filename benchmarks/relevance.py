@@ -26,7 +26,7 @@ from commonplace.embedding.catalog import MODELS
 from commonplace.engine.embedders import with_sentences
 from commonplace.errors import Unavailable
 from commonplace.language.question import content_terms
-from commonplace.language.relevance import DEFAULT_FLOOR, Calibration, holds_every_word
+from commonplace.language.relevance import CALIBRATIONS, KEYWORDS_ONLY, Calibration, holds_every_word
 from quality_cache import CachedEmbedder
 from quality_data import Corpus, Dataset, assistant_chats, devbench, locomo, precisionmembench, scifact, unnamed_needs
 from quality_run import store_corpus
@@ -40,6 +40,8 @@ POOL_SHARE = 40  # of 256: the part of the unrelated sessions that is kept, so t
 SHORT = 4
 DOCUMENTS = 400
 BINS = 10
+NEW_FLOOR = 0.02
+"""Of a model that has none yet; then choose one by the table of floors."""
 FLOORS = (0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.1, 0.2)
 SEED = 7
 GOALS = {"AUROC": 0.85, "ECE": 0.05, "recall@5 lost": 0.01}
@@ -310,7 +312,7 @@ def report(asked: Sequence[Asked], calibration: Calibration) -> dict[str, float]
         chosen = samples(some)
         probability = np.array([_probability(row, calibration) for row in chosen.evidence])
         before = float(np.mean([recall(one.own, one) for one in some]))
-        after = float(np.mean([recall(kept(one.own, calibration, DEFAULT_FLOOR), one) for one in some]))
+        after = float(np.mean([recall(kept(one.own, calibration, calibration.floor), one) for one in some]))
         empty, left = _left([one.other for one in some], calibration)
         pooled = {
             "AUROC": area(probability, chosen),
@@ -351,10 +353,10 @@ def _probability(row: Floats, calibration: Calibration) -> float:
 
 
 def _left(
-    lists: Sequence[Sequence[Found]], calibration: Calibration, floor: float = DEFAULT_FLOOR
+    lists: Sequence[Sequence[Found]], calibration: Calibration, floor: float | None = None
 ) -> tuple[float, float]:
     """How many of these searches find nothing relevant, and how many of the first ten hits are kept."""
-    counts = [len(kept(found[:SHOWN], calibration, floor)) for found in lists]
+    counts = [len(kept(found[:SHOWN], calibration, calibration.floor if floor is None else floor)) for found in lists]
     return float(np.mean([count == 0 for count in counts])), float(np.mean(counts))
 
 
@@ -379,7 +381,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for case in cases(options.folder):
             asked += ask(case, embedder)
             print(f"{name}: {case.name}", file=sys.stderr, flush=True)
+        known_one = KEYWORDS_ONLY if name == KEYWORDS else CALIBRATIONS.get(with_sentences(embedder).identity)
         fitted = fit(samples([one for one in asked if one.is_fitted]), with_meaning=name != KEYWORDS)
+        fitted = replace(fitted, floor=NEW_FLOOR if known_one is None else known_one.floor)
         print(f"\n## {name}\n\nidentity {with_sentences(embedder).identity}\n{fitted}\n")
         faults = misses(report(asked, fitted))
         sweep(asked, fitted)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from commonplace import Book
 from commonplace.adapters.langchain import create_manage_memory_tool, create_search_memory_tool
-from commonplace.embedding.catalog import BGE_SMALL_EN
+from commonplace.embedding.catalog import MINILM_L6
 from commonplace.errors import ConfigurationError, Corrupt, Unavailable
 from commonplace.tools import Fact, fact_tools
 from doubles import OpenBook, WordEmbedder
@@ -252,7 +252,7 @@ def test_the_plain_tools_load_neither_langchain_nor_pydantic() -> None:
 
 @pytest.mark.promise("relevance-tools")
 def test_an_agent_is_told_that_nothing_is_relevant(open_book: OpenBook) -> None:
-    book = open_book(embedder=WordEmbedder(BGE_SMALL_EN.identity, dimensions=1_024))
+    book = open_book(embedder=WordEmbedder(MINILM_L6.identity, dimensions=1_024))
     tools = [create_manage_memory_tool(store=book), create_search_memory_tool(store=book)]
     saved = ("manage_memory", {"content": "Tea is in the blue tin on the upper shelf", "action": "create"})
     agent_that_calls(tools, saved).invoke(ASK, ANN)

@@ -267,7 +267,7 @@ def test_search_finds_by_meaning_with_the_real_model(
         assert len(book.store.claim(8, lease_seconds=60)) == 2  # as a run does that is then stopped
     embedded = run("reindex")
     assert embedded.out.startswith("everything is embedded with snowflake-arctic-embed-s")
-    found = run("search", "which foods must our guest avoid?", "--json").json
+    found = run("search", "which foods must she avoid?", "--json").json
     assert found["hits"][0]["snippet"] == "Ana is allergic to peanuts"
     assert found["notices"] == []
     assert run("doctor").code == 0

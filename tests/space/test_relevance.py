@@ -32,7 +32,7 @@ from commonplace.tools.record_tools import RecordTools
 from doubles import Clock, OpenBook, WordEmbedder
 from postgres_server import empty, shared_book
 
-CALIBRATED = BGE_SMALL_EN.identity
+CALIBRATED = MINILM_L6.identity
 """A model with a calibration: the words of the double are near or far as its texts would be."""
 
 NOTHING_TO_DO_WITH_IT = "quantum chromodynamics lattice"

@@ -65,8 +65,7 @@ def _declare_search(commands: Commands) -> None:
         "--min",
         metavar="P",
         type=float,
-        default=DEFAULT_FLOOR,
-        help=f"leave out hits whose probability of being relevant is lower (default: {DEFAULT_FLOOR}; 0 shows all)",
+        help="leave out hits whose probability of being relevant is lower (default: the model's floor; 0 shows all)",
     )
     parser.add_argument("--kind", metavar="KIND", action="append", help="only file, record, message …; may be repeated")
     parser.add_argument("--type", metavar="TYPE", help="only records of this type")
@@ -101,7 +100,7 @@ def search(context: Context) -> int:
             before=arguments.before,
             as_of=arguments.as_of,
             below=arguments.below,
-            min_relevance=arguments.min,
+            min_relevance=DEFAULT_FLOOR if arguments.min is None else arguments.min,
         )
     _show_found(context, found)
     return OK if found else NEGATIVE

@@ -36,7 +36,15 @@ from commonplace.language.passages import (
     passages,
 )
 from commonplace.language.question import content_terms, is_about_assistant, question_terms
-from commonplace.language.relevance import EVERY_WORD, Calibration, calibration_of, holds_every_word, names_in
+from commonplace.language.relevance import (
+    DEFAULT_FLOOR,
+    EVERY_WORD,
+    Calibration,
+    Floor,
+    calibration_of,
+    holds_every_word,
+    names_in,
+)
 from commonplace.language.snippets import snippet
 from commonplace.language.tokenizer import present_weight
 from commonplace.language.weights import ASSISTANT, FIRST_WINDOW, FRAME, HEAD, WINDOW_GROWTH
@@ -107,7 +115,7 @@ class SearchRequest:
     """The time that `yesterday` refers to; None is the time of the search, or `as_of`."""
     window: int = FIRST_WINDOW
     """How many candidates the first window has. Pages with equal windows are parts of one list."""
-    min_relevance: float | None = None
+    min_relevance: Floor = None
     """The floor: hits that are less likely to be relevant are left out. None or 0 leaves nothing out."""
 
     def __post_init__(self) -> None:
@@ -121,12 +129,14 @@ class SearchRequest:
         check_relevance(self.min_relevance)
 
 
-def check_relevance(value: object) -> float | None:
-    """A floor: None, or a number from 0 to 1."""
+def check_relevance(value: object) -> Floor:
+    """A floor: None, a number from 0 to 1, or `default`, which is the floor of the model."""
     if value is None:
         return None
+    if value == DEFAULT_FLOOR:
+        return DEFAULT_FLOOR
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidInput(f"min_relevance must be a number from 0 to 1, not {value!r:.100}")
+        raise InvalidInput(f'min_relevance must be a number from 0 to 1, or "default", not {value!r:.100}')
     return float(value)
 
 
@@ -349,7 +359,7 @@ def _floor(request: SearchRequest, calibration: Calibration | None, meaning: _Me
     if not request.min_relevance or calibration is None:
         return None
     return _Floor(
-        request.min_relevance,
+        calibration.floor if request.min_relevance == DEFAULT_FLOOR else float(request.min_relevance),
         calibration,
         content_terms(request.query),
         names_in(request.query),

@@ -17,13 +17,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from commonplace.language.fusion import norm
 from commonplace.language.tokenizer import index_terms
 from commonplace.language.weights import LONGEST
 
-DEFAULT_FLOOR = 0.01
-"""The floor of interfaces that answer "nothing relevant" instead of noise."""
+DEFAULT_FLOOR: Literal["default"] = "default"
+"""The floor of interfaces that answer "nothing relevant" instead of noise: that of the calibration."""
+
+Floor: TypeAlias = "float | Literal['default'] | None"
 
 EVERY_WORD = 1.0 / (1.0 + norm(LONGEST, 1.0))
 """The least share of the query's BM25 ceiling that a passage with all of its words has: each once, in a long text."""
@@ -39,6 +42,8 @@ class Calibration:
     words: float
     meaning: float = 0.0
     both: float = 0.0
+    floor: float = 0.0
+    """The default floor. It loses at most 0.3 points of recall@5 on the sets of decision 017."""
 
     def relevance(self, keyword: float, meaning: float) -> float:
         """The probability that a hit is relevant, from its share of the words and its meaning, each 0..1."""
@@ -46,13 +51,13 @@ class Calibration:
         return 1.0 / (1.0 + math.exp(-evidence))
 
 
-KEYWORDS_ONLY = Calibration(bias=-6.728, words=18.305)
+KEYWORDS_ONLY = Calibration(bias=-6.728, words=18.305, floor=0.05)
 """For a search without vectors, and for an entry without one."""
 
 CALIBRATIONS: Mapping[str, Calibration] = {
-    "snowflake-arctic-embed-s@f93ff225;sentences=1": Calibration(-5.31, 2.671, 9.859, 14.174),
-    "all-MiniLM-L6-v2@8199be6f": Calibration(-5.3, 2.7, 9.9, 14.2),
-    "bge-small-en-v1.5@871ab4e7": Calibration(-5.3, 2.7, 9.9, 14.2),
+    "snowflake-arctic-embed-s@f93ff225;sentences=1": Calibration(-5.31, 2.671, 9.859, 14.174, floor=0.015),
+    "all-MiniLM-L6-v2@8199be6f": Calibration(-4.292, 2.505, 6.718, 18.732, floor=0.02),
+    "bge-small-en-v1.5@871ab4e7": Calibration(-3.577, 3.97, 3.964, 13.398, floor=0.05),
 }
 """By the identity of the vectors. A model that is not here has no relevance, and no floor applies to it."""
 

@@ -14,6 +14,7 @@ from commonplace.engine.search import Searcher, SearchRequest, SearchResult
 from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
+from commonplace.language.relevance import Floor
 from commonplace.language.snippets import snippet
 from commonplace.language.weights import FIRST_WINDOW, MESSAGES_WINDOW
 from commonplace.space.files import AsyncFiles, Files
@@ -127,13 +128,14 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         as_of: datetime | str | None = None,
         now: datetime | str | None = None,
         below: bool = False,
-        min_relevance: float | None = None,
+        min_relevance: Floor = None,
     ) -> SearchResult:
         """Search files, records and messages by keywords and by meaning; the best hits come first.
 
         `kinds`, `type`, `tags`, `filter`, and `after` and `before` (of the last update) narrow it. `as_of` searches the
         state at a time. `now` is the time that `yesterday` in the query refers to. `below` includes the namespaces
-        below this one. `min_relevance` leaves out hits that are less likely to be relevant, from 0 to 1.
+        below this one. `min_relevance` leaves out hits that are less likely to be relevant, from 0 to 1; `default` is
+        the floor of the model.
         """
         all_tags, any_tags = self.records.wanted_tags(tags, match)
         narrowed = Filter(

@@ -217,7 +217,7 @@ class SearchMemoryTool(_Tool):
         limit: int = 10,
         offset: int = 0,
         filter: Mapping[str, Any] | None = None,
-        min_relevance: float = DEFAULT_FLOOR,
+        min_relevance: float | Literal["default"] = DEFAULT_FLOOR,
         config: Config = None,
     ) -> str | tuple[str, list[Fact]]:
         """The facts found as a JSON list; with `content_and_artifact`, also as objects."""
@@ -259,7 +259,7 @@ class SearchMemoryTool(_Tool):
         limit: int = 10,
         offset: int = 0,
         filter: Mapping[str, Any] | None = None,
-        min_relevance: float = DEFAULT_FLOOR,
+        min_relevance: float | Literal["default"] = DEFAULT_FLOOR,
         config: Config = None,
     ) -> FoundFacts:
         """The facts, best first, with the notices of the search."""
@@ -365,8 +365,10 @@ def _whole(name: str, value: object, least: int) -> int:
     return int(given)
 
 
-def _fraction(name: str, value: object) -> float:
-    """A number from 0 to 1, also from a string."""
+def _fraction(name: str, value: object) -> float | Literal["default"]:
+    """A number from 0 to 1, also from a string, or `default`."""
+    if value == DEFAULT_FLOOR:
+        return DEFAULT_FLOOR
     given = number(value)
     if given is None or not 0 <= given <= 1:
         raise InvalidInput(f"{name} must be a number between 0 and 1, not {value!r:.100}")
@@ -488,7 +490,7 @@ class _FactSearch:
     kinds: Sequence[str]
     below: bool
     filter: Mapping[str, Any] | None
-    min_relevance: float
+    min_relevance: float | Literal["default"]
 
     def page(self, limit: int, offset: int) -> FoundFacts:
         """The facts from `offset` on, best first."""

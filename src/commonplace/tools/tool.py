@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from commonplace.errors import CommonplaceError, InvalidInput
-from commonplace.language.relevance import DEFAULT_FLOOR
+from commonplace.language.relevance import DEFAULT_FLOOR, Floor
 from commonplace.space.names import SEARCHED_KINDS
 from commonplace.tools.memory_edits import DEFAULT_ROOT
 
@@ -36,7 +36,6 @@ MIN_RELEVANCE: Schema = {
     "type": "number",
     "minimum": 0,
     "maximum": 1,
-    "default": DEFAULT_FLOOR,
     "description": "Memories less likely to be relevant are left out; 0 shows all.",
 }
 
@@ -242,7 +241,7 @@ class Arguments:
             raise InvalidInput(f"{name} {'is required and ' if is_required else ''}must be a number between 0 and 1")
         return value
 
-    def min_relevance(self) -> float:
+    def min_relevance(self) -> Floor:
         """The floor of a search."""
         return self.fraction("min_relevance") if self.has("min_relevance") else DEFAULT_FLOOR
 
