@@ -42,6 +42,14 @@ SCREENS = {
     "edit-record": "/ui/records/edit?open=record:{record}",
     "threads": "/ui/threads",
     "thread": "/ui/threads?open=thread:{thread}",
+    "history": "/ui/history",
+    "history-of-a-file": "/ui/history?open=file:/tideline/decisions.md",
+    "commit": "/ui/history/commit?commit={commit}",
+    "compare": "/ui/history/compare?from=10&to=40",
+    "as-of": "/ui/as-of",
+    "past-file": "/ui/files?open=file:/tideline/decisions.md&as_of=2026-10-10T12:00:00Z",
+    "past-search": "/ui?q=colours&as_of=2026-10-10T12:00:00Z",
+    "undo": "/ui/undo?commit={commit}",
     "usage": "/ui/usage",
     "connect": "/ui/connect",
     "new-key": "/ui/connect/new-key",
@@ -87,6 +95,7 @@ def prepare(browser: Browser, address: str, folder: Path) -> dict[str, str]:
     found = {
         "record": first(page, f"{address}/ui/records?ns={SAMPLE}", "record:"),
         "thread": first(page, f"{address}/ui/threads?ns={SAMPLE}", "thread:"),
+        "commit": newest_of(page, f"{address}/ui/history?ns={SAMPLE}&open=file:/tideline/decisions.md"),
     }
     page.close()
     return found
@@ -97,6 +106,14 @@ def first(page: Page, address: str, kind: str) -> str:
     page.goto(address)
     found = re.search(rf"open={kind.replace(':', '%3A')}([^&\"]+)", page.content())
     assert found is not None, f"{address} links to no {kind}"
+    return found[1]
+
+
+def newest_of(page: Page, address: str) -> str:
+    """The number of the newest commit that a screen of history names."""
+    page.goto(address)
+    found = re.search(r"Commit (\d+)", page.locator("main").inner_text())
+    assert found is not None, f"{address} names no commit"
     return found[1]
 
 
