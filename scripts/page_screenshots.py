@@ -24,9 +24,6 @@ from serving import Service
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SIZES = {"wide": (1280, 800), "narrow": (390, 844)}
-HIGHEST = 2_000
-"""Longer screens are cut here."""
-
 SAMPLE = "sample"
 SEARCHES = ("how do I get to the boathouse", "tide tables", "what does Wilma drink", "deploy", "zebra migration")
 """Asked before the pictures are taken, so that Usage has something to show."""
@@ -65,7 +62,8 @@ def main() -> int:
         names = prepare(browser, address, options.folder)
         for (size, scheme), (name, path) in product(product(SIZES, SCHEMES), SCREENS.items()):
             if options.only is None or re.search(options.only, name):
-                take(browser, options.folder / f"{name}-{size}-{scheme}.png", address + with_sample(path, names))
+                target = options.folder / f"{name}-{size}-{scheme}.png"
+                take(browser, target, address + with_sample(path, names), options.highest)
         browser.close()
     return 0
 
@@ -121,7 +119,7 @@ def with_sample(path: str, names: dict[str, str]) -> str:
     return path.format_map(names) + ("&" if "?" in path else "?") + f"ns={SAMPLE}"
 
 
-def take(browser: Browser, target: Path, address: str) -> None:
+def take(browser: Browser, target: Path, address: str, highest: int = 2_000) -> None:
     size, scheme = target.stem.split("-")[-2:]
     width, height = SIZES[size]
     page = browser.new_page(
@@ -130,7 +128,7 @@ def take(browser: Browser, target: Path, address: str) -> None:
     page.goto(address)
     page.wait_for_timeout(300)  # plots are drawn after the page is loaded
     whole = page.evaluate("document.documentElement.scrollHeight")
-    page.set_viewport_size({"width": width, "height": max(height, min(whole, HIGHEST))})
+    page.set_viewport_size({"width": width, "height": max(height, min(whole, highest))})
     page.screenshot(path=target)
     page.close()
 
@@ -138,6 +136,7 @@ def take(browser: Browser, target: Path, address: str) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="only screens whose name has this pattern")
+    parser.add_argument("--highest", type=int, default=2_000, help="longer screens are cut here")
     parser.add_argument("--folder", type=Path, default=ROOT / "out" / "page", help="where the pictures go")
     return parser.parse_args()
 
