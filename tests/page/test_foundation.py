@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Callable
 
@@ -384,3 +385,12 @@ def test_markdown_becomes_no_markup_of_the_text(text: str):
         assert bad not in html
     if "<a " in html:
         assert 'rel="noreferrer noopener nofollow"' in html
+
+
+# Styles
+
+
+def test_every_block_of_the_style_sheet_is_closed():
+    """An open one hides all rules after it from wide screens, and no browser complains."""
+    styles = re.sub(r"/\*.*?\*/", "", (STATIC / "page.css").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert styles.count("{") == styles.count("}")
