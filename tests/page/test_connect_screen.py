@@ -118,7 +118,8 @@ def test_the_first_key_needs_a_confirmation_is_shown_once_and_signs_in(browser: 
     assert unsure.status_code == 422
     assert service.access.is_open()
     assert 'value="ada"' in unsure.text
-    made = browser.send(form, "/ui/connect/new-key", name="ada", reach="all", expires="90", actions="admin")
+    fields = {"name": "ada", "reach": "all", "expires": "90", "actions": "admin", "confirmed": "yes"}
+    made = browser.send(form, "/ui/connect/new-key", **fields)
     (text,) = boxes(made.text)
     assert service.access.keys.check(text).name == "ada"
     assert made.headers["cache-control"] == "no-store"
