@@ -147,6 +147,14 @@ def test_several_records_are_tagged_and_deleted_in_one_commit_that_can_be_undone
         assert browser.send(page, "/ui/records/several", **refused).status_code == 422
 
 
+def test_a_record_that_names_a_directory_is_shown_as_it_was(browser: Browser, space: commonplace.Space):
+    space.files.write("/notes/a.md", "alpha")
+    record = create(space, "see file:/notes", source="file:/notes")
+    page = browser.get(f"/ui/records?open=record:{record.id}&as_of={moment_of(record)}")
+    assert page.status_code == 200
+    assert "open=file%3A%2Fnotes" in page.text
+
+
 @pytest.mark.promise("page-records")
 def test_a_record_shows_where_it_was_learned_and_what_it_links_to(browser: Browser, space: commonplace.Space):
     space.threads.create("About deploys", id="t-1")

@@ -262,10 +262,7 @@ def _message_beginning(visit: Visit, id: str) -> str:
 
 
 def _file_beginning(visit: Visit, path: str) -> str:
-    if visit.as_of is None:
-        return visit.space.files.stat(path).path
-    visit.space.files.read(path, as_of=visit.as_of)
-    return path
+    return visit.space.files.stat(path, as_of=visit.as_of).path
 
 
 _BEGINNINGS: dict[str, Callable[[Visit, str], str]] = {
