@@ -251,6 +251,29 @@ def test_a_conflict_of_working_memory_shows_both_and_keeps_what_was_typed(browse
     assert form_of(lost.text, WORKING)["text"] == "mine"
 
 
+@pytest.mark.promise("page-conflict-loses-nothing")
+def test_a_value_with_fields_of_its_own_is_named_and_kept(browser: Browser, space: commonplace.Space):
+    space.threads.working.write({"home": {"city": "lisbon"}}, resource="r")
+    page = browser.get("/ui/threads?open=working:resource/r")
+    space.threads.working.write({"home": "a boat"}, resource="r")
+    conflict = browser.send(page, WORKING, **{field("home", "city"): "porto"})
+    refused = browser.send(conflict, WORKING, **{field("home"): "a van"})
+    assert refused.status_code == 422
+    assert "Home has a value and fields of its own" in refused.text
+    fields = form_of(refused.text, WORKING)
+    assert (fields[field("home")], fields[field("home", "city")]) == ("a van", "porto")
+    browser.send(refused, WORKING, **{field("home"): ""})
+    assert space.threads.working.read(resource="r").content == {"home": {"city": "porto"}}  # type: ignore[union-attr]
+
+
+def test_a_working_memory_of_an_unknown_scope_is_refused(browser: Browser, space: commonplace.Space):
+    space.threads.working.write("kept", resource="r")
+    page = browser.get("/ui/threads?open=working:resource/r")
+    for action, fields in ((WORKING, {"text": "changed"}), ("/ui/threads/clear-working", {})):
+        assert browser.send(page, action, scope="nobody", **fields).status_code == 422
+    assert space.threads.working.read(resource="r").content == "kept"  # type: ignore[union-attr]
+
+
 def test_a_schema_that_refers_to_itself_gives_a_form_of_bounded_size():
     names = [f"n{number}" for number in range(100)]
     schema = {"type": "object", "properties": {name: {"$ref": "#"} for name in names}}

@@ -393,9 +393,18 @@ class WorkingForm:
             if not equal(value, field.stored):
                 place = changed
                 for name in field.path[:-1]:
-                    place = cast("dict[str, JSON]", place.setdefault(name, {}))
+                    if place.get(name) is None:
+                        place[name] = {}
+                    place = _fields_below(place, name)
                 place[field.path[-1]] = value
         return {**changed, **more}
+
+
+def _fields_below(place: dict[str, JSON], name: str) -> dict[str, JSON]:
+    below = place[name]
+    if not isinstance(below, dict):
+        raise InvalidInput(f"{name} has a value and fields of its own; empty one of them and save again")
+    return below
 
 
 def _working_form(visit: Visit, scope: str, id: str) -> WorkingForm:
@@ -406,13 +415,13 @@ def _working_form(visit: Visit, scope: str, id: str) -> WorkingForm:
 
 
 def _owner(scope: str, id: str) -> dict[str, Any]:
+    if scope not in (THREAD, "resource") or not id:
+        raise InvalidInput("a working memory belongs to a thread or a resource: open=working:thread/ID")
     return {"thread": id} if scope == THREAD else {"resource": id}
 
 
 def _working_page(visit: Visit, key: str) -> Response:
     scope, _, id = key.partition("/")
-    if scope not in (THREAD, "resource") or not id:
-        raise InvalidInput("a working memory belongs to a thread or a resource: open=working:thread/ID")
     return visit.render("working.html", working=_working_form(visit, scope, id))
 
 
