@@ -55,6 +55,8 @@ def test_every_template_compiles():
         "javascript:alert(1)",
         "/\\elsewhere.example",
         "/ui\\..\\x",
+        "/ui/../v1/export",
+        "/ui/%2e%2e/v1/export",
         "",
     ],
 )
@@ -209,6 +211,8 @@ def test_a_reader_sees_no_buttons_and_is_refused(
     assert "alpha" in page.text
     for word in ("Edit", "Delete", "Move", "New file"):
         assert f">{word}<" not in page.text
+    for path in ("/ui/files/new", "/ui/files/edit?open=file:/notes/a.md", "/ui/records/new"):
+        assert ">Save<" not in browser.get(path).text
     token = page.text.split('name="token" value="')[1].split('"')[0]
     for action, fields in (
         ("save", {"path": "/notes/a.md", "text": "changed", "seen": "1.1"}),
@@ -304,6 +308,46 @@ def test_a_page_of_another_site_cannot_load_a_screen_without_keys(browser: Brows
     assert browser.get("/ui", Host="elsewhere.example").status_code == 421
 
 
+@SQLITE_ONLY
+@pytest.mark.promise("page-past")
+def test_a_form_that_names_a_past_moment_changes_nothing(browser: Browser, space: commonplace.Space):
+    info = space.files.write("/a.md", "alpha")
+    then = info.updated_at.isoformat().replace("+00:00", "Z")
+    page = browser.get(f"/ui/files/edit?open=file:/a.md&as_of={then}")
+    assert ">Save<" not in page.text
+    refused = browser.send(page, "/ui/files/save", text="beta")
+    assert refused.status_code == 403
+    assert "Nothing can be changed in the past" in refused.text
+    assert space.files.read("/a.md") == "alpha"
+
+
+@SQLITE_ONLY
+def test_one_can_sign_out_while_looking_at_the_past(
+    browser: Browser, make_key: Callable[..., str], space: commonplace.Space
+):
+    then = space.files.write("/a.md", "alpha").updated_at.isoformat().replace("+00:00", "Z")
+    browser.sign_in(make_key("ada"))
+    out = browser.send(browser.get(f"/ui/files?as_of={then}"), "/ui/sign-out")
+    assert out.url.path == "/ui/sign-in"
+
+
+@SQLITE_ONLY
+def test_a_script_is_sent_to_any_address_of_the_page(browser: Browser):
+    sent = browser.get("/ui/sign-in?next=/ui?q=日本", **{"HX-Request": "true"})
+    assert sent.headers["hx-redirect"] == "/ui?q=%E6%97%A5%E6%9C%AC"
+
+
+@SQLITE_ONLY
+def test_a_page_with_something_typed_is_not_loaded_again_by_a_click(browser: Browser, space: commonplace.Space):
+    space.files.write("/a.md", "alpha")
+    assert "data-live" in browser.get("/ui/files").text
+    for path in ("/ui/files/new", "/ui/records/new", "/ui/threads?open=working:resource/r", "/ui/connect/new-key"):
+        assert "data-live" not in browser.get(path).text, path
+    refused = browser.send(browser.get("/ui/records/new"), "/ui/records/save", content="typed", confidence="7")
+    assert refused.status_code == 422
+    assert "data-live" not in refused.text
+
+
 # Errors
 
 
@@ -315,6 +359,8 @@ def test_errors_are_pages_in_plain_words(browser: Browser):
         ("/ui?as_of=yesterday", 422, "as_of must be a time"),
         ("/ui?ns=%20", 422, "amespace"),
         ("/ui?q=a&page=0", 422, "page must be a number"),
+        ("/ui?q=a&page=00000000199", 422, "page must be a number"),
+        ("/ui?q=a&page=" + "0" * 5_000, 422, "page must be a number"),
     ):
         page = browser.get(path)
         assert page.status_code == status, path

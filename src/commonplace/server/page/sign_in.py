@@ -11,7 +11,7 @@ from commonplace.server.http.oauth import CONSENT_PATH
 from commonplace.server.http.origins import base_url
 from commonplace.server.http.sessions import PAGE_PATH, session_of
 from commonplace.server.http.worker_threads import ThreadedRoute
-from commonplace.server.page.visit import Visit, VisitOf, own_address
+from commonplace.server.page.visit import SIGN_OUT, Visit, VisitOf, own_address
 
 SIGN_IN = f"{PAGE_PATH}/sign-in"
 router = APIRouter(route_class=ThreadedRoute)
@@ -36,7 +36,7 @@ def sign_in(visit: VisitOf) -> Response:
     return response
 
 
-@router.post(f"{PAGE_PATH}/sign-out", include_in_schema=False)
+@router.post(SIGN_OUT, include_in_schema=False)
 def sign_out(visit: VisitOf) -> Response:
     session = session_of(visit.request.headers)
     if session is not None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Protocol, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -30,7 +31,6 @@ from commonplace.server.http.sessions import (
     PAGE_PATH,
     cookie_name,
     cookie_of,
-    is_page,
     session_of,
 )
 from commonplace.server.page.templates import render
@@ -41,6 +41,10 @@ from commonplace.space.timeline import Commit, Timeline
 
 MAX_FIELDS = 10_000
 SAMPLE_NAME = "sample"
+SIGN_OUT = f"{PAGE_PATH}/sign-out"
+_SCREEN_PATH = re.compile(rf"{PAGE_PATH}(?:/[a-z-]+)*")
+"""The path of any screen. A browser would follow one with dots to somewhere else."""
+
 SPARKS = 120
 SPARK_HEIGHT = 24
 STEPS = 1_000
@@ -313,7 +317,7 @@ class Visit:
     def redirect(self, url: str) -> Response:
         """Send the browser to another screen, with GET. A script gets the address too, because it follows redirects."""
         if self.is_fragment:
-            return Response(headers={"HX-Redirect": url})
+            return Response(headers={"HX-Redirect": quote(url, safe=":/%#?=@[]!$&'()*+,;")})
         return RedirectResponse(url, 303)
 
     def done(self, word: str, commit: int | None, path: str, **params: str | int | None) -> Response:
@@ -358,7 +362,7 @@ def own_address(url: str, default: str = PAGE_PATH) -> str:
         parts = urlsplit(url)
     except ValueError:
         return default
-    is_own = not parts.scheme and not parts.netloc and is_page(parts.path) and "\\" not in url
+    is_own = not parts.scheme and not parts.netloc and "\\" not in url and _SCREEN_PATH.fullmatch(parts.path)
     return urlunsplit(("", "", parts.path, parts.query, "")) if is_own else default
 
 
@@ -390,6 +394,8 @@ async def visit_of(request: Request) -> Visit:
     shown = form.get("token", [""])[-1] or request.headers.get("x-form-token", "")
     if not cookie or not hmac.compare_digest(shown.encode(), form_token(cookie).encode()):
         raise Forbidden("this form has expired; go back, reload the page and send it again")
+    if request.query_params.get("as_of") and request.scope["path"] != SIGN_OUT:
+        raise Forbidden("nothing can be changed in the past; go back to now and send the form from there")
     return Visit(request, principal, form)
 
 
@@ -434,6 +440,6 @@ def parse_seen(written: str) -> tuple[int, int]:
 def page_number(visit: Visit, most: int) -> int:
     """The number of the page that the address names, from 1."""
     written = visit.param("page", "1")
-    if not (written.isascii() and written.isdigit() and 1 <= int(written[:9]) <= most):
+    if not (written.isascii() and written.isdigit() and len(written) < 10 and 1 <= int(written) <= most):
         raise InvalidInput(f"page must be a number from 1 to {most}")
     return int(written)
