@@ -94,3 +94,11 @@ def test_a_score_is_divided_between_words_and_meaning():
     assert (bar.words, bar.meaning) == (0.375 * BAR_WIDTH, 0.125 * BAR_WIDTH)
     assert score_bar(0.4, {"keyword": 0.2}).meaning == 0
     assert score_bar(0.0, {}) == score_bar(-1, {}).__class__(0.0, 0.0, 0.0)
+
+
+def test_a_record_without_a_text_is_found_by_its_tag_and_shown(browser: Browser, space: commonplace.Space):
+    record = space.records.create(type="note", content={}, source="a test", confidence=1.0, tags=["harbour"])
+    for path in ("/ui?q=harbour", "/ui/records?q=harbour"):
+        page = browser.get(path)
+        assert page.status_code == 200
+        assert f"open=record%3A{record.id}" in page.text

@@ -101,7 +101,7 @@ def _likely_words(passage: str, wanted: frozenset[str]) -> Iterator[tuple[int, i
     letters = firsts | {letter.upper() for letter in firsts}
     start = 0
     for word in passage.split(" "):
-        if word[0] in letters or not ((word.islower() and word.isalpha()) or _is_plain(word)):
+        if word and (word[0] in letters or not ((word.islower() and word.isalpha()) or _is_plain(word))):
             yield start, start + len(word), word
         start += len(word) + 1
 
