@@ -130,8 +130,8 @@ def test_each_installed_model_tells_near_from_far(model: object) -> None:
     query = one.embed(["What is my pet's name?"], purpose="query")[0]
     near, far = one.embed(["My cat is called Tom.", "The invoice was paid twice."], purpose="passage")
     shown = [calibrate(float(query @ passage), one.calibration) for passage in (near, far)]
-    assert shown[0] > 0.35
-    assert shown[1] < 0.25
+    assert shown[0] > 0.2
+    assert shown[1] < min(0.25, shown[0] - 0.15)
 
 
 def test_a_model_that_is_not_installed_names_the_command_that_pulls_it(tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ def values(held: Held) -> dict[str, list[Any]]:
 UNREMARKABLE = frozenset(
     (
         *("offset", "last", "top", "neighbours", "match", "now", "overwrite", "wrapped", "ttl_seconds"),
+        *("min_relevance", "minRelevance"),
         *("page", "per_page", "order_by", "direction", "perPage", "orderBy", "sortDirection"),
     )
 )
@@ -167,6 +168,9 @@ def bodies(held: Held) -> dict[str, list[Any]]:
         "/v1/messages": [{"messages": [said]}, {"messages": [{**said, "id": message}]}],
         "/v1/messages/{id}": [{"content": "x"}],
         "/v1/message-deletions": [{"ids": [message]}],
+        "/v1/message-counts": [{"ids": [thread]}],
+        "/v1/record-deletions": [{"ids": [record]}],
+        "/v1/record-tags": [{"ids": [record], "add": ["x"]}],
         "/v1/recall": [{"thread": thread, "query": QUERY, "scope": "resource"}, {"thread": thread}],
         "/v1/context": [{"thread": thread, "query": QUERY, "scope": "resource"}, {"thread": thread}],
         "/v1/search": [

@@ -171,13 +171,13 @@ def _declare_confirm(commands: Commands) -> None:
     parser = commands.add(
         "confirm",
         "Write",
-        "Confirm an instruction or a preference, so that it is recalled for every question.",
+        "Confirm an instruction or a preference of yours.",
         confirm,
-        about="Without an id, it lists what is confirmed. You confirm what the record says now: a change of its type, "
-        "source or content ends the confirmation. Nothing that a model writes or that is imported is recalled so "
-        "before you confirm it.",
+        about="It is then recalled for every question. Without an id, it lists what is confirmed. You confirm what the "
+        "record says now: a change of its type, source or content ends the confirmation. Nothing that a model writes "
+        "or that is imported is recalled so before you confirm it.",
         examples="""\
-  commonplace add --type instruction "always answer in metric units" --confirm
+  commonplace confirm
   commonplace confirm 7b1f0c9e-52f4-4e0a-9f0e-6a8f8f6f8a11
   commonplace confirm 7b1f0c9e-52f4-4e0a-9f0e-6a8f8f6f8a11 --withdraw""",
     )

@@ -590,4 +590,7 @@ class AsyncRecords:
     undelete = awaited(Records.undelete)
     delete_all = awaited(Records.delete_all)
     tag_all = awaited(Records.tag_all)
+    confirm = awaited(Records.confirm)
+    withdraw = awaited(Records.withdraw)
+    standing = awaited(Records.standing)
     list = awaited(Records.list)
