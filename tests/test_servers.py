@@ -14,7 +14,7 @@ from postgres_server import shared_server
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
-from servers_kill import FACES, Plan, run
+from servers_kill import INTERFACES, Plan, run
 
 
 @pytest.mark.promise("servers-lose-and-double-nothing")
@@ -25,4 +25,4 @@ def test_two_servers_killed_at_random_lose_and_double_nothing_through_any_face(t
     assert tally.faults == []
     assert tally.kills >= 1
     assert tally.ended_connections >= 5
-    assert tally.acknowledged.keys() == {face.name for face in FACES}
+    assert tally.acknowledged.keys() == {interface.name for interface in INTERFACES}
