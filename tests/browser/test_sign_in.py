@@ -58,7 +58,7 @@ def test_a_key_that_may_only_read_gets_no_buttons(person: Person, memory: Memory
     for path in ("/ui", "/ui/files?open=file:/notes/a.md", "/ui/files?open=directory:/notes", "/ui/undo?commit=1"):
         person.go(path)
         assert page.get_by_role("main").get_by_role("button").all_inner_texts() in ([], ["Search"]), path
-        for name in ("Edit", "New file", "Write a note", "Undo"):
+        for name in ("Edit", "New file", "Save the note", "Undo"):
             expect(page.get_by_role("link", name=name)).to_have_count(0)
     person.go("/ui/files?open=file:/notes/a.md")
     page.keyboard.press("e")
