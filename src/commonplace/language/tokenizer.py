@@ -515,7 +515,7 @@ _CERTAIN = 1.5  # votes
 
 class _FunctionWords(NamedTuple):
     votes: Mapping[str, tuple[str, ...]]
-    """The languages that a term tells of."""
+    """The languages that a term indicates."""
 
     half: frozenset[str]
     english: frozenset[str]

@@ -332,7 +332,7 @@ def make_gate(book: Book, settings: Settings, key_command: str = "commonplace ke
 def _check_oauth(settings: Settings, *, has_keys: bool, key_command: str) -> None:
     if settings.jwt_jwks is not None:
         raise ConfigurationError(
-            "--oauth and --jwt-jwks exclude each other: an MCP client is told of one authorization server; choose one"
+            "--oauth and --jwt-jwks exclude each other: an MCP client accepts only one authorization server"
         )
     if not has_keys:
         raise ConfigurationError(f"--oauth needs a key with which people sign in; make one first with `{key_command}`")
