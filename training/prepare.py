@@ -1,0 +1,121 @@
+"""Stage 1, without a GPU: `python training/prepare.py train.jsonl.gz prepared.npz`.
+
+Reads groups of passages with their questions, tokenizes them as the library does, and looks up which passages of a
+group share rare words with a question (BM25): a part of the hard negatives. README.md names the sets and licences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from commonplace.embedding.catalog import ARCTIC_S, default_models_folder, model_path
+from commonplace.embedding.onnx import WordPiece
+from commonplace.language.passages import split_sentences
+from commonplace.language.weights import LONGEST_SENTENCES
+
+SHARE_ALIKE = frozenset({"squad", "sgd", "xquad"})
+"""Their licence (CC BY-SA) would reach what is made from them; the weights that we ship do without."""
+
+ROLE = re.compile(r"^(user|assistant): ")
+PASSAGE_TOKENS, QUESTION_TOKENS, BY_WORDS = 160, 60, 20
+K1, B, COMMON = 1.2, 0.75, 0.25
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("groups", type=Path, help="train.jsonl.gz: a group of passages and questions on each line")
+    parser.add_argument("prepared", type=Path)
+    options = parser.parse_args(arguments)
+    vocabulary = model_path(ARCTIC_S, default_models_folder()) / "vocab.txt"
+    words = WordPiece.from_file(vocabulary, max_tokens=PASSAGE_TOKENS + 2)
+    prefix = words.encode(ARCTIC_S.query_prefix)[1:-1]
+
+    passages: list[list[int]] = []
+    sentences: list[list[int]] = []
+    sentence_starts, questions, sets, positives, by_words = [0], [], [], [], []
+    groups = [0]
+    group_of: list[int] = []
+    with gzip.open(options.groups, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            group = json.loads(line)
+            first = len(passages)
+            # A message of an unnamed speaker is stored without its role.
+            texts = [ROLE.sub("", text) for text in group["p"]]
+            for text in texts:
+                passages.append(words.encode(text)[1:-1])
+                some = split_sentences(text) if len(text) <= LONGEST_SENTENCES else []
+                sentences += [words.encode(one)[1:-1] for one in some] if len(some) > 1 else []
+                sentence_starts.append(len(sentences))
+            asked = [words.encode(question)[1:-1][:QUESTION_TOKENS] for question, _ in group["q"]]
+            found = best_by_words(asked, passages[first:])
+            for row, (_, right) in enumerate(group["q"]):
+                questions.append(prefix + asked[row])
+                sets.append(group["ds"])
+                group_of.append(len(groups) - 1)
+                positives.append([first + one for one in right])
+                by_words.append([first + one for one in found[row] if one not in right])
+            groups.append(len(passages))
+    names = sorted(set(sets))
+    np.savez_compressed(
+        options.prepared,
+        passages=_flat(passages),
+        passage_starts=_starts(passages),
+        sentences=_flat(sentences),
+        sentence_rows=_starts(sentences),
+        sentence_starts=np.array(sentence_starts),
+        questions=_flat(questions),
+        question_starts=_starts(questions),
+        prefix=len(prefix),
+        names=np.array(names),
+        sets=np.array([names.index(one) for one in sets], np.int8),
+        groups=np.array(groups),
+        group_of=np.array(group_of, np.int32),
+        positives=_flat(positives, np.int32),
+        positive_starts=_starts(positives),
+        by_words=_flat(by_words, np.int32),
+        by_words_starts=_starts(by_words),
+    )
+    print(f"{len(passages):,} passages, {len(sentences):,} sentences, {len(questions):,} questions: {Counter(sets)}")
+
+
+def best_by_words(questions: Sequence[Sequence[int]], passages: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The passages with the best BM25 scores for each question, over token ids."""
+    lengths = np.array([len(one) + 1 for one in passages])
+    norms = K1 * (1 - B + B * lengths / lengths.mean())
+    places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row, passage in enumerate(passages):
+        for token, times in Counter(passage).items():
+            places[token].append((row, times))
+    found = []
+    for question in questions:
+        scores = np.zeros(len(passages))
+        for token in set(question):
+            some = places.get(token, ())
+            if 0 < len(some) < max(2, COMMON * len(passages)):
+                rows, times = np.array(some).T
+                rarity = math.log(1 + (len(passages) - len(some) + 0.5) / (len(some) + 0.5))
+                scores[rows] += rarity * times * (K1 + 1) / (times + norms[rows])
+        best = np.argsort(-scores, kind="stable")[:BY_WORDS]
+        found.append([int(row) for row in best if scores[row] > 0])
+    return found
+
+
+def _flat(rows: Iterable[Sequence[int]], kind: type = np.uint16) -> np.ndarray:
+    return np.array([one for row in rows for one in row], kind)
+
+
+def _starts(rows: Iterable[Sequence[int]]) -> np.ndarray:
+    return np.cumsum([0, *(len(row) for row in rows)])
+
+
+if __name__ == "__main__":
+    main()
