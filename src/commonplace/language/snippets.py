@@ -16,7 +16,6 @@ from commonplace.language.tokenizer import (
     STEM,
     index_terms,
     languages_of,
-    query_terms,
     stems_of_words,
 )
 
@@ -52,9 +51,9 @@ def snippet(text: str, terms: Mapping[str, float], limit: int = 160, span: Span 
     return (before + passage[shown.start : shown.end].strip() + after)[:limit]
 
 
-def matched_spans(shown: str, query: str) -> Iterator[Span]:
-    """The words of a snippet that the query asks for, in order, without the punctuation around them."""
-    for match in _matches(shown, query_terms(query)):
+def matched_spans(shown: str, terms: Mapping[str, float]) -> Iterator[Span]:
+    """The words of a snippet that a query asks for by its terms, in order, without the punctuation around them."""
+    for match in _matches(shown, terms):
         word = shown[match.start : match.end]
         start = match.start + len(word) - len(word.lstrip(_PUNCTUATION))
         end = match.end - len(word) + len(word.rstrip(_PUNCTUATION))
