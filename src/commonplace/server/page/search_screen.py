@@ -37,6 +37,11 @@ class ScoreBar:
     words: float
     meaning: float
 
+    @property
+    def label(self) -> str:
+        words, meaning = self.words / BAR_WIDTH, self.meaning / BAR_WIDTH
+        return f"Score {self.score:.2f}: words {words:.2f}, meaning {meaning:.2f}"
+
 
 @dataclass(frozen=True, slots=True)
 class ShownHit:
