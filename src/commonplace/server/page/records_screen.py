@@ -37,6 +37,9 @@ PAGE_SIZE = 50
 HITS = 20
 """How many records a page has that were searched for. The search for more takes twice as long."""
 
+HITS_READ = 100
+"""How many hits one request looks through for a source or a confidence."""
+
 MOST_PAGES = 50
 READ_FIRST = 200
 MOST_READ = 1_000
@@ -81,6 +84,11 @@ class RecordFilter:
         return any((self.text, self.type, self.tag, self.source, self.confidence))
 
     @property
+    def is_read_through(self) -> bool:
+        """Whether records have to be looked at one by one."""
+        return bool(self.source or self.confidence)
+
+    @property
     def tags(self) -> list[str]:
         return split_tags(self.tag)
 
@@ -123,27 +131,29 @@ def records(visit: VisitOf) -> Response:
 
 
 def _searched(visit: Visit, wanted: RecordFilter) -> Found:
-    """Records that match a text, the best first."""
+    """Records that match a text, the best first; of those, the ones with the source and the confidence."""
     number = page_number(visit, MOST_PAGES)
+    size = HITS_READ if wanted.is_read_through else HITS
     hits = visit.space.search(
         wanted.text,
-        limit=HITS + 1,
-        offset=(number - 1) * HITS,
+        limit=size + 1,
+        offset=(number - 1) * size,
         kinds=[RECORD],
         type=wanted.type or None,
         tags=wanted.tags,
         as_of=visit.as_of,
     )
     terms = query_terms(wanted.text)
-    rows = [_row(record_of(hit.entry), hit.snippet, terms) for hit in hits[:HITS]]
+    rows = [_row(record_of(hit.entry), hit.snippet, terms) for hit in hits[:size]]
     shown = tuple(row for row in rows if wanted.matches(row.record))
-    return Found(shown, number=number, has_more=len(hits) > HITS and number < MOST_PAGES)
+    has_more = len(hits) > size and number < MOST_PAGES
+    looked_at = number * size if has_more and wanted.is_read_through else None
+    return Found(shown, number=number, has_more=has_more, looked_at=looked_at)
 
 
 def _listed(visit: Visit, wanted: RecordFilter) -> Found:
     """Records by type and tags, the newest first; of those, the ones with the source and the confidence."""
-    is_read_through = bool(wanted.source or wanted.confidence)
-    size = READ_FIRST if is_read_through else PAGE_SIZE
+    size = READ_FIRST if wanted.is_read_through else PAGE_SIZE
     cursor = visit.param("cursor") or None
     found: list[Record] = []
     read = 0
