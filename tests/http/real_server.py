@@ -24,8 +24,8 @@ class QuickServer(uvicorn.Server):
     _ended: asyncio.Event | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
-    def stop(self) -> None:
-        self.should_exit = True
+    def wake(self) -> None:
+        """Look now whether to stop."""
         if self._loop is not None and self._ended is not None:
             with contextlib.suppress(RuntimeError):  # it has ended by itself
                 self._loop.call_soon_threadsafe(self._ended.set)
@@ -57,12 +57,14 @@ class Server:
 
     service: Service
     address: str
-    uvicorn: QuickServer
+    uvicorn: uvicorn.Server
     thread: threading.Thread
     listening: socket.socket
 
     def stop(self) -> None:
-        self.uvicorn.stop()
+        self.uvicorn.should_exit = True
+        if isinstance(self.uvicorn, QuickServer):
+            self.uvicorn.wake()
         self.thread.join(SECONDS)
         self.listening.close()
         assert not self.thread.is_alive()
