@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean
+.PHONY: help install serve demo test property-test remote-test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -25,7 +25,13 @@ test: install lint ## run all quick tests
 	$(BIN)/commonplace model pull all-MiniLM-L6-v2
 	$(BIN)/commonplace model pull bge-small-en-v1.5
 	$(BIN)/commonplace model pull multilingual
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+property-test: install ## the tests with random examples, with all of their examples; make test tries a quarter
+	COMMONPLACE_TESTS=long $(BIN)/python -m pytest -n 2 $$(grep -rl 'doubles import.*\(rounds\|IS_LONG\)' tests)
+
+remote-test: install ## the library's own tests of a space, through a service; make test runs a sample of them
+	$(BIN)/python -m pytest -n 2 --over=http tests/space
 
 page-test: install ## open every screen of the page in a real Chromium, as people do
 	$(BIN)/python scripts/install_browser.py

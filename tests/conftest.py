@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--over", choices=("library", "http"), default="library", help="how tests reach their books")
+    parser.addoption("--every", type=int, default=1, metavar="N", help="run the first of every N tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    step = config.getoption("--every")
+    config.hook.pytest_deselected(items=[item for number, item in enumerate(items) if number % step])
+    items[:] = items[::step]
 
 
 @pytest.fixture

@@ -1,7 +1,11 @@
-"""What tests use in place of time and of a model: a clock that stands still until told, and a quick embedder."""
+"""What tests use in place of time and of a model: a clock that stands still until told, and a quick embedder.
+
+Also how often a test repeats what it draws at random.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -13,6 +17,12 @@ import commonplace
 
 START = 1_750_000_000_000_000
 OpenBook = Callable[..., commonplace.Book]
+IS_LONG = os.environ.get("COMMONPLACE_TESTS") == "long"
+
+
+def rounds(number: int) -> int:
+    """How many random examples a test tries: all with `make property-test`, a quarter of them with `make test`."""
+    return number if IS_LONG else max(number // 4, 1)
 
 
 class Clock:

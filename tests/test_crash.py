@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "crash_test.py"
 @pytest.mark.promise("engine-durable")
 def test_no_acknowledged_write_is_lost_when_the_writer_is_killed() -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--seconds", "10"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(SCRIPT), "--seconds", "6"], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     counts = re.match(r"(\d+) kills .*, (\d+) acknowledged writes checked, 0 lost", done.stdout)

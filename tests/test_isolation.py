@@ -22,6 +22,7 @@ from commonplace.errors import Unavailable
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
 from commonplace.store import Scan
+from doubles import rounds
 
 QUERY = "green deployment checklist"
 
@@ -61,7 +62,7 @@ namespaces = st.lists(labels, min_size=1, max_size=3).map(tuple)
 
 
 @pytest.mark.promise("engine-isolation")
-@settings(max_examples=40)
+@settings(max_examples=rounds(40))
 @given(names=st.lists(namespaces, min_size=2, max_size=5, unique=True))
 def test_no_read_of_one_namespace_returns_anything_of_another(names: list[tuple[str, ...]]) -> None:
     with commonplace.open(":memory:", background=False, embedder=_Same()) as book:

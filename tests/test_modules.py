@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -90,6 +91,7 @@ def imports(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
                 yield below if below in known else below.rpartition(".")[0]
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     known = modules()
     return {name: {one for one in imports(path, known) if one in known} - {name} for name, path in known.items()}

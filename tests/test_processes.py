@@ -11,6 +11,7 @@ import pytest
 
 import commonplace
 from commonplace.checks import Namespace
+from doubles import rounds
 
 PROCESSES = 8
 PREAMBLE = """
@@ -127,16 +128,16 @@ with commonplace.open(path, background=False) as book:
 
 
 def test_a_new_book_may_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
-    for attempt in range(3):
+    for attempt in range(rounds(3)):
         assert written_by_all(tmp_path / f"new{attempt}.db") == [("user", f"u{number}") for number in range(PROCESSES)]
 
 
 def test_a_backup_may_be_opened_by_many_processes_at_once(tmp_path: Path) -> None:
     with commonplace.open(tmp_path / "book.db", background=False) as book:
         book.space("user", "before").files.write("/hello", "text")
-        for attempt in range(3):
+        for attempt in range(rounds(3)):
             book.backup(tmp_path / f"copy{attempt}.db")
-    for attempt in range(3):
+    for attempt in range(rounds(3)):
         assert len(written_by_all(tmp_path / f"copy{attempt}.db")) == PROCESSES + 1
 
 

@@ -179,3 +179,5 @@ class SearchSeen:
     seconds: float
     best: float
     """The score of the first hit; 0 if there is none."""
+    relevance: float | None = None
+    """The highest relevance of its hits; None without hits, or if the model has no calibration."""

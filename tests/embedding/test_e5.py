@@ -15,6 +15,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_format
 from commonplace.embedding import Embedder, create_embedder
 from commonplace.embedding.catalog import default_models_folder, model_named, model_path
 from commonplace.embedding.e5 import Packed, Unigram, read_packed
+from doubles import rounds
 
 MODEL = model_named("multilingual")
 TEXTS = [
@@ -107,7 +108,7 @@ def test_a_text_has_the_ids_of_sentencepiece(text: str) -> None:
 words = st.text(st.sampled_from("abcdeghilmnoprstuvzäöüßéñłążбвгдежиклαβγあいうカ中文字語한국어ا ب,.-'12"), max_size=24)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(200), deadline=None)
 @given(words.filter(lambda text: not any(letter * 3 in text for letter in text)))
 def test_any_mixture_of_letters_has_the_ids_of_sentencepiece(text: str) -> None:
     ids, wanted = ours().encode(text), expected(text)

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from commonplace.embedding.onnx import WordPiece
 from commonplace.errors import ConfigurationError
+from doubles import rounds
 
 MAX_TOKENS = 24
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -114,7 +115,7 @@ def test_a_written_text_has_the_reference_ids(text: str) -> None:
     assert OURS.encode(text) == reference().encode(text).ids
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=rounds(1500), deadline=None)
 @given(st.data())
 def test_any_text_has_the_reference_ids(data: st.DataObject) -> None:
     anything = st.characters(exclude_categories=["Cs"]).filter(
@@ -125,7 +126,7 @@ def test_any_text_has_the_reference_ids(data: st.DataObject) -> None:
     assert OURS.encode(text) == reference().encode(text).ids
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=rounds(500), deadline=None)
 @given(st.lists(st.sampled_from([*WORDS, "the", "Deployed", "?", "日本", "x1"]), max_size=40), st.integers(2, 40))
 def test_a_text_is_cut_at_the_reference_place(words: list[str], max_tokens: int) -> None:
     text = " ".join(words).replace("##", "")

@@ -18,6 +18,7 @@ from commonplace import Book, CommonplaceError, Conflict, InvalidInput, Space
 from commonplace.exchange import Imported, export_book
 from commonplace.language.edits import apply_edit, edit_between
 from commonplace.store import NamespaceHead, State
+from doubles import rounds
 
 
 class Clock:
@@ -424,7 +425,7 @@ def test_many_appends_make_a_small_export(open_book: Callable[..., Book]) -> Non
 
 
 @given(st.text(alphabet="ab\n漢", max_size=30), st.text(alphabet="ab\n漢", max_size=30))
-@settings(max_examples=300)
+@settings(max_examples=rounds(300))
 def test_an_edit_always_gives_the_older_text_back(newer: str, older: str) -> None:
     edit = edit_between(newer, older)
     assert (older if edit is None else apply_edit(newer, edit)) == older
@@ -521,7 +522,7 @@ def apply(space: Space, operation: tuple[Any, ...]) -> None:
 
 
 @given(st.lists(OPERATIONS, min_size=20, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 def test_whatever_happened_in_a_namespace_comes_back_the_same(operations: list[tuple[Any, ...]]) -> None:
     clock = Clock()
     with (

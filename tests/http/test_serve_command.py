@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 import commonplace
+from forked_program import ForkedProgram
 
 SECONDS = 30
 PROGRAM = [sys.executable, "-m", "commonplace.cli"]
@@ -45,17 +46,9 @@ class Process:
     """A running server, from the line in which it says where it is."""
 
     def __init__(self, environment: dict[str, str], *words: str) -> None:
-        self.process = subprocess.Popen(
-            [*PROGRAM, "serve", "--json", "--port", "0", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
-        )
-        assert self.process.stdout is not None
+        self.process = ForkedProgram(["serve", "--json", "--port", "0", *words], environment, is_text=True)
         line = self.process.stdout.readline()
         if not line:
-            assert self.process.stderr is not None
             raise AssertionError(self.process.stderr.read())
         self.said: dict[str, Any] = json.loads(line)
         self.address: str = self.said["address"]
@@ -64,7 +57,7 @@ class Process:
         """Send a signal; the exit code and what it wrote since."""
         self.process.send_signal(number)
         _, errors = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, errors
+        return self.process.wait(), errors
 
 
 @pytest.fixture
@@ -84,17 +77,13 @@ def start(environment: dict[str, str]) -> Iterator[Callable[..., Process]]:
 
     yield start_one
     for one in started:
-        one.process.kill()
-        one.process.wait(SECONDS)
-        for pipe in (one.process.stdout, one.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        one.process.close()
 
 
 def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROGRAM, *words], env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    program = ForkedProgram(words, environment, is_text=True)
+    out, errors = program.communicate(SECONDS)
+    return subprocess.CompletedProcess(words, program.wait(), out, errors)
 
 
 @pytest.mark.promise("service-serve")

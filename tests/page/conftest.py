@@ -16,7 +16,7 @@ from commonplace.server.http.auth import Gate, Principal
 from commonplace.server.http.service import Service
 from commonplace.settings import Settings
 from doubles import OpenBook
-from postgres_server import shared_server
+from postgres_server import empty, shared_book
 
 sys.path.append(str(Path(__file__).parent.parent / "http"))
 from real_server import Server, start_server
@@ -27,7 +27,10 @@ def book(request: pytest.FixtureRequest, open_book: OpenBook) -> commonplace.Boo
     """Tests of what is read and written run on both backends."""
     if request.param == "sqlite":
         return open_book(clock=None)
-    return open_book(shared_server().create_database() + "?partitions=2", clock=None)
+    url = shared_book()
+    commonplace.open(url, background=False).close()  # the schema, where no test has made it yet
+    empty(url)
+    return open_book(url, clock=None)
 
 
 @pytest.fixture

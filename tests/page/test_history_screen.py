@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable
 from html import unescape
 from urllib.parse import quote, urlsplit
@@ -12,6 +13,8 @@ import pytest
 from browsing import PAGE, Browser
 
 import commonplace
+from commonplace.server.http.auth_middleware import EventStreams
+from commonplace.server.http.service import Service
 from commonplace.server.page.templates import Author, author_of
 from commonplace.server.page.visit import SPARK_HEIGHT, SPARKS, outline
 
@@ -391,6 +394,31 @@ def test_a_stream_needs_the_rights_of_its_page(browser: Browser, new_browser: Ca
     assert not refused.headers["content-type"].startswith("text/event-stream")
     assert new_browser().http.get("/ui/live?after=0", headers=PAGE).status_code == 303
     assert browser.http.get("/ui/live?after=x", headers=PAGE).status_code == 422
+
+
+@pytest.mark.promise("page-live")
+@pytest.mark.parametrize("how", ["revoked", "signed out"])
+def test_a_stream_ends_when_its_key_is_revoked_or_its_person_signs_out(
+    quick_looks: None, browser: Browser, service: Service, make_key: Callable[..., str], how: str
+):
+    make_key("other")
+    browser.sign_in(make_key("ada"))
+    page = browser.get("/ui/connect")
+    begin = time.monotonic()
+    with browser.http.stream("GET", "/ui/live?after=0", headers=PAGE) as stream:
+        assert stream.status_code == 200
+        if how == "revoked":
+            service.access.keys.revoke("ada")
+        else:
+            browser.send(page, "/ui/sign-out")
+        assert not [line for line in stream.iter_lines() if line.startswith("data: ")]
+    assert time.monotonic() - begin < 10  # by itself it would end after ten minutes
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open streams are checked at once, not every two seconds."""
+    monkeypatch.setitem(EventStreams.__init__.__kwdefaults__, "look_seconds", 0.02)
 
 
 @SQLITE_ONLY

@@ -110,6 +110,20 @@ def test_the_table_is_paged_and_a_rare_source_is_looked_for_in_steps(
     assert rows_of(browser.get(link_of(step, "Look further")).text) == [rare.id]
 
 
+def test_hits_with_a_rare_source_are_looked_for_in_steps(
+    browser: Browser, space: commonplace.Space, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(records_screen, "HITS_READ", 5)
+    for number in range(8):
+        create(space, f"the crane {number}")
+    rare = create(space, "of all things that were seen here, one was a crane", source="rare")
+    step = browser.get("/ui/records?q=crane&source=rare").text
+    assert rows_of(step) == []
+    assert "No record matches" not in step
+    assert "Looked through 5 records so far" in step
+    assert rows_of(browser.get(link_of(step, "Look further")).text) == [rare.id]
+
+
 @pytest.mark.promise("page-records-at-once")
 def test_several_records_are_tagged_and_deleted_in_one_commit_that_can_be_undone(
     browser: Browser, space: commonplace.Space

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from forked_program import ForkedProgram
 
 SECONDS = 20
 PROGRAM = [sys.executable, "-m", "commonplace.cli", "mcp"]
@@ -23,13 +24,7 @@ class Stdio:
     """One server process. `ask` sends a message and gives the answer with its id."""
 
     def __init__(self, environment: dict[str, str], *words: str) -> None:
-        self.process = subprocess.Popen(
-            [*PROGRAM, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
+        self.process = ForkedProgram(["mcp", *words], environment)
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         self.errors: list[bytes] = []
         threading.Thread(target=self._pump, daemon=True).start()
@@ -38,19 +33,16 @@ class Stdio:
         self._other: list[dict[str, Any]] = []
 
     def _pump(self) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line)
         self._lines.put(None)
 
     def _pump_errors(self) -> None:
-        assert self.process.stderr is not None
         self.errors.extend(self.process.stderr)
 
     def send(self, message: object) -> None:
         """A message as JSON; text and bytes go as they are."""
         line = message if isinstance(message, (str, bytes)) else json.dumps(message)
-        assert self.process.stdin is not None
         self.process.stdin.write((line.encode() if isinstance(line, str) else line) + b"\n")
         self.process.stdin.flush()
 
@@ -84,16 +76,11 @@ class Stdio:
 
     def end(self) -> int:
         """Close the input; the exit code."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
         return self.process.wait(SECONDS)
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait(SECONDS)
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self.process.close()
 
 
 def server_environment(folder: Path, **more: str) -> dict[str, str]:

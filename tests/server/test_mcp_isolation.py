@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import commonplace
+from doubles import rounds
 
 from .conftest import Stdio, server_environment
 
@@ -142,7 +143,7 @@ def test_no_request_reaches_another_namespace(place: tuple[Stdio, Path, list[str
     before = everything(folder)
 
     @given(hostile_requests(ids))
-    @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=rounds(250), deadline=None, suppress_health_check=list(HealthCheck))
     def send(request: tuple[str, dict[str, Any]]) -> None:
         method, params = request
         answer = server.ask(method, params)

@@ -21,7 +21,7 @@ from commonplace import InvalidInput, Space, TooLarge, Unavailable
 from commonplace.checks import moment
 from commonplace.cli import main
 from commonplace.embedding import create_embedder
-from doubles import Clock, OpenBook, WordEmbedder
+from doubles import Clock, OpenBook, WordEmbedder, rounds
 from postgres_server import empty, shared_book
 
 
@@ -80,7 +80,7 @@ def test_a_word_of_a_long_file_is_found_among_short_notes(space: Space) -> None:
 
 
 @pytest.mark.promise("engine-any-query-is-safe")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=rounds(60), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(query=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=60))
 @example('"')
 @example("NEAR(a b, 5)")

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import commonplace
 from commonplace import Conflict, Forbidden, InvalidInput, NotFound
-from doubles import START, Clock, WordEmbedder
+from doubles import START, Clock, WordEmbedder, rounds
 
 RESOURCES = ("u1", "ann", "bob")
 THREADS = ("t1", "t2", "t10")
@@ -403,4 +403,4 @@ class ThreadMachine(RuleBasedStateMachine):
 
 
 TestThreads = pytest.mark.promise("conversations-machine")(ThreadMachine.TestCase)
-TestThreads.settings = settings(max_examples=150, stateful_step_count=30)
+TestThreads.settings = settings(max_examples=rounds(150), stateful_step_count=30)

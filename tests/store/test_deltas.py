@@ -13,6 +13,7 @@ from commonplace.backends import deltas
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.entry import Draft
 from commonplace.store import Transaction
+from doubles import rounds
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\x00")
 texts = st.one_of(
@@ -44,7 +45,7 @@ def histories(draw: Any) -> list[str]:
     return history
 
 
-@settings(max_examples=150)
+@settings(max_examples=rounds(150))
 @given(histories(), st.booleans())
 def test_every_former_text_comes_back_through_its_chain(history: list[str], is_deleted: bool) -> None:
     chain: list[deltas.Stored] = [

@@ -21,6 +21,7 @@ from commonplace.errors import InvalidInput
 from commonplace.filters import MAX_ALL_VALUES, MAX_NESTED_VALUES, MAX_VALUES, OPERATORS, Filter, parse_conditions
 from commonplace.language.tokenizer import query_terms
 from commonplace.store import Scan, Store
+from doubles import rounds
 from postgres_server import empty, shared_book
 
 numbers = itertools.count()
@@ -154,7 +155,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 def test_sql_and_python_decide_every_filter_alike(store: Store) -> None:
     # On a server each example costs some hundred round trips.
     examples = 400 if isinstance(store, SQLiteStore) else 60
-    settings(max_examples=examples)(given(case=cases())(lambda case: check_alike(store, case)))()
+    settings(max_examples=rounds(examples))(given(case=cases())(lambda case: check_alike(store, case)))()
 
 
 @pytest.mark.promise("engine-filters-agree")
@@ -164,7 +165,7 @@ def test_fields_of_a_long_entry_are_decided_alike(monkeypatch: pytest.MonkeyPatc
         long = "x" * sqlite_where.LONG_BYTES
         assert matching(store, {"a": {"$gt": 1}, "b": None}, {"a": 2, "b": None, "c": long}, {"a": 1, "c": long}) == [0]
         monkeypatch.setattr(sqlite_where, "LONG_BYTES", 0)
-        settings(max_examples=200)(given(case=cases())(lambda case: check_alike(store, case)))()
+        settings(max_examples=rounds(200))(given(case=cases())(lambda case: check_alike(store, case)))()
 
 
 def check_alike(store: Store, case: tuple[list[Draft], list[Filter]]) -> None:

@@ -7,6 +7,7 @@ from test_state_machine import StoreMachine
 
 from commonplace.backends.postgres import PostgresStore
 from commonplace.store import Store
+from doubles import rounds
 from postgres_server import empty, shared_book
 
 
@@ -18,4 +19,4 @@ class PostgresMachine(StoreMachine):
 
 
 TestPostgresMachine = PostgresMachine.TestCase
-TestPostgresMachine.settings = settings(max_examples=12, stateful_step_count=25)
+TestPostgresMachine.settings = settings(max_examples=rounds(12), stateful_step_count=25)

@@ -17,7 +17,7 @@ from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
 from commonplace.space.history import draft_of, undo
 from commonplace.store import Scan, Store, Transaction
-from doubles import Clock
+from doubles import Clock, rounds
 
 NAMESPACES = (("user", "u1"), ("user", "u10"))
 KINDS = ("file", "record")
@@ -532,4 +532,4 @@ def _edited(text: str, how: str, words: str) -> str:
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=200, stateful_step_count=30)
+TestStoreMachine.settings = settings(max_examples=rounds(200), stateful_step_count=30)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, InMemoryMemoryStore, ToolAnswer
+from doubles import rounds
 
 Arguments = dict[str, object]
 
@@ -137,7 +138,7 @@ def run_sequence(seed: int, pair: Pair, calls: int) -> None:
 
 @pytest.mark.promise("claude-like-the-sdk")
 def test_thousands_of_random_calls_are_answered_as_by_anthropics_own_tool(tmp_path):
-    for seed in range(60):
+    for seed in range(rounds(60)):
         with InMemoryMemoryStore() as memory:
             pair = Pair(tmp_path / "sdk", ClaudeMemoryTool(memory, wording="anthropic"))
             run_sequence(seed, pair, calls=50)
@@ -146,7 +147,7 @@ def test_thousands_of_random_calls_are_answered_as_by_anthropics_own_tool(tmp_pa
 
 @pytest.mark.promise("claude-like-the-sdk")
 def test_a_folder_answers_as_anthropics_own_tool_does_and_both_may_share_it(tmp_path):
-    for seed in range(1_000, 1_015):
+    for seed in range(1_000, 1_000 + rounds(15)):
         pair = Pair(
             tmp_path / f"sdk-{seed}",
             ClaudeMemoryTool(FolderMemoryStore(tmp_path / f"ours-{seed}"), wording="anthropic"),
@@ -157,7 +158,7 @@ def test_a_folder_answers_as_anthropics_own_tool_does_and_both_may_share_it(tmp_
 
 
 @pytest.mark.promise("claude-like-the-sdk")
-@settings(max_examples=300)
+@settings(max_examples=rounds(300))
 @given(
     text=st.text(alphabet="ab\n\r é", max_size=30),
     old=st.text(alphabet="ab\n", min_size=1, max_size=4),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import commonplace
 from commonplace.errors import ConfigurationError
 from commonplace.tools import ClaudeMemoryTool, FolderMemoryStore, InMemoryMemoryStore, MemoryException, ToolAnswer
+from doubles import rounds
 
 SECRET = "CANARY-7f3a"
 COMMANDS = ("view", "create", "str_replace", "insert", "delete", "rename")
@@ -297,7 +298,7 @@ def snapshot(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 
 @pytest.mark.promise("claude-path-safety", "claude-folder-symlinks")
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=rounds(150), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(calls=CALLS)
 def test_no_path_ever_leaves_the_folder(guarded: Path, calls):
     memories = guarded / "memories"
@@ -317,7 +318,7 @@ def test_no_path_ever_leaves_the_folder(guarded: Path, calls):
 
 
 @pytest.mark.promise("claude-path-safety")
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=rounds(150), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(calls=CALLS)
 def test_no_path_ever_leaves_the_tree(book: commonplace.Book, calls):
     neighbour, space = book.space("user", "u2"), book.space("user", "u1")
@@ -336,7 +337,7 @@ def test_no_path_ever_leaves_the_tree(book: commonplace.Book, calls):
 
 
 @pytest.mark.promise("claude-path-safety")
-@settings(max_examples=100)
+@settings(max_examples=rounds(100))
 @given(calls=CALLS)
 def test_a_store_of_the_users_own_sees_checked_paths_only(calls):
     seen: list[str] = []

@@ -17,6 +17,7 @@ import commonplace
 from commonplace import Book, Limits
 from commonplace.errors import ConfigurationError
 from commonplace.tools import Fact, RecordTools, create_manage_memory_tool, create_search_memory_tool
+from doubles import rounds
 
 ANN: dict[str, Any] = {"user_id": "ann"}
 BOB: dict[str, Any] = {"user_id": "bob"}
@@ -450,7 +451,7 @@ def test_a_models_arguments_cannot_say_whose_facts_they_are(tools: Tools, name: 
 
 
 @pytest.mark.promise("facts-isolation")
-@settings(max_examples=60)
+@settings(max_examples=rounds(60))
 @given(data=st.data())
 def test_no_value_filter_or_id_reaches_the_facts_of_another(data: st.DataObject) -> None:
     text = st.one_of(

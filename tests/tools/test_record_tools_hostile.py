@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import commonplace
 from commonplace import Limits, Space
 from commonplace.tools.record_tools import TOOLS, RecordTools
+from doubles import rounds
 
 GOOD: dict[str, Any] = {"type": "note", "content": {"text": "deploy"}, "source": "s", "confidence": 0.5}
 CONFIDENCE = "confidence is required and must be a number between 0 and 1"
@@ -139,7 +140,7 @@ names = st.one_of(
 
 
 @pytest.mark.promise("record-tools-never-raise")
-@settings(max_examples=200)
+@settings(max_examples=rounds(200))
 @given(
     name=st.sampled_from([tool.name for tool in TOOLS]),
     arguments=st.one_of(anything, st.dictionaries(names, anything, max_size=5)),
@@ -220,7 +221,7 @@ def secrets(shared_book: commonplace.Book) -> list[str]:
 
 
 @pytest.mark.promise("record-tools-isolation")
-@settings(max_examples=300)
+@settings(max_examples=rounds(300))
 @given(data=st.data())
 def test_no_argument_reaches_another_namespace(
     shared_book: commonplace.Book, secrets: list[str], data: st.DataObject

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import commonplace
 from commonplace.graph import MemoryNode
 from commonplace.tools.unified import COMMANDS, UnifiedMemoryTool
+from doubles import rounds
 
 SECRET = "c0ffee-secret"
 OWN = ("user", "u1")
@@ -67,7 +68,7 @@ class _NoEmbedder:
 
 @pytest.mark.promise("unified-isolation", "unified-always-an-envelope")
 @given(arguments=wild)
-@settings(max_examples=400)
+@settings(max_examples=rounds(400))
 def test_no_request_reads_or_writes_outside_of_the_tools_namespace(world, arguments):
     book, before = world
     text = UnifiedMemoryTool(book.space(*OWN)).call(arguments)
@@ -99,7 +100,7 @@ def test_an_echoed_path_that_was_taken_is_in_its_one_form(world, path):
 
 @pytest.mark.promise("graph-thread-isolation")
 @given(one=thread_ids, other=thread_ids)
-@settings(max_examples=150)
+@settings(max_examples=rounds(150))
 def test_no_thread_id_reaches_the_memory_of_another_thread(one, other):
     with commonplace.open(":memory:", background=False, embedder=_NoEmbedder()) as book:
         shared = MemoryNode(book, "M", OWN)

@@ -266,7 +266,8 @@ class Searcher:
         result = self._search(namespaces, request)
         if self.observe is not None and namespaces and not request.offset:
             seconds = time.perf_counter() - started
-            self.observe(SearchSeen(namespaces[0], seconds, result[0].score if result else 0.0))
+            relevance = max((hit.relevance for hit in result if hit.relevance is not None), default=None)
+            self.observe(SearchSeen(namespaces[0], seconds, result[0].score if result else 0.0, relevance))
         return result
 
     def _search(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult:

@@ -16,7 +16,6 @@ from commonplace.language.tokenizer import (
     STEM,
     index_terms,
     languages_of,
-    query_terms,
     stems_of_words,
 )
 
@@ -52,12 +51,15 @@ def snippet(text: str, terms: Mapping[str, float], limit: int = 160, span: Span 
     return (before + passage[shown.start : shown.end].strip() + after)[:limit]
 
 
-def matched_spans(shown: str, query: str) -> Iterator[Span]:
-    """The words of a snippet that the query asks for, in order, without the punctuation around them."""
-    for match in _matches(shown, query_terms(query)):
-        word = shown[match.start : match.end]
-        start = match.start + len(word) - len(word.lstrip(_PUNCTUATION))
-        end = match.end - len(word) + len(word.rstrip(_PUNCTUATION))
+def matched_spans(shown: str, terms: Mapping[str, float]) -> Iterator[Span]:
+    """The words of a snippet that a query asks for by its terms, in order, without the punctuation around them."""
+    # Without the marks of omitted text, most snippets are ASCII, which is matched in a third of the time.
+    text = shown.removeprefix(ELLIPSIS)
+    before = len(shown) - len(text)
+    for match in _matches(text.removesuffix(ELLIPSIS), terms):
+        word = text[match.start : match.end]
+        start = before + match.start + len(word) - len(word.lstrip(_PUNCTUATION))
+        end = before + match.end - len(word) + len(word.rstrip(_PUNCTUATION))
         if start < end:
             yield Span(start, end)
 

@@ -424,7 +424,9 @@ def _entry(message: Message) -> Entry:
 
 def estimate_tokens(text: str) -> int:
     """An estimate of the number of tokens of a text."""
-    tokens = float(sum(1 + (len(piece) - 1) // _LETTERS_A_TOKEN for piece in _PIECES.findall(text)))
+    pieces = _PIECES.findall(text)
+    longer = [size for size in map(len, pieces) if size > _LETTERS_A_TOKEN]
+    tokens = float(len(pieces) + sum((size - 1) // _LETTERS_A_TOKEN for size in longer))
     if not text.isascii():
         others = sum(not character.isascii() for character in text)
         for script, share in _SHARES:

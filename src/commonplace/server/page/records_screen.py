@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import unquote
@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from commonplace.checks import JSON
 from commonplace.errors import InvalidInput, NotFound, Outdated
 from commonplace.language.snippets import matched_spans, snippet
+from commonplace.language.tokenizer import query_terms
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.page.files_screen import with_line_ends_of
@@ -33,6 +34,12 @@ from commonplace.space.records import Record, record_of, text_of
 
 RECORDS = f"{PAGE_PATH}/records"
 PAGE_SIZE = 50
+HITS = 20
+"""How many records a page has that were searched for. The search for more takes twice as long."""
+
+HITS_READ = 100
+"""How many hits one request looks through for a source or a confidence."""
+
 MOST_PAGES = 50
 READ_FIRST = 200
 MOST_READ = 1_000
@@ -41,6 +48,7 @@ MOST_READ = 1_000
 SNIPPET_CHARACTERS = 200
 SHOWN_CHARACTERS = 100_000
 MOST_LINKS = 20
+NO_TERMS: Mapping[str, float] = {}
 _ADDRESS = re.compile(r"(?:mem://(item|file|message)/|\b(file|record|memory|thread|message):)([^\s\"'<>\\]{1,600})")
 """An address of a memory in a text, as tools give it (`mem://item/ID`), or as people write it (`record:ID`)."""
 
@@ -74,6 +82,11 @@ class RecordFilter:
     @property
     def is_any(self) -> bool:
         return any((self.text, self.type, self.tag, self.source, self.confidence))
+
+    @property
+    def is_read_through(self) -> bool:
+        """Whether records have to be looked at one by one."""
+        return bool(self.source or self.confidence)
 
     @property
     def tags(self) -> list[str]:
@@ -118,26 +131,29 @@ def records(visit: VisitOf) -> Response:
 
 
 def _searched(visit: Visit, wanted: RecordFilter) -> Found:
-    """Records that match a text, the best first."""
+    """Records that match a text, the best first; of those, the ones with the source and the confidence."""
     number = page_number(visit, MOST_PAGES)
+    size = HITS_READ if wanted.is_read_through else HITS
     hits = visit.space.search(
         wanted.text,
-        limit=PAGE_SIZE + 1,
-        offset=(number - 1) * PAGE_SIZE,
+        limit=size + 1,
+        offset=(number - 1) * size,
         kinds=[RECORD],
         type=wanted.type or None,
         tags=wanted.tags,
         as_of=visit.as_of,
     )
-    rows = [_row(record_of(hit.entry), hit.snippet, wanted.text) for hit in hits[:PAGE_SIZE]]
+    terms = query_terms(wanted.text)
+    rows = [_row(record_of(hit.entry), hit.snippet, terms) for hit in hits[:size]]
     shown = tuple(row for row in rows if wanted.matches(row.record))
-    return Found(shown, number=number, has_more=len(hits) > PAGE_SIZE and number < MOST_PAGES)
+    has_more = len(hits) > size and number < MOST_PAGES
+    looked_at = number * size if has_more and wanted.is_read_through else None
+    return Found(shown, number=number, has_more=has_more, looked_at=looked_at)
 
 
 def _listed(visit: Visit, wanted: RecordFilter) -> Found:
     """Records by type and tags, the newest first; of those, the ones with the source and the confidence."""
-    is_read_through = bool(wanted.source or wanted.confidence)
-    size = READ_FIRST if is_read_through else PAGE_SIZE
+    size = READ_FIRST if wanted.is_read_through else PAGE_SIZE
     cursor = visit.param("cursor") or None
     found: list[Record] = []
     read = 0
@@ -155,9 +171,9 @@ def _listed(visit: Visit, wanted: RecordFilter) -> Found:
     return Found(rows, cursor, looked_at=read if is_cut else None)
 
 
-def _row(record: Record, shown: str | None = None, query: str = "") -> ShownRecord:
+def _row(record: Record, shown: str | None = None, terms: Mapping[str, float] = NO_TERMS) -> ShownRecord:
     text = snippet(text_of(record.content), {}, SNIPPET_CHARACTERS) if shown is None else shown
-    return ShownRecord(record, tuple(pieces(text, matched_spans(text, query) if query else iter(()))))
+    return ShownRecord(record, tuple(pieces(text, matched_spans(text, terms))))
 
 
 @router.post(f"{RECORDS}/several", include_in_schema=False)

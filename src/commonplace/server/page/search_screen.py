@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,11 +12,12 @@ from fastapi.responses import Response
 
 from commonplace.entry import Hit
 from commonplace.language.snippets import matched_spans
+from commonplace.language.tokenizer import query_terms
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.page.templates import pieces
 from commonplace.server.page.visit import Visit, VisitOf, page_number
-from commonplace.server.usage import GOOD_SCORE
+from commonplace.server.usage import is_good
 from commonplace.space.context import estimate_tokens
 from commonplace.space.names import FILE, SEARCHED_KINDS
 from commonplace.tools.as_data import hits_as_data
@@ -35,6 +36,11 @@ class ScoreBar:
     score: float
     words: float
     meaning: float
+
+    @property
+    def label(self) -> str:
+        words, meaning = self.words / BAR_WIDTH, self.meaning / BAR_WIDTH
+        return f"Score {self.score:.2f}: words {words:.2f}, meaning {meaning:.2f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ def _found(visit: Visit) -> dict[str, Any]:
         "tokens": 0,
         "has_more": False,
         "bar_width": BAR_WIDTH,
-        "good_score": GOOD_SCORE,
+        "good": 0,
     }
     if not query:
         recent = [] if visit.as_of else visit.space.recent(RECENT, [kind] if kind else None)
@@ -90,9 +96,11 @@ def _found(visit: Visit) -> dict[str, Any]:
     )
     hits = found[:PAGE_SIZE]
     context = hits_as_data(hits)
+    terms = query_terms(query)
     return {
         **shown,
-        "hits": [_shown(visit, hit, query) for hit in hits],
+        "hits": [_shown(visit, hit, terms) for hit in hits],
+        "good": _good(hits),
         "notices": found.notices,
         "has_more": len(found) > PAGE_SIZE and number < MOST_PAGES,
         "context": context,
@@ -100,13 +108,18 @@ def _found(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _shown(visit: Visit, hit: Hit, query: str) -> ShownHit:
+def _good(hits: Sequence[Hit]) -> int:
+    """How many hits there are up to the last one that matches well. The order is by score, not by relevance."""
+    return max((at for at, hit in enumerate(hits, 1) if is_good(hit.score, hit.relevance)), default=0)
+
+
+def _shown(visit: Visit, hit: Hit, terms: Mapping[str, float]) -> ShownHit:
     type, tags = hit.entry.attributes.get("type"), hit.entry.attributes.get("tags", ())
     return ShownHit(
         kind=hit.kind,
         key=hit.key,
         url=visit.entry_url(hit.kind, hit.key),
-        pieces=tuple(pieces(hit.snippet, matched_spans(hit.snippet, query))),
+        pieces=tuple(pieces(hit.snippet, matched_spans(hit.snippet, terms))),
         bar=score_bar(hit.score, hit.parts),
         updated_at=hit.updated_at,
         actor=hit.entry.actor,

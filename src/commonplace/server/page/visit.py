@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Protocol, cast
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urlsplit, urlunsplit
 
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -263,7 +263,13 @@ class Visit:
 
     def entry_url(self, kind: str, key: str) -> str:
         """The address of the screen that shows an entry."""
-        return self.url(SCREENS[kind], open=f"{kind}:{key}")
+        return f"{SCREENS[kind]}?{self._kept}open={quote_plus(f'{kind}:{key}')}"
+
+    @cached_property
+    def _kept(self) -> str:
+        """The beginning of a query that keeps namespace and time, made once for all entries of a screen."""
+        kept = urlencode({name: self.param(name) for name in KEPT if self.param(name)})
+        return f"{kept}&" if kept else ""
 
     @property
     def opened(self) -> tuple[str, str]:
