@@ -31,6 +31,7 @@ OURS = (
 """What our code needs; the versions are those of constraints.txt."""
 
 PINS: Mapping[str, str] = {
+    "agent-framework-core": "1.23.0",
     "google-adk": "2.13.0",
     "langchain-core": "1.7.2",
     "langchain-tests": "1.1.9",
@@ -69,6 +70,13 @@ SUITES = (
     Suite("strands", ("strands-agents",), "test_strands.py", section="Strands", in_short=False),
     Suite("llama-index", ("llama-index-core",), "test_llama_index.py", section="LlamaIndex", in_short=False),
     Suite("google-adk", ("google-adk",), "test_google_adk.py", section="Google ADK", in_short=False),
+    Suite(
+        "agent-framework",
+        ("agent-framework-core",),
+        "test_agent_framework.py",
+        section="Microsoft Agent Framework",
+        in_short=False,
+    ),
     Suite("many writers", _LANG, "many_writers.py", ("8", "8", "50"), ("4", "8", "5")),
 )
 
@@ -95,7 +103,16 @@ def run(suite: Suite, *, is_short: bool) -> bool:
     interpreter = python(f"adapters-{suite.packages[0]}", *environment(suite.packages))
     program = str(PROGRAMS / suite.program)
     is_test = suite.program.startswith("test_")
-    quiet = ("-q", "-p", "no:cacheprovider", "--no-header", "--rootdir", str(PROGRAMS), "-c", os.devnull)
+    quiet: tuple[str, ...] = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "--rootdir",
+        str(PROGRAMS),
+        "-c",
+        os.devnull,
+    )
     if "langchain-tests" in suite.packages:  # its async tests need this mode of pytest-asyncio
         quiet = (*quiet, "-o", "asyncio_mode=auto")
     arguments = suite.short if is_short and suite.short is not None else suite.arguments
