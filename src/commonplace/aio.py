@@ -59,6 +59,9 @@ class AsyncBook:
     def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> AsyncSpace:
         return AsyncSpace(self._wrapped.space(*labels, actor=actor, rules=rules))
 
+    def root(self, *, rules: Rules | None = None) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.root(rules=rules))
+
     namespaces = awaited(sync.Book.namespaces)
     search = awaited(sync.Book.search)
     list_items = awaited(sync.Book.list_items)

@@ -31,6 +31,8 @@ Operation: TypeAlias = Literal[
     "Files.move",
     "Files.write",
     "Files.write_all",
+    "Items.clear",
+    "Items.delete",
     "Items.refresh",
     "Items.write_all",
     "Records.create",

@@ -175,7 +175,7 @@ class Items:
                 _check_revision(transaction.get(ITEM, name), name, seen)
             transaction.delete(ITEM, name)
 
-        return self._handle.write("Items.write_all", work, "delete")[1]
+        return self._handle.write("Items.delete", work, "delete")[1]
 
     def clear(self, prefix: str = "") -> int:
         """Delete all items, or those whose keys begin with a prefix, in one commit; return how many."""
@@ -187,7 +187,7 @@ class Items:
                 transaction.delete(ITEM, key)
             return len(keys)
 
-        return self._handle.write("Items.write_all", work, "delete")[0]
+        return self._handle.write("Items.clear", work, "delete")[0]
 
     def list(
         self,
