@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test property-test remote-test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean
+.PHONY: help install serve demo test property-test remote-test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean adapters-test adapters-pins
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -87,6 +87,12 @@ upgrade-test: install ## upgrade books of every former schema while programs of 
 
 client-matrix: install ## real MCP clients, from the registries, against our server
 	$(BIN)/python scripts/client_matrix.py
+
+adapters-test: install ## suites of other projects against our adapters, each in its own environment
+	$(BIN)/python scripts/adapter_suites.py $(ADAPTERS_TEST_ARGS)
+
+adapters-pins: install ## raise the versions that adapters-test installs to the newest
+	$(BIN)/python scripts/adapter_suites.py --raise-pins
 
 rest-table: install ## the tables of docs/rest.md, from the operations in the code
 	@$(BIN)/python -c 'from commonplace.api.operations import markdown; print("\n".join(markdown()))'

@@ -83,3 +83,34 @@ def book(open_book: OpenBook) -> commonplace.Book:
 @pytest.fixture
 def space(book: commonplace.Book) -> commonplace.Space:
     return book.space("user", "u1")
+
+
+@pytest.fixture(scope="session")
+def own_services() -> Iterator[Services]:
+    """Servers for tests that reach a book in several ways, whatever `--over` says."""
+    from over_http import Services
+
+    services = Services()
+    yield services
+    services.stop()
+
+
+@pytest.fixture(params=["file", "postgres", "service"])
+def every_book(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, embedder: WordEmbedder
+) -> Iterator[commonplace.Book]:
+    """A book on a file, on PostgreSQL, and behind a service, one after the other."""
+    url: str | Path = tmp_path / "every.db"
+    if request.param == "postgres":
+        from postgres_server import empty, shared_book
+
+        url = shared_book()
+        empty(url)
+    book = commonplace.open(url, embedder=embedder, clock=clock, background=False, durability="normal")
+    if request.param != "service":
+        yield book
+        book.close()
+        return
+    services = request.getfixturevalue("own_services")
+    yield services.connect(book)
+    services.release()

@@ -22,6 +22,7 @@ from commonplace.api.client import connect as connect_to_service
 from commonplace.checks import Namespace
 from commonplace.space.files import AsyncFiles
 from commonplace.space.handle import awaited
+from commonplace.space.items import AsyncItems
 from commonplace.space.records import AsyncRecords
 from commonplace.space.rules import Rules
 from commonplace.space.space import AsyncSpace
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncBook",
     "AsyncFiles",
+    "AsyncItems",
     "AsyncRecords",
     "AsyncSpace",
     "AsyncThreads",
@@ -57,7 +59,12 @@ class AsyncBook:
     def space(self, *labels: str, actor: str | None = None, rules: Rules | None = None) -> AsyncSpace:
         return AsyncSpace(self._wrapped.space(*labels, actor=actor, rules=rules))
 
+    def root(self, *, rules: Rules | None = None) -> AsyncSpace:
+        return AsyncSpace(self._wrapped.root(rules=rules))
+
     namespaces = awaited(sync.Book.namespaces)
+    search = awaited(sync.Book.search)
+    list_items = awaited(sync.Book.list_items)
     reindex = awaited(sync.Book.reindex)
     rebuild_keywords = awaited(sync.Book.rebuild_keywords)
     stats = awaited(sync.Book.stats)

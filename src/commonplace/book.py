@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 from commonplace.checks import Limits, Namespace, check_line, check_namespace, check_number, local_path
 from commonplace.embedding import Embedder, create_embedder
 from commonplace.engine.embedders import Models
 from commonplace.engine.indexer import Indexer
-from commonplace.engine.search import Searcher
+from commonplace.engine.search import Searcher, SearchResult
 from commonplace.errors import ConfigurationError, InvalidInput, NotFound, install_command
 from commonplace.language.dates import DATE_ORDERS, DateOrder
 from commonplace.space.handle import Handle
+from commonplace.space.items import Item
 from commonplace.space.rules import Meter, Rules
-from commonplace.space.space import Space
+from commonplace.space.space import Space, check_kinds
 from commonplace.store import Progress, Store, StoreStats
 
 if TYPE_CHECKING:
@@ -216,17 +217,54 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         rules = rules or Rules()
         if self.redaction is not None:
             rules = rules.with_screen(self.redaction.screen)
-        handle = Handle(self.store, check_namespace(labels), self.indexer, check_actor(actor), rules, meter=self._meter)
+        return self._space(check_namespace(labels), actor, rules)
+
+    def _space(self, namespace: Namespace, actor: str | None, rules: Rules) -> Space:
+        handle = Handle(self.store, namespace, self.indexer, check_actor(actor), rules, meter=self._meter)
         return Space(handle, self.searcher, self.limits)
 
-    def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
-        """The namespaces at or below a prefix, in order."""
+    def root(self, *, rules: Rules | None = None) -> Space:
+        """The space above all namespaces, for `search(…, below=True)` and `items.list_below()`. It holds nothing."""
+        return self._space((), None, rules or Rules())
+
+    def search(self, /, query: str = "", *, below: Sequence[str], **options: Any) -> SearchResult:
+        """Search all namespaces at and below one, such as `below=("user",)`; `below=()` searches all of the book.
+
+        The other arguments are those of `Space.search`.
+        """
+        return self._below(below).search(query, below=True, **options)
+
+    def list_items(self, /, *, below: Sequence[str], **options: Any) -> tuple[Item, ...]:
+        """The items of all namespaces at and below one; `below=()` lists those of the whole book.
+
+        The other arguments are those of `Items.list_below`.
+        """
+        return self._below(below).items.list_below(**options)
+
+    def _below(self, prefix: Sequence[str]) -> Space:
+        return self.space(*check_namespace(prefix)) if prefix != () else self.root()
+
+    def namespaces(
+        self,
+        *prefix: str,
+        after: Namespace | None = None,
+        limit: int = 1_000,
+        emptied: bool = False,
+        kinds: Sequence[str] | None = None,
+    ) -> list[Namespace]:
+        """The namespaces at or below a prefix that hold something, in order.
+
+        With `emptied`, also those that did; with `kinds`, only those that hold an entry of one of these kinds.
+        """
+        if emptied and kinds is not None:
+            raise InvalidInput("ask for emptied namespaces or for those that hold something of a kind, not for both")
         if check_number("limit", limit) < 1:
             raise InvalidInput(f"limit must be at least 1, not {limit}")
         return self.store.namespaces(
             check_namespace(prefix) if prefix else (),
             after=None if after is None else check_namespace(after),
             limit=limit,
+            holding=None if emptied else () if kinds is None else check_kinds(kinds),
         )
 
     def reindex(self, embedder: Embedder | str | None = None, *, progress: Progress | None = None) -> None:
@@ -265,7 +303,7 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
 
         chosen = check_namespaces(namespaces)
         for namespace in chosen or ():
-            if namespace not in self.namespaces(*namespace, limit=1):
+            if namespace not in self.namespaces(*namespace, limit=1, emptied=True):
                 raise NotFound(f"there is no namespace {'/'.join(namespace)}; `namespaces` lists those there are")
         return export_book(self.store, write, namespaces=chosen, progress=progress, salvage=salvage)
 

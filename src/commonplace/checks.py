@@ -213,6 +213,7 @@ class Limits:
     tags: int = 20
     message_bytes: int = 16_000_000
     """A message can contain images as base64, of several megabytes."""
+    item_bytes: int = 16_000_000
     metadata_bytes: int = 1_000_000
     """Of the metadata of a thread, and of a working memory, which is part of every prompt."""
     standing_tokens: int = 500

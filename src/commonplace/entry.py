@@ -21,6 +21,12 @@ SEPARATOR = "\x01"
 STAYS = "stays"
 """Marks a field of a dataclass that is never sent over a wire, such as one that would reveal something about others."""
 
+WITHOUT_HISTORY = "$history"
+"""An attribute. If it is false, the former states of the entry are not kept and its deletion is final.
+
+Such an entry has never had a former state, and has no text.
+"""
+
 INDEXED_ATTRIBUTES = ("type", "tags", "resourceId")
 """Attributes that a filter finds by an index, without reading every entry."""
 

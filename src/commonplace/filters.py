@@ -3,6 +3,7 @@
 A filter narrows by kind, type, tags, time and by fields. Everything given must hold (AND).
 
 - A field is looked up in the value if that is an object that has it, otherwise in the attributes.
+- A dot in a name goes one level down: `user.name` is the field `name` of the object `user`. `\\.` is a dot in a name.
 - A plain value means equality, a nested object means "contains these", `{"$gt": 3}` compares.
 - Values of different JSON types are never equal and never ordered: `true` is not 1, `"5"` is not above 3. 1 equals 1.0.
 - A missing field matches only `$ne`.
@@ -11,6 +12,7 @@ A filter narrows by kind, type, tags, time and by fields. Everything given must 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
@@ -29,6 +31,7 @@ MAX_ALL_VALUES = 6_000
 """In all conditions. A value takes up to four parameters of a statement, and SQLite allows 32,766."""
 MAX_NESTED_VALUES = 1_000
 """Of those, in lists and objects that are compared as a whole: each needs a subquery, and 6,000 take seconds."""
+_DOT = re.compile(r"(?<!\\)\.")
 _MISSING = object()
 
 
@@ -122,12 +125,22 @@ def _conditions(path: tuple[str, ...], where: Mapping[str, Any]) -> Iterable[Con
                 raise InvalidInput(f"unknown operator {name}; use one of {', '.join(OPERATORS)}")
             yield _condition(path, name, wanted)
         elif isinstance(wanted, Mapping) and wanted:
-            yield from _conditions((*path, name), wanted)
+            yield from _conditions((*path, *field_path(name)), wanted)
         else:
-            yield _condition((*path, name), "$eq", wanted)
+            yield _condition((*path, *field_path(name)), "$eq", wanted)
+
+
+def field_path(name: str) -> tuple[str, ...]:
+    """The names in a dotted path. A dot after a backslash belongs to a name, and so do dots with nothing between."""
+    if "." not in name:
+        return (name,)
+    path = tuple(part.replace("\\.", ".") for part in _DOT.split(name))
+    return path if all(path) else (name,)
 
 
 def _condition(path: tuple[str, ...], operator: Operator, operand: JSON) -> Condition:
+    if len(path) > MAX_DEPTH:
+        raise InvalidInput(f"a filter's field is at most {MAX_DEPTH} levels deep, not {len(path)}")
     if operator == "$in":
         if not isinstance(operand, (list, tuple)):
             raise InvalidInput("$in takes a list of values")

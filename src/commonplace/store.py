@@ -452,6 +452,10 @@ class Transaction(Reader):
         """Set `updated_at` to this commit's time without a new revision."""
 
     @abstractmethod
+    def renew(self, kind: str, key: str, expires_at: int) -> Entry | None:
+        """Give a live entry another end, without a new revision and without a former state; None if there is none."""
+
+    @abstractmethod
     def operation(self, key: str) -> JSON | None:
         """The value that `record_operation` stored under a key; None if there is none, or if it has expired."""
 
@@ -575,9 +579,17 @@ class Store(ABC):
 
     @abstractmethod
     def namespaces(
-        self, prefix: Namespace = (), *, after: Namespace | None = None, limit: int = 1_000
+        self,
+        prefix: Namespace = (),
+        *,
+        after: Namespace | None = None,
+        limit: int = 1_000,
+        holding: Sequence[str] | None = None,
     ) -> list[Namespace]:
-        """The namespaces at or below a prefix, in order."""
+        """The namespaces at or below a prefix, in order.
+
+        With `holding`, only those with a live entry of one of these kinds; `()` means of any kind.
+        """
 
     @abstractmethod
     def search_text(

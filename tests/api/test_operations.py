@@ -11,14 +11,22 @@ import pytest
 from commonplace.api.operations import BY_NAME, OPERATIONS
 from commonplace.api.parameters import ABSENT, REQUIRED, Operation
 from commonplace.space.files import Files
+from commonplace.space.items import Items
 from commonplace.space.records import Records
 from commonplace.space.space import Space
 from commonplace.space.threads import Threads
 from commonplace.space.working_memory import WorkingMemories
 
-OWNERS = {"": Space, "files": Files, "records": Records, "threads": Threads, "threads.working": WorkingMemories}
+OWNERS = {
+    "": Space,
+    "files": Files,
+    "records": Records,
+    "items": Items,
+    "threads": Threads,
+    "threads.working": WorkingMemories,
+}
 CALLS = [operation for operation in OPERATIONS if operation.call is not None]
-NOT_OF_THE_METHOD = {"wrapped"}
+NOT_OF_THE_METHOD = {"wrapped", "everywhere"}
 """Arguments that are about the answer, which a handler takes out."""
 
 

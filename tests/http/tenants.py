@@ -59,6 +59,8 @@ def fill(book: commonplace.Book, namespace: tuple[str, ...], word: str) -> Held:
     message, _ = space.threads.add(thread.id, written)
     space.threads.create(title=f"second {word}", resource=RESOURCE)
     space.threads.working.write(word, resource=RESOURCE)
+    space.items.put("shared", {"text": text}, model="m", vectors=[[1.0, 2.0]])
+    space.items.put(word, {"text": text}, history=False)
     lines: list[bytes] = []
     book.export(lines.append, namespaces=[namespace])
     return Held(record.id, thread.id, message.id, space.stats().commit, b"".join(lines))
@@ -124,6 +126,10 @@ def values(held: Held) -> dict[str, list[Any]]:
         "before": ["2", "2100-01-01T00:00:00Z"],
         "below": ["user/bob", "user", "true", "*"],
         "everything": ["true"],
+        "everywhere": ["true"],
+        "emptied": ["true"],
+        "item": ["shared", "*", "../bob/shared", f"/{PATH}"],
+        "prefix": ["", "s", "user/bob"],
         "scope": ["resource", "all", "thread"],
         "revision": ["1", "2"],
         "as_of": ["2025-06-15T15:06:40Z", "2100-01-01T00:00:00Z"],
@@ -138,7 +144,7 @@ UNREMARKABLE = frozenset(
     (
         *("offset", "last", "top", "neighbours", "match", "now", "overwrite", "wrapped", "ttl_seconds"),
         *("min_relevance", "minRelevance"),
-        *("page", "per_page", "order_by", "direction", "perPage", "orderBy", "sortDirection"),
+        *("page", "per_page", "order", "order_by", "descending", "direction", "perPage", "orderBy", "sortDirection"),
     )
 )
 """Parameters that choose how an answer looks, not whose it is."""
@@ -171,11 +177,20 @@ def bodies(held: Held) -> dict[str, list[Any]]:
         "/v1/message-counts": [{"ids": [thread]}],
         "/v1/record-deletions": [{"ids": [record]}],
         "/v1/record-tags": [{"ids": [record], "add": ["x"]}],
+        "/v1/items/{item}": [{"value": "x"}, {"value": "x", "revision": 1}, {"value": "x", "namespace": "user/bob"}],
+        "/v1/item-reads": [{"keys": ["shared", "*"]}],
+        "/v1/item-refreshes": [{"keys": ["shared"]}],
+        "/v1/item-writes": [{"puts": [{"key": "shared", "value": 1}]}, {"puts": [], "deletes": ["shared"]}],
+        "/v1/item-deletions": [{"prefix": ""}, {"prefix": "s"}],
         "/v1/recall": [{"thread": thread, "query": QUERY, "scope": "resource"}, {"thread": thread}],
         "/v1/context": [{"thread": thread, "query": QUERY, "scope": "resource"}, {"thread": thread}],
         "/v1/search": [
             {"query": QUERY},
             {"query": QUERY, "below": True},
+            {"query": QUERY, "everywhere": True},
+            {"vector": [1.0, 2.0], "model": "m"},
+            {"vector": [1.0, 2.0], "model": "m", "everywhere": True},
+            {"vector": [1.0, 2.0], "model": "m", "below": True},
             {"query": QUERY, "filter": {"namespace": ["user", "bob"]}},
             {"query": QUERY, "as_of": "2100-01-01T00:00:00Z"},
         ],

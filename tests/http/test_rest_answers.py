@@ -350,7 +350,42 @@ SEVERAL: list[Request] = [
     ("GET", "/v1/around/s-m?as_of=2025-01-01T00:00:00Z"),
     ("GET", "/v1/working-memory?as_of=2025-01-01T00:00:00Z"),
 ]
-SCRIPT = [*FILES, *RECORDS, *THREADS, *MESSAGES, *WORKING, *SEARCH, *HISTORY, *SEVERAL]
+ITEMS: list[Request] = [
+    ("PUT", "/v1/items/theme", {"value": {"color": "dark", "of": {"user": "ana"}}}),
+    ("PUT", "/v1/items/theme", {"value": {"color": "light"}, "revision": 0}),
+    ("PUT", "/v1/items/theme", {"value": {"color": "light", "of": {"user": "ana"}}, "revision": 1}),
+    ("PUT", "/v1/items/theme", {"value": 1}, {"If-None-Match": "*"}),
+    ("PUT", "/v1/items/a/b%20c", {"value": ["x"], "fields": [], "ttl_seconds": 60}),
+    ("PUT", "/v1/items/token", {"value": "s", "history": False}),
+    ("PUT", "/v1/items/token", {"value": "s", "history": False, "fields": ["a"]}),
+    ("PUT", "/v1/items/mine", {"value": {"text": "tea"}, "model": "m", "vectors": [[1, 0]]}),
+    ("PUT", "/v1/items/mine", {"value": {"text": "tea"}, "vectors": [[1, 0]]}),
+    ("PUT", "/v1/items/mine", {"value": None}),
+    ("PUT", "/v1/items/mine", {"text": "tea"}),
+    ("GET", "/v1/items/theme"),
+    ("GET", "/v1/items/missing"),
+    ("GET", "/v1/items?prefix=a/"),
+    ("GET", '/v1/items?filter={"of.user":"ana"}&order=updated&descending=true'),
+    ("GET", "/v1/items?order=size"),
+    ("GET", "/v1/items-below?limit=2"),
+    ("GET", "/v1/items-below?everywhere=true&limit=1"),
+    ("POST", "/v1/item-reads", {"keys": ["theme", "missing"]}),
+    ("POST", "/v1/item-reads", {"keys": "theme"}),
+    ("POST", "/v1/item-refreshes", {"keys": ["a/b c"]}),
+    ("POST", "/v1/item-writes", {"puts": [{"key": "k", "value": 1}], "deletes": ["token"]}),
+    ("POST", "/v1/item-writes", {"puts": [{"key": "k"}]}),
+    ("POST", "/v1/search", {"vector": [1, 0], "model": "m"}),
+    ("POST", "/v1/search", {"vector": [1, 0, 0], "model": "m"}),
+    ("POST", "/v1/search", {"vector": [1, 0]}),
+    ("POST", "/v1/search", {"query": "tea", "kinds": ["item"], "everywhere": True}),
+    ("GET", "/v1/search?q=tea&kind=item&everywhere=true"),
+    ("DELETE", "/v1/items/k"),
+    ("DELETE", "/v1/items/k"),
+    ("DELETE", "/v1/items/theme?revision=1"),
+    ("POST", "/v1/item-deletions", {"prefix": "a/"}),
+    ("GET", "/v1/namespaces?emptied=true"),
+]
+SCRIPT = [*FILES, *RECORDS, *THREADS, *MESSAGES, *WORKING, *SEARCH, *HISTORY, *SEVERAL, *ITEMS]
 
 
 def ask(http: httpx.Client, request: Request) -> dict[str, Any]:

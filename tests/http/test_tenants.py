@@ -23,7 +23,7 @@ from commonplace.settings import Settings
 EVERYTHING = frozenset(("read", "write", "delete", "admin"))
 READING = (
     *("GET /", "POST /v1/search", "POST /v1/recall", "POST /v1/context", "POST /v1/thread-search"),
-    "POST /v1/message-counts",
+    *("POST /v1/message-counts", "POST /v1/item-reads"),
     "POST /api/memory/observational-memory/buffer-status",
 )
 """Operations that change nothing whoever calls."""

@@ -162,6 +162,7 @@ STORED_NAMES = {
     "Files.edit.<locals>.work": lambda space: space.files.edit("/f", str.upper),
     "Files.make_directory.<locals>.work": lambda space: space.files.make_directory("/d"),
     "Files.write.<locals>.work": lambda space: space.files.write("/new", "text"),
+    "Items.write_all.<locals>.work": lambda space: space.items.put("k", {"n": 1}),
     "Records.create.<locals>.work": lambda space: space.records.create(
         type="note", content={"text": "tea"}, source="s", confidence=0.9
     ),
@@ -182,6 +183,9 @@ WITHOUT_RESULT = {
     "Files.delete",
     "Files.move",
     "Files.write_all",
+    "Items.clear",
+    "Items.delete",
+    "Items.refresh",
     "Records.delete",
     "Records.delete_all",
     "Records.tag_all",

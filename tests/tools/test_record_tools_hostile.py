@@ -92,8 +92,8 @@ def test_everything_that_is_wrong_with_a_memory_is_told_at_once(tools: RecordToo
         ({"query": "x", "tags": ["a"] * 21}, "tags array cannot have more than 20 items"),
         ({"query": "x", "tags": ["É"]}, f'invalid tag: "É"; {TAG}'),
         ({"query": "x", "match": "some"}, 'match must be "all" or "any"'),
-        ({"query": "x", "kinds": ["working"]}, "kinds must be a list of file, record, message"),
-        ({"query": "x", "kinds": "file"}, "kinds must be a list of file, record, message"),
+        ({"query": "x", "kinds": ["working"]}, "kinds must be a list of file, record, message, item"),
+        ({"query": "x", "kinds": "file"}, "kinds must be a list of file, record, message, item"),
         ({"query": "x", "type": ""}, "type must be a non-empty string; leave it out for any"),
     ],
 )

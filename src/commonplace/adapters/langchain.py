@@ -1,7 +1,7 @@
-"""The facts tools as LangChain tools, for LangGraph agents. The run's `configurable` selects the namespace.
+"""LangChain on a book: the facts tools as LangChain tools, a chat history, and a store of bytes.
 
-An invalid call does not end the run: the tool answers with the reason, and the model can correct its call. The plain
-tools in `tools.fact_tools` raise instead.
+The run's `configurable` selects the namespace of the tools. An invalid call does not end the run: the tool answers with
+the reason, and the model can correct its call. The plain tools in `tools.fact_tools` raise instead.
 
 Needs `pip install 'commonplace-memory[langchain]'`.
 """
@@ -9,23 +9,38 @@ Needs `pip install 'commonplace-memory[langchain]'`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import base64
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from commonplace.adapters.thread_items import HasSpace, ThreadItems
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unauthorized, install_command
-from commonplace.space.names import RECORD
+from commonplace.space.items import MAX_ITEMS, NewItem
+from commonplace.space.names import RECORD, item_key_of, text_of_item_key
+from commonplace.space.space import Space
 from commonplace.tools import fact_tools
 from commonplace.tools.namespace_template import NamespaceTemplate
 from commonplace.tools.tool import wire_text
 
 try:
     # LangChain reads the annotations below at run time, and passes the configuration as RunnableConfig.
+    from langchain_core.chat_history import BaseChatMessageHistory
+    from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
     from langchain_core.runnables import RunnableConfig
+    from langchain_core.stores import BaseStore
     from langchain_core.tools import BaseTool, ToolException
 except ImportError as error:
     raise ConfigurationError(f"LangChain is not installed, or too old; run: {install_command('langchain')}") from error
 
-__all__ = ["FactsTool", "create_manage_memory_tool", "create_search_memory_tool"]
+__all__ = [
+    "CommonplaceByteStore",
+    "CommonplaceChatHistory",
+    "FactsTool",
+    "create_manage_memory_tool",
+    "create_search_memory_tool",
+]
+
+_ROLES = {"human": "user", "ai": "assistant"}
 
 
 _NOT_FOR_A_MODEL = (ConfigurationError, Corrupt, Unauthorized)
@@ -116,3 +131,81 @@ def _wrap(
         response_format=response_format,
         tool=tool,
     )
+
+
+# Chat history
+
+
+class CommonplaceChatHistory(BaseChatMessageHistory):
+    """One conversation in a space, for `RunnableWithMessageHistory`. Its messages are found by every search."""
+
+    def __init__(self, memory: Space | HasSpace, session_id: str, *, resource: str | None = None) -> None:
+        self._stored = ThreadItems(memory, session_id, resource=resource)
+
+    @property
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]
+        """All messages, oldest first."""
+        return messages_from_dict([_from_item(item) for item in self._stored.read()])
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages, all or none."""
+        if messages:
+            self._stored.add([_to_item(message) for message in messages])
+
+    def clear(self) -> None:
+        """Delete all messages in one commit, which `Space.undo` can undo."""
+        self._stored.clear()
+
+
+def _to_item(message: BaseMessage) -> dict[str, Any]:
+    """A message as other programs read it, with role and content, and the rest as LangChain writes it."""
+    written = message_to_dict(message)
+    data = {name: value for name, value in written["data"].items() if name != "content"}
+    role = _ROLES.get(message.type, message.type)
+    return {"role": role, "content": message.content, "langchain": {"type": written["type"], "data": data}}
+
+
+def _from_item(item: Any) -> dict[str, Any]:
+    written = item["langchain"]
+    return {"type": written["type"], "data": {**written["data"], "content": item["content"]}}
+
+
+# Bytes
+
+
+class CommonplaceByteStore(BaseStore[str, bytes]):
+    """Bytes by key, for caches such as `CacheBackedEmbeddings`. They are not searched and have no history."""
+
+    def __init__(self, space: Space, *, prefix: str = "bytes/") -> None:
+        self._items = space.items
+        self._prefix = item_key_of(prefix) if prefix else ""
+
+    def mget(self, keys: Sequence[str]) -> list[bytes | None]:
+        found = self._items.get_all([self._key(key) for key in keys])
+        return [None if item is None else base64.b64decode(str(item.value)) for item in found]
+
+    def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
+        puts = [
+            NewItem(self._key(key), base64.b64encode(value).decode(), history=False) for key, value in key_value_pairs
+        ]
+        for start in range(0, len(puts), MAX_ITEMS):
+            self._items.write_all(puts[start : start + MAX_ITEMS])
+
+    def mdelete(self, keys: Sequence[str]) -> None:
+        for start in range(0, len(keys), MAX_ITEMS):
+            self._items.write_all([], [self._key(key) for key in keys[start : start + MAX_ITEMS]])
+
+    def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
+        cursor: str | None = None
+        while True:
+            page = self._items.list(self._prefix, limit=1_000, cursor=cursor)
+            for item in page.items:
+                key = text_of_item_key(item.key[len(self._prefix) :])
+                if prefix is None or key.startswith(prefix):
+                    yield key
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    def _key(self, key: str) -> str:
+        return self._prefix + item_key_of(key)

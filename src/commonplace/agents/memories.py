@@ -310,7 +310,7 @@ class _SharedBook:
         return next((name for name in folders if isinstance(name, str) and name.endswith(f"-{id}")), None)
 
     def check(self, agent_id: str) -> None:
-        if not self._book.namespaces(LABEL, agent_id, limit=1):
+        if not self._book.namespaces(LABEL, agent_id, limit=1, emptied=True):
             raise not_found(agent_id)
 
     def space(self, agent_id: str) -> Space:

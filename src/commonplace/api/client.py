@@ -37,6 +37,7 @@ from commonplace.checks import (
     check_text,
 )
 from commonplace.embedding import Embedder
+from commonplace.engine.search import SearchResult
 from commonplace.entry import Change, Entry, Revision
 from commonplace.errors import (
     AlreadyExists,
@@ -54,6 +55,7 @@ from commonplace.space.conversation import Context, NumberedPage, Thread, check_
 from commonplace.space.files import FileInfo, FilePage, Files
 from commonplace.space.handle import Expected, Handle, Once, Seen
 from commonplace.space.history import deleted_revision
+from commonplace.space.items import Item, Items
 from commonplace.space.messages import Message
 from commonplace.space.names import DIRECTORY, FILE, KINDS, RECORD, ROOT, normalise
 from commonplace.space.recall import Recall, RecallRequest, RecallScope, ThreadSearchResult
@@ -220,6 +222,10 @@ class RemoteRecords(Part, mirrors=Records, prefix="records"):
         space = RemoteSpace(self._caller)
         revision = deleted_revision(f"Memory {id}", space.history(RECORD, id))
         return space.expecting(RECORD, id, 0).restore(RECORD, id, revision)
+
+
+class RemoteItems(Part, mirrors=Items, prefix="items"):
+    """`Items` of a service."""
 
 
 # Conversations
@@ -430,6 +436,10 @@ class RemoteSpace(Part, mirrors=Space, prefix=""):
         return cast("Records", RemoteRecords(self._caller))
 
     @cached_property
+    def items(self) -> Items:
+        return cast("Items", RemoteItems(self._caller))
+
+    @cached_property
     def threads(self) -> Threads:
         return cast("Threads", RemoteThreads(self._caller))
 
@@ -515,14 +525,37 @@ class RemoteBook:
         caller = Caller(self._connections, namespace, self.limits, check_actor(actor))
         return cast("Space", RemoteSpace(caller))
 
-    def namespaces(self, *prefix: str, after: Namespace | None = None, limit: int = 1_000) -> list[Namespace]:
+    def search(self, /, query: str = "", *, below: Sequence[str], **options: Any) -> SearchResult:
+        if below != ():
+            return self.space(*check_namespace(below)).search(query, below=True, **options)
+        given = {"query": query, **options, "everywhere": True}
+        return cast("SearchResult", self._own.perform(BY_NAME["search"], given))
+
+    def list_items(self, /, *, below: Sequence[str], **options: Any) -> tuple[Item, ...]:
+        if below != ():
+            return self.space(*check_namespace(below)).items.list_below(**options)
+        found = self._own.perform(BY_NAME["list_items_below"], {**options, "everywhere": True})
+        return cast("tuple[Item, ...]", found)
+
+    @property
+    def _own(self) -> Caller:
+        return Caller(self._connections, self.namespace, self.limits)
+
+    def namespaces(
+        self,
+        *prefix: str,
+        after: Namespace | None = None,
+        limit: int = 1_000,
+        emptied: bool = False,
+        kinds: Sequence[str] | None = None,
+    ) -> list[Namespace]:
         below = "/".join(check_namespace(prefix)) if prefix else None
         last = None if after is None else "/".join(check_namespace(after))
         check_number("limit", limit)
         found: list[Namespace] = []
         while True:
             most = min(limit - len(found), MOST_AT_ONCE)
-            given = {"below": below, "after": last, "limit": most}
+            given = {"below": below, "after": last, "limit": most, "emptied": emptied, "kinds": kinds}
             page = self._caller.perform(BY_NAME["list_namespaces"], given).namespaces
             found += page
             if len(page) < most or len(found) == limit:
@@ -599,6 +632,9 @@ class RemoteBook:
     @property
     def store(self) -> Store:
         return self._needs_the_file("this")
+
+    def root(self, *, rules: Rules | None = None) -> Space:
+        self._needs_the_file("root")
 
     def reindex(self, embedder: Embedder | str | None = None, *, progress: Progress | None = None) -> None:
         self._needs_the_file("reindex")

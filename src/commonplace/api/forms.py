@@ -20,6 +20,7 @@ from commonplace.errors import Unavailable
 from commonplace.exchange import Imported
 from commonplace.space.conversation import Context, NumberedPage, Thread
 from commonplace.space.files import FileInfo, FilePage, Moved, Removed
+from commonplace.space.items import Item, ItemPage
 from commonplace.space.messages import Message, MessagePage
 from commonplace.space.names import key_of, key_of_name, name_of_key
 from commonplace.space.recall import Recall, ThreadHit, ThreadSearchResult
@@ -30,7 +31,7 @@ from commonplace.store import NamespaceStats, StoreStats
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
-KindName = Literal["file", "directory", "record", "thread", "message", "working"]
+KindName = Literal["file", "directory", "record", "thread", "message", "working", "item"]
 
 
 class AnyJson:
@@ -226,6 +227,25 @@ RECORD_FORM = form_for(Record, "RecordModel")
 STANDING = inside("StandingModel", "records", many(RECORD_FORM))
 WITHDRAWN = inside("WithdrawnModel", "withdrawn", Converter(bool))
 RECORDS_PAGE = form_for(RecordPage, "RecordsPage", PAGED, records=many(RECORD_FORM), cursor=PAGE_CURSOR)
+
+ITEM_FORM = form_for(
+    Item,
+    "ItemModel",
+    fields=TEXTS.optional.noted(description="The paths that search sees; null is all of the value."),
+    history=Converter(bool),
+)
+ITEMS = inside("ItemsModel", "items", many(ITEM_FORM))
+OPTIONAL_ITEMS = inside(
+    "OptionalItemsModel",
+    "items",
+    Converter(
+        ListOf(Nullable(ITEM_FORM)),
+        lambda items: [None if item is None else ITEM_FORM.write(item) for item in items],
+        lambda items: tuple(None if item is None else ITEM_FORM.read(item) for item in items),
+    ),
+)
+ITEMS_PAGE = form_for(ItemPage, "ItemsPage", PAGED, items=many(ITEM_FORM), cursor=PAGE_CURSOR)
+REMOVED_ITEMS = inside("RemovedItems", "removed", WHOLE)
 
 # Entries, search, history
 

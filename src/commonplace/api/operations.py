@@ -22,6 +22,8 @@ from commonplace.api.parameters import (
     FILTER,
     FILTER_TEXT,
     FLAG,
+    ITEM_PUTS,
+    ITEM_VALUE,
     KINDS,
     MESSAGE_CONTENT,
     MESSAGE_LIST,
@@ -44,6 +46,8 @@ from commonplace.api.parameters import (
     TEXT_LIST,
     TTL,
     TYPE_NAME,
+    VECTOR,
+    VECTORS,
     WORKING_CONTENT,
     WORKING_TEMPLATE,
     Argument,
@@ -65,7 +69,8 @@ from commonplace.api.parameters import (
     time,
 )
 from commonplace.errors import NotFound
-from commonplace.space.names import DIRECTORY, FILE, MESSAGE, RECORD, THREAD, WORKING
+from commonplace.space.items import check_item_key
+from commonplace.space.names import DIRECTORY, FILE, ITEM, MESSAGE, RECORD, THREAD, WORKING
 from commonplace.space.space import Recent, Space
 
 
@@ -161,6 +166,8 @@ SERVICE = in_group(
             query("below", STRICT_TEXT, None, "Only those at or below this one, such as `user`."),
             query("after", STRICT_TEXT, None, "The last one of the previous page."),
             wide_limit(1_000),
+            query("emptied", FLAG, False, "Also those that hold nothing any more."),
+            query("kinds", KINDS, (), "Only those that hold an entry of one of these kinds.", wire="kind"),
         ),
         result=forms.NAMESPACES,
         in_namespace=False,
@@ -901,6 +908,143 @@ MESSAGES = in_group(
     ),
 )
 
+_ITEM_KEY = path("key", Kind(send=lambda key, limits: check_item_key(key)), wire="item")
+_ITEM_KEYS = body("keys", TEXT_LIST, examples=[["theme"]])
+_ITEM_LINKS = {
+    "get": Link("get_item", {"item": "$response.body#/key"}),
+    "delete": Link("delete_item", {"item": "$response.body#/key"}),
+}
+_ITEM_BODY = (
+    body("value", ITEM_VALUE, examples=[{"theme": "dark"}]),
+    body("fields", OPTIONAL_TEXT_LIST, None, examples=[["title", "parts[*].text"]]),
+    body("ttl_seconds", SECONDS, None),
+    body("revision", OPTIONAL_COUNT, None),
+    body("history", Kind(schema={"type": "boolean"}), True),
+    body("model", OPTIONAL_TEXT, None),
+    body("vectors", VECTORS, ()),
+)
+_ITEM_FILTER = query("filter", FILTER_TEXT, None, "Fields that hold, as JSON.", examples=['{"theme":"dark"}'])
+_ORDER = choice("order", "key", "created", "updated")
+ITEMS = in_group(
+    "items",
+    Operation(
+        "put_item",
+        "PUT /items/{item}",
+        "Write an item",
+        "Write a JSON value under a key: a new item, or a new revision.\n\n"
+        "`revision` is the one that the caller has seen, 0 if none may exist; another one is refused (412). `fields` "
+        "are the paths that search sees. With `history: false` former states are not kept and search does not see it.",
+        "items.put",
+        (_ITEM_KEY, *_ITEM_BODY),
+        forms.ITEM_FORM,
+        **CHANGE,
+        links=_ITEM_LINKS,
+        body="ItemBody",
+        if_match=named(ITEM, "key"),
+        if_new=True,
+    ),
+    Operation(
+        "get_item",
+        "GET /items/{item}",
+        "Read an item",
+        "An item, now or at an earlier time. `ETag` is its revision and time.",
+        "items.get",
+        (_ITEM_KEY, AS_OF),
+        forms.ITEM_FORM,
+        statuses=(404,),
+        links=_ITEM_LINKS,
+        etag=True,
+    ),
+    Operation(
+        "delete_item",
+        "DELETE /items/{item}",
+        "Delete an item",
+        "Delete an item. One that does not exist is not an error; the commit is null then.",
+        "items.delete",
+        (_ITEM_KEY, query("revision", REVISION, None, "Only if it has this revision.")),
+        forms.COMMIT,
+        **DELETION,
+        if_match=named(ITEM, "key"),
+    ),
+    Operation(
+        "list_items",
+        "GET /items",
+        "List items",
+        "Items by key, or by when they were created or updated.",
+        "items.list",
+        (
+            query("prefix", STRICT_TEXT, "", "Only keys that begin with this."),
+            _ITEM_FILTER,
+            query("order", _ORDER, "key"),
+            query("descending", FLAG, False),
+            wide_limit(100),
+            CURSOR,
+            AS_OF,
+        ),
+        forms.ITEMS_PAGE,
+    ),
+    Operation(
+        "list_items_below",
+        "GET /items-below",
+        "List items of several namespaces",
+        "The items of the namespace and of all below it, in one order. Only for a caller that reaches them.",
+        "items.list_below",
+        (
+            _ITEM_FILTER,
+            query("order", _ORDER, "updated"),
+            query("descending", FLAG, True),
+            limit(100),
+            query("offset", number("offset", 0, 10_000), 0),
+            query("everywhere", FLAG, False, "Every namespace; needs a key that reaches all."),
+        ),
+        forms.ITEMS,
+    ),
+    Operation(
+        "get_items",
+        "POST /item-reads",
+        "Read several items",
+        "The items with these keys, in this order; null for one that does not exist.",
+        "items.get_all",
+        (_ITEM_KEYS,),
+        forms.OPTIONAL_ITEMS,
+        body="ItemKeys",
+    ),
+    Operation(
+        "refresh_items",
+        "POST /item-refreshes",
+        "Read several items and renew them",
+        "As reading them; the time to live of each begins again, without a new revision.",
+        "items.refresh",
+        (_ITEM_KEYS,),
+        forms.OPTIONAL_ITEMS,
+        needs=("write",),
+        body="RefreshedItemKeys",
+    ),
+    Operation(
+        "write_items",
+        "POST /item-writes",
+        "Write and delete several items",
+        "Write and delete items in one commit, or change nothing. Deleting needs the action `delete` too.",
+        "items.write_all",
+        (body("puts", ITEM_PUTS), body("deletes", TEXT_LIST, ())),
+        forms.ITEMS,
+        needs=("write",),
+        keyed=True,
+        body="ItemWrites",
+    ),
+    Operation(
+        "clear_items",
+        "POST /item-deletions",
+        "Delete items by a prefix",
+        "Delete all items whose keys begin with a prefix, in one commit. An empty prefix deletes all items.",
+        "items.clear",
+        (body("prefix", TEXT, examples=["cache/"]),),
+        forms.REMOVED_ITEMS,
+        needs=("delete",),
+        body="ItemPrefix",
+    ),
+)
+
 _NOW = query("now", time("now"), None, "The time that `yesterday` in the query refers to.")
 _QUERY = body("query", TEXT, examples=["when do we deploy?"])
 _ENTRY = (path("kind", Kind(KindName)), path("key", STRICT_TEXT))
@@ -919,7 +1063,11 @@ SEARCH = in_group(
             limit(10),
             query("offset", number("offset", 0, 10_000), 0),
             query(
-                "kinds", KINDS, (), "Only these kinds: `file`, `record`, `message` (all three by default).", wire="kind"
+                "kinds",
+                KINDS,
+                (),
+                "Only these kinds: `file`, `record`, `message`, `item` (all by default).",
+                wire="kind",
             ),
             query("type", STRICT_TEXT, None, "Only records of this type."),
             query("tags", TAGS, (), "Only with these tags.", wire="tag"),
@@ -930,6 +1078,7 @@ SEARCH = in_group(
             moment("as_of"),
             _NOW,
             query("below", FLAG, False, "Also search the namespaces under this one."),
+            query("everywhere", FLAG, False, "Search every namespace; needs a key that reaches all."),
             MIN_RELEVANCE,
             query("wrapped", FLAG, False, "Include the hits as one text for a prompt, marked as data."),
             FULL,
@@ -942,10 +1091,11 @@ SEARCH = in_group(
         "search",
         "POST /search",
         "Search with a body",
-        "As GET, with the fields in the body: for long queries and filters. Continue with `offset`.",
+        "As GET, with the fields in the body: for long queries and filters. Continue with `offset`.\n\n"
+        "In place of a query, a `vector` of the store's own model, or of the `model` whose vectors items were given.",
         "search",
         arguments=(
-            _QUERY,
+            body("query", TEXT, "", examples=["when do we deploy?"]),
             body("limit", Kind(int, bounds={"ge": 1, "le": 1_000}), 10),
             body("offset", Kind(int, bounds={"ge": 0, "le": 10_000}), 0),
             body("kinds", KINDS, None, examples=[["file", "record", "message"]]),
@@ -958,6 +1108,9 @@ SEARCH = in_group(
             body("as_of", time("as_of"), None),
             body("now", time("now"), None),
             body("below", FLAG, False),
+            body("everywhere", FLAG, False),
+            body("vector", VECTOR, None),
+            body("model", OPTIONAL_TEXT, None),
             MIN_RELEVANCE_IN_BODY,
             body("wrapped", FLAG, False),
             FULL,
@@ -1141,7 +1294,7 @@ TRANSFER = in_group(
         in_namespace=False,
     ),
 )
-OPERATIONS = (*SERVICE, *FILES, *RECORDS, *THREADS, *WORKING_MEMORY, *MESSAGES, *SEARCH, *FEED, *TRANSFER)
+OPERATIONS = (*SERVICE, *FILES, *RECORDS, *ITEMS, *THREADS, *WORKING_MEMORY, *MESSAGES, *SEARCH, *FEED, *TRANSFER)
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 

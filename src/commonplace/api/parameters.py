@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -18,6 +18,8 @@ from commonplace.checks import JSON, Limits, check_json, check_number, check_tex
 from commonplace.engine.search import check_relevance
 from commonplace.errors import InvalidInput
 from commonplace.space.conversation import check_count, check_id
+from commonplace.space.items import NewItem
+from commonplace.space.names import KINDS as ENTRY_KINDS
 from commonplace.space.names import normalise
 from commonplace.space.records import clean_tags
 from commonplace.space.rules import Action
@@ -248,6 +250,37 @@ def _messages_out(messages: Any, limits: Limits) -> Any:
     return list(messages)
 
 
+def _puts_out(puts: Any, limits: Limits) -> Any:
+    """Items to write as JSON objects, without the defaults."""
+    if isinstance(puts, (str, bytes, Mapping)) or not isinstance(puts, Sequence):
+        raise InvalidInput("puts must be a list")
+    return [_put_out(put) for put in puts]
+
+
+def _put_out(put: Any) -> Any:
+    if not isinstance(put, NewItem):
+        return put
+    given = {
+        field.name: getattr(put, field.name) for field in fields(NewItem) if getattr(put, field.name) != field.default
+    }
+    check_json("value", put.value)
+    if "vectors" in given:
+        given["vectors"] = [_numbers(vector) for vector in put.vectors]
+    return {"key": put.key, "value": put.value, **given}
+
+
+def _numbers(vector: Any) -> list[float] | None:
+    """A vector as JSON: a list, or an array of numpy."""
+    if vector is None:
+        return None
+    if isinstance(vector, (str, bytes, Mapping)) or not hasattr(vector, "__iter__"):
+        raise InvalidInput("a vector is a list of numbers")
+    try:
+        return [float(number) for number in vector]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("a vector is a list of numbers") from error
+
+
 def _filter_in(text: str | None) -> JSON:
     if text is None:
         return None
@@ -309,8 +342,18 @@ OPTIONAL_TEXT_LIST = Kind(schema={"type": ["array", "null"], "items": _TEXT}, se
 MESSAGE_LIST = Kind(schema={"type": "array", "items": _OBJECT}, send=_messages_out)
 WORKING_CONTENT = Kind(schema={"oneOf": [_TEXT, _OBJECT], "examples": ["# User\n- **Name**: Ana", {"name": "Ana"}]})
 WORKING_TEMPLATE = Kind(schema={"oneOf": [_TEXT, _OBJECT, {"type": "null"}]})
+_NUMBERS = {"type": "array", "items": {"type": "number"}}
+ITEM_VALUE = replace(ANY_JSON, send=_json_out("value"))
+ITEM_PUTS = Kind(
+    schema={"type": "array", "items": _OBJECT, "examples": [[{"key": "theme", "value": {"theme": "dark"}}]]},
+    send=_puts_out,
+)
+VECTOR = Kind(schema={**_NUMBERS, "type": ["array", "null"]}, send=lambda vector, limits: _numbers(vector))
+VECTORS = Kind(
+    schema={"type": "array", "items": _NUMBERS}, send=lambda vectors, limits: [_numbers(one) for one in vectors]
+)
 REVISION = Kind(int, bounds={"ge": 0, "lt": 2**63})
-ENTRY_KIND = Kind(schema={"enum": ["file", "directory", "record", "thread", "message", "working"], "type": "string"})
+ENTRY_KIND = Kind(schema={"enum": list(ENTRY_KINDS), "type": "string"})
 
 
 def id_of(what: str) -> Kind:

@@ -10,11 +10,13 @@ one. The rules are here, once:
 - An identity belongs to one live entry of a kind. An expired entry gives it up, a live one does not.
 - What has expired is ended by the next transaction of its namespace, with the time of its expiry. No user did it, so
   history names no actor. A transaction ends its own expired entries before it counts or changes many.
+- An entry with `WITHOUT_HISTORY` leaves nothing in history when its state is replaced or ends.
 - A transaction takes its commit number with its first change. One that changes nothing leaves no trace.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -25,13 +27,15 @@ from typing import Protocol
 from commonplace.backends import deltas
 from commonplace.backends.rows import Former, Live, dump, entry_of
 from commonplace.checks import Namespace, check_key
-from commonplace.entry import Action, Draft, Entry
+from commonplace.entry import WITHOUT_HISTORY, Action, Draft, Entry
 from commonplace.errors import ConfigurationError, Conflict, NotFound
 from commonplace.language.passages import Passage
 from commonplace.store import Transaction, Usage
 
 SWEEP_LIMIT = 500
 """How many expired entries are ended at a time."""
+
+_NO_HISTORY = f'"{WITHOUT_HISTORY}":false'
 
 AFTER_LOSS = 2
 """The loss of a key's last state took the revision between."""
@@ -163,6 +167,15 @@ class Ledger(Transaction):
         self._index.change(entry_of(self._namespace, row), entry)
         return entry
 
+    def renew(self, kind: str, key: str, expires_at: int) -> Entry | None:
+        row, _ = self._place(kind, key)
+        if row is None:
+            return None
+        self._take_commit()
+        renewed = row._replace(expires_at=expires_at)
+        self._update_row(renewed, row)
+        return entry_of(self._namespace, renewed)
+
     def delete_range(self, kind: str, prefix: str) -> int:
         self._sweep_all()
         return super().delete_range(kind, prefix)
@@ -223,6 +236,9 @@ class Ledger(Transaction):
         self, row: Live, new_text: str | None, new_value: str | None, ended_by: Action, valid_to: int
     ) -> int:
         """Write a live row to history, as deltas of what replaces it; returns how many splices in a row that makes."""
+        if _has_no_history(row):
+            self._take_commit()
+            return 0
         text, value, splices = deltas.kept_of(row.text, row.value, new_text, new_value, row.deltas)
         actor = None if ended_by == "expired" else self._actor
         ending = (ended_by, self._take_commit(), valid_to, actor)
@@ -268,6 +284,11 @@ class Ledger(Transaction):
     @abstractmethod
     def _keep_row(self, row: Former) -> None:
         """Add a row to history."""
+
+
+def _has_no_history(row: Live) -> bool:
+    # Most rows are not parsed. The words may be part of a nested value, so the text alone does not decide.
+    return _NO_HISTORY in row.attributes and json.loads(row.attributes).get(WITHOUT_HISTORY) is False
 
 
 # The time of a commit: later than the last one, and not from a clock that is clearly wrong

@@ -541,7 +541,7 @@ def _history_floor(book: Book, namespace: Namespace) -> int:
         if len(lines) > 1:
             raise _Stop
 
-    if namespace not in book.namespaces(*namespace, limit=1):
+    if namespace not in book.namespaces(*namespace, limit=1, emptied=True):
         return 0
     try:
         book.export(take, namespaces=[namespace])

@@ -20,7 +20,7 @@ from commonplace.embedding import Embedder, calibrate
 from commonplace.engine.embedders import Models, embed
 from commonplace.engine.indexer import Indexer
 from commonplace.entry import Entry, Hit, SearchSeen
-from commonplace.errors import CommonplaceError, InvalidInput
+from commonplace.errors import CommonplaceError, InvalidInput, Unavailable
 from commonplace.filters import Filter
 from commonplace.language import fusion
 from commonplace.language.dates import DateOrder, periods
@@ -117,10 +117,12 @@ class SearchRequest:
     """How many candidates the first window has. Pages with equal windows are parts of one list."""
     min_relevance: Floor = None
     """The floor: hits that are less likely to be relevant are left out. None or 0 leaves nothing out."""
+    vector: NDArray[float32] | None = None
+    """A vector of the serving model to search by, in place of the query."""
 
     def __post_init__(self) -> None:
         check_text("query", self.query, max_bytes=MAX_QUERY_BYTES)
-        if not self.query.strip():
+        if not self.query.strip() and self.vector is None:
             raise InvalidInput("query is required and must be a non-empty string")
         if not 1 <= self.limit <= MAX_LIMIT:
             raise InvalidInput(f"limit must be between 1 and {MAX_LIMIT:,}, not {self.limit}")
@@ -274,7 +276,11 @@ class Searcher:
         notices: dict[str, None] = {}
         serving, target = self._store.models()
         embedder = self._meaning(serving, notices)
-        meaning = None if embedder is None else self._query_vector(embedder, request.query, notices)
+        meaning: _Meaning | None = None
+        if request.vector is not None:
+            meaning = self._given_vector(embedder, request.vector)
+        elif embedder is not None:
+            meaning = self._query_vector(embedder, request.query, notices)
         terms, share_of_words = question_terms(request.query)
         terms = dict(list(terms.items())[:MAX_QUERY_TERMS])
         calibration = calibration_of(None if meaning is None else meaning.model)
@@ -314,6 +320,21 @@ class Searcher:
         except CommonplaceError as error:
             notices[f"keywords only: {error}"] = None
             return None
+
+    def _given_vector(self, embedder: Embedder | None, vector: NDArray[float32]) -> _Meaning:
+        if embedder is None:
+            raise Unavailable("the model of the book's vectors is not available; see `commonplace doctor`")
+        if len(vector) != embedder.dimensions:
+            raise InvalidInput(
+                f"vectors of the book's model {embedder.identity} have {embedder.dimensions:,} numbers, and the query "
+                f"has {len(vector):,}; for vectors of another model, name it in `model`"
+            )
+        return _Meaning(embedder.identity, vector, embedder.calibration)
+
+    def is_serving(self, model: str) -> bool:
+        """Whether a name is that of the model of the book's own vectors."""
+        serving, _ = self._store.models()
+        return model == (self._models.chosen.identity if serving is None else serving)
 
     def _query_vector(self, embedder: Embedder, query: str, notices: dict[str, None]) -> _Meaning | None:
         try:

@@ -25,7 +25,7 @@ from commonplace.checks import (
     check_text,
     moment,
 )
-from commonplace.entry import Action, Entry
+from commonplace.entry import WITHOUT_HISTORY, Action, Entry
 from commonplace.errors import Conflict, InvalidInput
 from commonplace.exchange.export import VERSION
 from commonplace.language.edits import apply_edit
@@ -33,6 +33,7 @@ from commonplace.space.history import draft_of
 from commonplace.space.names import (
     DIRECTORY,
     FILE,
+    ITEM,
     KINDS,
     MESSAGE,
     RECORD,
@@ -399,6 +400,12 @@ def read_state(line: Line, namespace: Namespace, newer: State | None) -> State:
     except InvalidInput as error:
         raise line.wrong(f"is refused: {error}") from error
     _check_kind(line, kind, value, attributes)
+    is_older = newer is not None and newer.entry.id == number
+    is_bare = kind == ITEM and not text and line.fields.get("heading") is None and line.fields.get("ended") is None
+    if (WITHOUT_HISTORY in attributes and not (attributes[WITHOUT_HISTORY] is False and is_bare)) or (
+        is_older and newer is not None and WITHOUT_HISTORY in newer.entry.attributes
+    ):
+        raise line.wrong("is or has a state without history, as only an item with one state and no text can be")
     entry = Entry(
         id=number,
         namespace=namespace,

@@ -6,7 +6,7 @@ preconditions (`Expected`), so that it is made only if entries are unchanged sin
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cas
 from commonplace.checks import JSON, Namespace, check_line
 from commonplace.engine.indexer import Indexer
 from commonplace.entry import Entry
-from commonplace.errors import Conflict, InvalidInput, NotFound, Outdated
+from commonplace.errors import Conflict, InvalidInput, NotFound, Outdated, TooLarge
 from commonplace.space.rules import Action, Meter, Note, Rules
 from commonplace.store import Store, Transaction, Usage
 
@@ -31,6 +31,10 @@ Operation: TypeAlias = Literal[
     "Files.move",
     "Files.write",
     "Files.write_all",
+    "Items.clear",
+    "Items.delete",
+    "Items.refresh",
+    "Items.write_all",
     "Records.create",
     "Records.delete",
     "Records.delete_all",
@@ -59,6 +63,8 @@ KEPT_SECONDS = 24 * 60 * 60
 """How long an idempotency key is remembered."""
 
 MAX_KEY_BYTES = 255
+MAX_NAMESPACES = 10_000
+"""How many namespaces one call may read. Each is read on its own."""
 
 _STORED_ENDING = ".<locals>.work"
 """Ends every stored operation name. Older versions, which may run on the same database, compare the whole name."""
@@ -175,6 +181,8 @@ class Handle:
         The caller needs the permission `write`, or those that `actions` names.
         """
         self.rules.check(*(actions or ("write",)))
+        if not self.namespace:
+            raise InvalidInput("nothing can be written above all namespaces; name one")
 
         def run(held: Usage | None = None, note: Note | None = None) -> tuple[T, int | None]:
             change = self.rules.guard(work, held, note)
@@ -189,6 +197,22 @@ class Handle:
         if result[1] is not None:
             self.indexer.notice_write()
         return result
+
+    def namespaces_below(self, holding: Sequence[str] | None) -> list[Namespace]:
+        """The namespaces at and below this one, if the caller may read them all at once.
+
+        With `holding`, only those with a live entry of one of these kinds.
+        """
+        self.rules.check_reach(self.namespace)
+        found: list[Namespace] = []
+        while page := self.store.namespaces(self.namespace, after=found[-1] if found else None, holding=holding):
+            found += page
+            if len(found) > MAX_NAMESPACES:
+                raise TooLarge(
+                    f"more than {MAX_NAMESPACES:,} namespaces are below "
+                    f"{'/'.join(self.namespace) or 'the root'}; name one that is further down"
+                )
+        return found
 
     def get(self, kind: str, key: str, *, as_of: int | None = None) -> Entry | None:
         return self.store.get(self.namespace, kind, [key], as_of=as_of)[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from commonplace.checks import JSON, Limits, check_line, check_text, invisible_in
 from commonplace.entry import SEPARATOR, Entry
@@ -21,12 +21,14 @@ RECORD = "record"
 THREAD = "thread"
 MESSAGE = "message"
 WORKING = "working"
-KINDS = (FILE, DIRECTORY, RECORD, THREAD, MESSAGE, WORKING)
-SEARCHED_KINDS = (FILE, RECORD, MESSAGE)
+ITEM = "item"
+KINDS = (FILE, DIRECTORY, RECORD, THREAD, MESSAGE, WORKING, ITEM)
+SEARCHED_KINDS = (FILE, RECORD, MESSAGE, ITEM)
 
 ROOT = "/"
 MAX_SEGMENT_BYTES = 255
 _MAX_DECODINGS = 10
+_NOT_IN_LABEL = re.compile("[%/\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 # Paths
@@ -162,6 +164,35 @@ def is_by_assistant(entry: Entry) -> bool:
     if entry.kind != MESSAGE or entry.attributes.get("role") != "assistant":
         return False
     return not (isinstance(entry.value, dict) and entry.value.get("name"))
+
+
+# Labels of namespaces
+
+
+def label_of(text: str) -> str:
+    """Any text that is not empty as a label of a namespace: what a label cannot hold is percent-encoded."""
+    if not text:
+        raise InvalidInput("a namespace label must not be empty")
+    encoded = _NOT_IN_LABEL.sub(lambda found: quote(found[0], safe=""), text)
+    return encoded if encoded.strip() else quote(text, safe="")
+
+
+def text_of_label(label: str) -> str:
+    """The text that `label_of` was given."""
+    return unquote(label)
+
+
+def item_key_of(text: str) -> str:
+    """Any text as the key of an item: what a key cannot hold is percent-encoded. The empty text becomes `%`."""
+    if not text:
+        return "%"
+    encoded = _NOT_IN_LABEL.sub(lambda found: found[0] if found[0] == "/" else quote(found[0], safe=""), text)
+    return encoded if invisible_in(encoded) is None else quote(text, safe="/ ")
+
+
+def text_of_item_key(key: str) -> str:
+    """The text that `item_key_of` was given."""
+    return "" if key == "%" else unquote(key)
 
 
 # Measures of a text

@@ -49,6 +49,9 @@ class Rules:
     root: Namespace | None = None
     """The limits apply to all namespaces at and below this one together; None applies them to the written one alone."""
 
+    reach: Namespace | None = ()
+    """Reads of several namespaces at once are allowed at and below this one; None allows none."""
+
     @property
     def is_limited(self) -> bool:
         return self.max_entries is not None or self.max_bytes is not None
@@ -57,6 +60,16 @@ class Rules:
         for action in actions:
             if action not in self.actions:
                 raise Forbidden(f"the action {action!r} is not permitted; use a key that has it")
+
+    def check_reach(self, namespace: Namespace) -> None:
+        """Refuse a read of all namespaces below one that the caller does not reach."""
+        if self.reach is None:
+            raise Forbidden("these credentials reach one namespace only; leave `below` out, or use another key")
+        if namespace[: len(self.reach)] != self.reach:
+            wanted = f"the namespaces below {'/'.join(namespace)}" if namespace else "all namespaces"
+            raise Forbidden(
+                f"these credentials do not reach {wanted}; ask at or below {'/'.join(self.reach)}, or use another key"
+            )
 
     def with_screen(self, screen: Screen) -> Rules:
         """These rules with another screen, which runs before their own."""

@@ -1,15 +1,29 @@
-"""A space: files, records, threads, search, history and feed of one namespace. It cannot reach any other namespace."""
+"""A space: files, records, items, threads, search, history and feed of one namespace.
+
+It cannot write to any other namespace. A search or a list reads the namespaces below it if the caller asks for that and
+may.
+"""
 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from commonplace.checks import MAX_KEY_BYTES, Limits, Namespace, check_number, check_text, microseconds, moment
+from commonplace.checks import (
+    JSON,
+    MAX_KEY_BYTES,
+    Limits,
+    Namespace,
+    check_json,
+    check_number,
+    check_text,
+    microseconds,
+    moment,
+)
 from commonplace.engine.search import Searcher, SearchRequest, SearchResult
 from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
@@ -20,6 +34,18 @@ from commonplace.language.weights import FIRST_WINDOW, MESSAGES_WINDOW
 from commonplace.space.files import AsyncFiles, Files
 from commonplace.space.handle import Expected, Handle, Once, Seen, awaited
 from commonplace.space.history import put_back, undo
+from commonplace.space.items import (
+    AsyncItems,
+    Item,
+    Items,
+    VectorSearch,
+    check_fields,
+    check_model,
+    check_vector,
+    light,
+    nearest,
+    texts_at,
+)
 from commonplace.space.names import (
     DIRECTORY,
     FILE,
@@ -88,6 +114,10 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         return Records(self._handle, self._limits)
 
     @cached_property
+    def items(self) -> Items:
+        return Items(self._handle, self._limits)
+
+    @cached_property
     def threads(self) -> Threads:
         from commonplace.space.threads import Threads
 
@@ -114,7 +144,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
 
     def search(
         self,
-        query: str,
+        query: str = "",
         *,
         limit: int = 10,
         offset: int = 0,
@@ -129,17 +159,24 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         now: datetime | str | None = None,
         below: bool = False,
         min_relevance: Floor = None,
+        vector: Sequence[float] | None = None,
+        model: str | None = None,
     ) -> SearchResult:
-        """Search files, records and messages by keywords and by meaning; the best hits come first.
+        """Search files, records, messages and items by keywords and by meaning; the best hits come first.
 
         `kinds`, `type`, `tags`, `filter`, and `after` and `before` (of the last update) narrow it. `as_of` searches the
         state at a time. `now` is the time that `yesterday` in the query refers to. `below` includes the namespaces
         below this one. `min_relevance` leaves out hits that are less likely to be relevant, from 0 to 1; `default` is
-        the floor of the model.
+        the floor of the model. `vector` searches by a vector in place of a query: of the book's own model, or of the
+        `model` whose vectors you gave to items; vectors of different models are never compared.
         """
+        if vector is None and model is not None:
+            raise InvalidInput("model names the model of a vector; give the vector too")
+        if vector is not None and query:
+            raise InvalidInput("search by a query or by a vector, not by both")
         all_tags, any_tags = self.records.wanted_tags(tags, match)
         narrowed = Filter(
-            kinds=_check_kinds(kinds),
+            kinds=check_kinds(kinds),
             types=() if type is None else (check_text("type", type),),
             all_tags=all_tags,
             any_tags=any_tags,
@@ -159,25 +196,26 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
             now=microseconds("now", now),
             min_relevance=min_relevance,
             window=MESSAGES_WINDOW if narrowed.kinds == (MESSAGE,) else FIRST_WINDOW,
+            vector=None if vector is None else check_vector(vector),
         )
-        namespaces = list(self._namespaces_below()) if below else [self.namespace]
-        return self._searcher.search(namespaces, request)
+        # Emptied namespaces are searched only in the past.
+        holding = None if request.as_of is not None else narrowed.kinds
+        namespaces = self._handle.namespaces_below(holding) if below else [self.namespace]
+        if request.vector is not None and model is not None and not self._searcher.is_serving(check_model(model)):
+            own = VectorSearch(model, request.vector, narrowed, request.limit, request.offset, request.as_of)
+            return nearest(self._handle, namespaces, own)
+        found = self._searcher.search(namespaces, request)
+        return replace(found, hits=tuple(replace(hit, entry=light(hit.entry)) for hit in found.hits))
 
     def recent(self, limit: int = 20, kinds: Sequence[str] | None = None) -> tuple[Recent, ...]:
-        """The files, records and messages that changed last, or the entries of other kinds; the newest first."""
+        """The files, records, messages and items that changed last, or the entries of other kinds; the newest first."""
         count = check_number("limit", limit)
         found: list[Entry] = []
-        for kind in dict.fromkeys(_check_kinds(kinds)):  # each by its index, which is faster than all at once
+        for kind in dict.fromkeys(check_kinds(kinds)):  # each by its index, which is faster than all at once
             scan = Scan(Filter(kinds=(kind,)), order="updated", descending=True, limit=count)
             found += self._handle.store.scan(self.namespace, scan).entries
         found.sort(key=lambda entry: (-entry.updated_at, -entry.id))
         return tuple(_recent(entry) for entry in found[:count])
-
-    def _namespaces_below(self) -> Iterator[Namespace]:
-        after: Namespace | None = None
-        while page := self._handle.store.namespaces(self.namespace, after=after):
-            yield from page
-            after = page[-1]
 
     def history(self, kind: str, key: str) -> list[Revision]:
         """Every revision of a file, record, thread or message, by its path or id; oldest first, with deletions."""
@@ -265,7 +303,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         self._handle.rules.check("admin")
         before = microseconds("history_before", history_before)
         if kind is not None:
-            kind, key = (*_check_kinds([kind]), None) if key is None else self._stored_key(kind, key)
+            kind, key = (*check_kinds([kind]), None) if key is None else self._stored_key(kind, key)
         parts = () if before is not None else self._parts_of(kind, key)
         erased = self._handle.store.purge(self.namespace, kind=kind, key=key, history_before=before, parts=parts)
         forget_erased(self._handle)
@@ -286,7 +324,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
 
     def _stored_key(self, kind: str, key: str) -> tuple[str, str]:
         """The kind and the stored key of an entry that a caller names."""
-        _check_kinds([kind])
+        check_kinds([kind])
         if kind in (FILE, DIRECTORY):
             return kind, key_of(normalise(key, self._limits))
         check_text("key", key, max_bytes=MAX_KEY_BYTES)
@@ -311,7 +349,8 @@ def _recent(entry: Entry) -> Recent:
     )
 
 
-def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:
+def check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:
+    """The kinds that a caller names; by default those that a search finds."""
     if kinds is None:
         return SEARCHED_KINDS
     if isinstance(kinds, str):
@@ -322,6 +361,39 @@ def _check_kinds(kinds: Sequence[str] | None) -> tuple[str, ...]:
         if kind not in KINDS:
             raise InvalidInput(f"unknown kind {kind!r}; use one of {', '.join(KINDS)}")
     return tuple(kinds)
+
+
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+"""Makes vectors of texts, one for each."""
+
+
+class EmbeddedItems:
+    """The items of a space with vectors of your own: `embed` makes them, on your side, and `model` is their name.
+
+    The space may be local or of a service.
+    """
+
+    def __init__(self, space: Space, model: str, embed: Embed) -> None:
+        self._space = space
+        self.model = check_model(model)
+        self._embed = embed
+
+    def put(self, key: str, value: JSON, *, fields: Sequence[str] | None = None, **options: Any) -> Item:
+        """As `Items.put`, with a vector for each text of the fields."""
+        paths = None if fields is None else check_fields(fields)
+        texts = [] if paths == () else [text for text in texts_at(check_json("value", value), paths) if text]
+        own: dict[str, Any] = {"model": self.model, "vectors": self.vectors(texts)} if texts else {}
+        return self._space.items.put(key, value, fields=paths, **own, **options)
+
+    def search(self, query: str, **options: Any) -> SearchResult:
+        """The items that are nearest to the query, by this model alone."""
+        return self._space.search(vector=self.vectors([query])[0], model=self.model, **options)
+
+    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        rows = [[float(number) for number in row] for row in self._embed(list(texts))]
+        if len(rows) != len(texts):
+            raise InvalidInput(f"the function made {len(rows)} vectors of {len(texts)} texts; it must make one of each")
+        return rows
 
 
 # The same for asyncio
@@ -348,6 +420,10 @@ class AsyncSpace:
     @cached_property
     def records(self) -> AsyncRecords:
         return AsyncRecords(self._wrapped.records)
+
+    @cached_property
+    def items(self) -> AsyncItems:
+        return AsyncItems(self._wrapped.items)
 
     @cached_property
     def threads(self) -> AsyncThreads:

@@ -18,8 +18,9 @@ from commonplace.entry import Hit
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.language.snippets import snippet
 from commonplace.space.files import FileInfo
+from commonplace.space.items import Item
 from commonplace.space.messages import Message
-from commonplace.space.names import FILE, MESSAGE, RECORD, SEARCHED_KINDS
+from commonplace.space.names import FILE, ITEM, MESSAGE, RECORD, SEARCHED_KINDS
 from commonplace.space.records import Record, RecordPage, canonical
 from commonplace.space.space import Space
 from commonplace.tools.tool import (
@@ -54,6 +55,8 @@ NOTHING_RELEVANT = "No relevant memories found."
 ITEM_URI = "mem://item/"
 FILE_URI = "mem://file/"
 MESSAGE_URI = "mem://message/"
+VALUE_URI = "mem://value/"
+"""Of an item of the key-value store."""
 FullRecords: TypeAlias = list[dict[str, Any]]
 
 
@@ -310,6 +313,10 @@ class RecordTools:
         """One message in full; raises NotFound."""
         return full_message(self.space.threads.get_message(id))
 
+    def value(self, key: str) -> dict[str, Any]:
+        """One item of the key-value store in full; raises NotFound."""
+        return full_item(self.space.items.get(key))
+
     # Tools
 
     def _create(self, given: Arguments) -> ToolAnswer:
@@ -421,6 +428,8 @@ class RecordTools:
         kind, name = _kind_and_name(id)
         if kind == FILE:
             return full_file(self.space.files.stat(name), self.space.files.read(name))
+        if kind == ITEM:
+            return self.value(name)
         return self.message(name) if kind == MESSAGE else self._item_or_message(name)
 
     def _item_or_message(self, id: str) -> dict[str, Any]:
@@ -452,7 +461,7 @@ def _found(items: list[dict[str, Any]], more: Mapping[str, Any]) -> ToolAnswer:
 def uri_of(kind: str, name: str) -> str:
     if kind == FILE:
         return FILE_URI + quote(name.lstrip("/"))
-    return (MESSAGE_URI if kind == MESSAGE else ITEM_URI) + quote(name, safe="")
+    return {MESSAGE: MESSAGE_URI, ITEM: VALUE_URI}.get(kind, ITEM_URI) + quote(name, safe="")
 
 
 def _bare_id(id: str) -> str:
@@ -470,6 +479,8 @@ def _kind_and_name(id: str) -> tuple[str, str]:
         return FILE, "/" + unquote(id.removeprefix(FILE_URI))
     if id.startswith(MESSAGE_URI):
         return MESSAGE, unquote(id.removeprefix(MESSAGE_URI))
+    if id.startswith(VALUE_URI):
+        return ITEM, unquote(id.removeprefix(VALUE_URI))
     if id.startswith("/"):
         return FILE, id
     return RECORD, _bare_id(id)
@@ -492,7 +503,7 @@ def _hit_item(hit: Hit) -> dict[str, Any]:
     attributes = cast("Mapping[str, Any]", hit.entry.attributes)
     is_record = hit.kind == RECORD
     return {
-        "id": hit.key,
+        "id": uri_of(ITEM, hit.key) if hit.kind == ITEM else hit.key,
         "type": attributes["type"] if is_record else hit.kind,
         "similarity": similarity(hit),
         "tags": list(attributes["tags"]) if is_record else [],
@@ -583,6 +594,17 @@ def full_file(info: FileInfo, text: str) -> dict[str, Any]:
         "tags": [],
         "createdAt": iso(info.created_at),
         "updatedAt": iso(info.updated_at),
+    }
+
+
+def full_item(item: Item) -> dict[str, Any]:
+    return {
+        "id": VALUE_URI + quote(item.key, safe=""),
+        "type": ITEM,
+        "content": item.value,
+        "tags": [],
+        "createdAt": iso(item.created_at),
+        "updatedAt": iso(item.updated_at),
     }
 
 

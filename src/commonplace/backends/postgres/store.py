@@ -25,6 +25,7 @@ from commonplace.backends.postgres.connection import (
     check_vector,
     create_pool,
     parse_url,
+    texts_of,
     translated,
 )
 from commonplace.backends.postgres.migrate import migrate, newest
@@ -235,17 +236,29 @@ class PostgresStore(Store):
         return self._runner.read(tenant, run, snapshot=snapshot)
 
     def namespaces(
-        self, prefix: Namespace = (), *, after: Namespace | None = None, limit: int = 1_000
+        self,
+        prefix: Namespace = (),
+        *,
+        after: Namespace | None = None,
+        limit: int = 1_000,
+        holding: Sequence[str] | None = None,
     ) -> list[Namespace]:
         path = "/".join(prefix)
-        where, parameters = ["true"], []
+        where = ["true"]
+        parameters: list[Any] = []
         if prefix:
             where.append("(path = %s OR (path >= %s AND path < %s))")
             parameters += [path, path + "/", after_prefix(path + "/")]
         if after is not None:
             where.append("path > %s")
             parameters.append("/".join(after))
-        sql = f"SELECT path FROM namespace WHERE {' AND '.join(where)} ORDER BY path LIMIT %s"
+        if holding is not None:
+            kinds = " AND e.kind = ANY(%s::text[])" if holding else ""
+            live = f"e.tenant = n.tenant AND e.namespace = n.id{kinds}"
+            live += f" AND (e.expires_at IS NULL OR e.expires_at > {NOW})"
+            where.append(f"EXISTS (SELECT 1 FROM entry AS e WHERE {live})")
+            parameters += [*([texts_of(holding)] if holding else []), self._now()]
+        sql = f"SELECT path FROM namespace AS n WHERE {' AND '.join(where)} ORDER BY path LIMIT %s"
         rows = self._runner.system(lambda session: session.rows(sql, (*parameters, limit), last=True), mode=READ)
         return [stored_namespace(row[0]) for row in rows]
 

@@ -478,16 +478,27 @@ class SQLiteStore(Store):
             return work(SQLiteReader(connection, namespace, number, self._clock()))
 
     def namespaces(
-        self, prefix: Namespace = (), *, after: Namespace | None = None, limit: int = 1_000
+        self,
+        prefix: Namespace = (),
+        *,
+        after: Namespace | None = None,
+        limit: int = 1_000,
+        holding: Sequence[str] | None = None,
     ) -> list[Namespace]:
         path = "/".join(prefix)
-        sql, parameters = "SELECT path FROM namespace WHERE 1", []
+        sql = "SELECT path FROM namespace AS n WHERE 1"
+        parameters: list[Any] = []
         if prefix:
             sql += " AND (path = ? OR (path >= ? AND path < ?))"
             parameters += [path, path + "/", after_prefix(path + "/")]
         if after is not None:
             sql += " AND path > ?"
             parameters.append("/".join(after))
+        if holding is not None:
+            kinds = f" AND e.kind IN ({', '.join('?' * len(holding))})" if holding else ""
+            live = f"e.namespace = n.id{kinds} AND (e.expires_at IS NULL OR e.expires_at > ?)"
+            sql += f" AND EXISTS (SELECT 1 FROM entry AS e WHERE {live})"
+            parameters += [*holding, self._clock()]
         with self._reading() as connection:
             rows = connection.execute(f"{sql} ORDER BY path LIMIT ?", (*parameters, limit)).fetchall()
             return [stored_namespace(row[0]) for row in rows]

@@ -22,7 +22,7 @@ import logging
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -113,10 +113,17 @@ class Principal:
         raise Forbidden(f"these credentials do not reach the namespace {asked}; leave it out, or use another key")
 
     def namespaces(
-        self, book: Book, below: str | None = None, *, after: Namespace | None = None, limit: int = 1_000
+        self,
+        book: Book,
+        below: str | None = None,
+        *,
+        after: Namespace | None = None,
+        limit: int = 1_000,
+        emptied: bool = False,
+        kinds: Sequence[str] | None = None,
     ) -> list[Namespace]:
         """The namespaces of the book within this caller's reach, in order; below a prefix, or all."""
-        found = book.namespaces(*self._prefix(below), after=after, limit=limit)
+        found = book.namespaces(*self._prefix(below), after=after, limit=limit, emptied=emptied, kinds=kinds)
         return [one for one in found if one == self.namespace] if self.reach == "own" else found
 
     def _prefix(self, below: str | None) -> Namespace:
@@ -134,6 +141,10 @@ class Principal:
         """The only way from a caller to a memory. The actor of a write is `name interface client`."""
         return self._space(book, self.resolve(asked), interface, client)
 
+    def root(self, book: Book) -> Space:
+        """The space above all namespaces, for reads of the whole book, which its rules refuse to most callers."""
+        return book.root(rules=self.reaching)
+
     def agent_space(self, book: Book, agent: str | None, *, interface: str, client: str | None = None) -> Space:
         """The memory of an agent, `("agent", id)` below the caller's own namespace, so that no key reaches another's.
 
@@ -146,7 +157,12 @@ class Principal:
 
     def _space(self, book: Book, namespace: Namespace, interface: str, client: str | None) -> Space:
         actor = " ".join(filter(None, (self.name, interface, client)))
-        return book.space(*namespace, actor=actor, rules=self.rules)
+        return book.space(*namespace, actor=actor, rules=self.reaching)
+
+    @property
+    def reaching(self) -> Rules:
+        """The rules with the namespaces that this caller may read at once."""
+        return replace(self.rules, reach={"all": (), "below": self.namespace, "own": None}[self.reach])
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ from commonplace.server.http.feed import commit_event, start_of, stream_changes
 from commonplace.server.http.service import SpaceOf, principal_of, service_of
 from commonplace.server.http.worker_threads import ThreadedRoute, in_thread
 from commonplace.space.conversation import NumberedPage
+from commonplace.space.items import Item
 from commonplace.space.messages import Message
 from commonplace.space.names import DIRECTORY, FILE
 from commonplace.store import StoreStats
@@ -81,6 +82,7 @@ BUSIEST_FIRST = (
     *operations.MESSAGES,
     *operations.SEARCH,
     *operations.RECORDS,
+    *operations.ITEMS,
     *operations.FILES,
     *operations.THREADS,
     *operations.WORKING_MEMORY,
@@ -375,6 +377,8 @@ def list_namespaces(call: Call) -> Answer:
         below,
         after=None if after is None else parse_namespace(after),
         limit=limit + 1,
+        emptied=call.arguments["emptied"],
+        kinds=call.arguments["kinds"],
     )
     page = tuple(found[:limit])
     more = next_page(call.request, "/".join(page[-1]), "after") if len(found) > limit else None
@@ -438,10 +442,18 @@ def _search(call: Call) -> tuple[Sequence[Hit], str | None]:
     """The hits, and on request one text for a prompt."""
     options = dict(call.arguments)
     is_wrapped = options.pop("wrapped", False)
-    if options.get("below") and principal_of(call.request).reach == "own":
-        raise Forbidden("these credentials reach one namespace only; search without `below`")
-    found = call.space.search(**options)
+    if options.pop("everywhere", False):
+        found = principal_of(call.request).root(service_of(call.request).book).search(**{**options, "below": True})
+    else:
+        found = call.space.search(**options)
     return found, hits_as_data(found) if is_wrapped else None
+
+
+def list_items_below(call: Call) -> tuple[Item, ...]:
+    options = dict(call.arguments)
+    is_everywhere = options.pop("everywhere", False)
+    space = principal_of(call.request).root(service_of(call.request).book) if is_everywhere else call.space
+    return space.items.list_below(**options)
 
 
 def list_history(call: Call) -> RevisionPage:
@@ -516,6 +528,7 @@ HANDLERS: Mapping[str, Callable[[Call], Any]] = {
             edit_file,
             search_by_query,
             search,
+            list_items_below,
             list_history,
             working_history,
             get_state,

@@ -37,7 +37,7 @@ def export(call: Call) -> Response:
     if everything and principal.reach != "all":
         raise Forbidden("these credentials do not reach every namespace; name those to export")
     for namespace in namespaces or ():
-        if namespace not in book.namespaces(*namespace, limit=1):
+        if namespace not in book.namespaces(*namespace, limit=1, emptied=True):
             raise NotFound(f"there is no namespace {'/'.join(namespace)}; GET /v1/namespaces lists the existing ones")
     pieces = _pieces(book, namespaces)
     # Report an unavailable store with a status. Once the answer has begun, only a broken connection can report it.

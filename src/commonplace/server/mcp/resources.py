@@ -31,7 +31,7 @@ from commonplace.entry import Change
 from commonplace.errors import CommonplaceError, Conflict, InvalidInput, NotADirectory, NotFound, Unavailable
 from commonplace.server.mcp.lazy_memory import Memory
 from commonplace.space.files import Files
-from commonplace.space.names import FILE, RECORD, ROOT, normalise
+from commonplace.space.names import FILE, ITEM, RECORD, ROOT, normalise
 from commonplace.space.records import Record
 from commonplace.tools.record_tools import excerpt, how_to_go_on
 from commonplace.tools.tool import ANSWER_CHARACTERS, check_count
@@ -104,15 +104,23 @@ TEMPLATES: tuple[dict[str, Any], ...] = (
         "description": "A message of a conversation in full.",
         "mimeType": JSON_TYPE,
     },
+    {
+        "uriTemplate": "mem://value/{key}",
+        "name": "value",
+        "title": "One value",
+        "description": "An item of the key-value store in full.",
+        "mimeType": JSON_TYPE,
+    },
 )
 
-_WITH_PATH = ("by-tags", "by-type", "item", "file", "message")
+_WITH_PATH = ("by-tags", "by-type", "item", "file", "message", "value")
 _QUERY = {
     "recent": ("limit", "cursor"),
     "by-tags": ("limit", "match", "cursor"),
     "by-type": ("limit", "cursor"),
     "file": ("offset",),
     "message": ("offset",),
+    "value": ("offset",),
 }
 
 
@@ -132,12 +140,10 @@ def read(memory: Memory, uri: str) -> Contents:
     records = memory.records
     if kind == "item":
         return _json(records.item(rest))
-    if kind in ("file", "message"):
-        full = (
-            records.message(rest) if kind == "message" else {"id": rest, "content": memory.space.files.read("/" + rest)}
-        )
+    if kind in ("file", "message", "value"):
+        full = _full(memory, kind, rest)
         shown = excerpt(full, check_count("offset", query.get("offset")))
-        contents = _json(shown) if kind == "message" else Contents(shown["content"], TEXT_TYPE)
+        contents = Contents(shown["content"], TEXT_TYPE) if kind == "file" else _json(shown)
         return _with_rest(contents, uri, how_to_go_on(shown), offset=shown.get("characters", {}).get("to"))
     narrowed: dict[str, Any] = {"tags": rest.split(","), "match": query.get("match")} if kind == "by-tags" else {}
     if kind == "by-type":
@@ -145,6 +151,12 @@ def read(memory: Memory, uri: str) -> Contents:
     page = records.page(query.get("limit", "20"), cursor=query.get("cursor"), room=ANSWER_CHARACTERS, **narrowed)
     note = None if page.cursor is None else f"{len(page.records)} of {page.asked} memories."
     return _with_rest(_json(page.records), uri, note, limit=page.asked - len(page.records), cursor=page.cursor)
+
+
+def _full(memory: Memory, kind: str, name: str) -> Mapping[str, Any]:
+    if kind == "file":
+        return {"id": name, "content": memory.space.files.read("/" + name)}
+    return memory.records.message(name) if kind == "message" else memory.records.value(name)
 
 
 def _with_rest(contents: Contents, uri: str, note: str | None, **place: object) -> Contents:
@@ -166,7 +178,7 @@ def parse_uri(uri: str) -> tuple[str, str, Mapping[str, str]]:
     if scheme != "mem" or not is_known:
         raise NotFound(
             f"Unknown resource: {uri[:200]}; there are mem://recent, mem://by-tags/TAG,TAG, mem://by-type/TYPE, "
-            "mem://item/ID, mem://file/PATH and mem://message/ID"
+            "mem://item/ID, mem://file/PATH, mem://message/ID and mem://value/KEY"
         )
     query: dict[str, str] = {}
     for name, values in parse_qs(written, keep_blank_values=True).items():
@@ -365,6 +377,8 @@ def _target(memory: Memory, uri: str) -> tuple[str, str | None]:
         raise InvalidInput("messages cannot be subscribed to; watch mem://recent, mem://item/ID or mem://file/PATH")
     if kind == "file":
         return FILE, normalise("/" + rest, memory.space.limits)
+    if kind == "value":
+        return ITEM, rest
     return RECORD, rest if kind == "item" else None
 
 

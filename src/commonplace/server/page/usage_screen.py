@@ -15,13 +15,14 @@ from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.page.visit import Visit, VisitOf
 from commonplace.server.usage import DayOfSearches, last_days, total
-from commonplace.space.names import DIRECTORY, FILE, MESSAGE, RECORD, THREAD, WORKING
+from commonplace.space.names import DIRECTORY, FILE, ITEM, MESSAGE, RECORD, THREAD, WORKING
 from commonplace.store import NamespaceStats, Usage
 
 RANGES = (7, 30, 90)
 KINDS = {
     DIRECTORY: ("directory", "directories"),
     FILE: ("file", "files"),
+    ITEM: ("item", "items"),
     MESSAGE: ("message", "messages"),
     RECORD: ("record", "records"),
     THREAD: ("thread", "threads"),

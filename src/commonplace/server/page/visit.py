@@ -34,7 +34,7 @@ from commonplace.server.http.sessions import (
     session_of,
 )
 from commonplace.server.page.templates import render
-from commonplace.space.names import DIRECTORY, FILE, MESSAGE, RECORD, THREAD, WORKING
+from commonplace.space.names import DIRECTORY, FILE, ITEM, MESSAGE, RECORD, THREAD, WORKING
 from commonplace.space.rules import Action
 from commonplace.space.space import Space
 from commonplace.space.timeline import Commit, Timeline
@@ -94,6 +94,7 @@ SCREENS = {
     THREAD: f"{PAGE_PATH}/threads",
     MESSAGE: f"{PAGE_PATH}/threads",
     WORKING: f"{PAGE_PATH}/threads",
+    ITEM: f"{PAGE_PATH}/history",
 }
 """The screen that shows an entry of each kind."""
 

