@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 GROUP = "Transfer and back up"
 STDOUT = ("-", "/dev/stdout")
+_WATCH_SECONDS = 5.0
+"""How often a watch looks for entries that have expired, of which no commit tells."""
 
 
 def register(commands: Commands) -> None:
@@ -45,18 +47,33 @@ def _declare_transfer(commands: Commands) -> None:
     export = commands.add(
         "export",
         GROUP,
-        "Export everything, history included, as JSON lines.",
-        export_lines,
-        about="All namespaces, or one if --namespace is given. docs/export-format.md describes the lines.\n"
-        "If the book is damaged, it stops with exit code 7. With --salvage it writes everything that can be read,\n"
-        "lists what cannot on standard error, and then exits with 7.",
+        "Export everything, as JSON lines or as a folder of Markdown.",
+        export_anything,
+        about="JSON lines have everything, history included: all namespaces, or one if --namespace is given.\n"
+        "docs/export-format.md describes the lines. If the book is damaged, it stops with exit code 7. With --salvage\n"
+        "it writes everything that can be read, lists what cannot on standard error, and then exits with 7.\n\n"
+        "--format markdown writes one namespace to a folder that people and other programs read: a file for each\n"
+        "record and thread, files as they are, and an index. `commonplace import` reads it back, without history.\n"
+        "--watch keeps it current. Files that you or others have changed there are left alone (exit code 4).\n"
+        "--format server-memory writes the records for @modelcontextprotocol/server-memory.",
         examples="""\
   commonplace export memory.jsonl
   commonplace export --salvage rescued.jsonl
-  commonplace export --namespace user/u-123 | gzip > u-123.jsonl.gz""",
+  commonplace export --namespace user/u-123 | gzip > u-123.jsonl.gz
+  commonplace export --format markdown notes --watch
+  commonplace export --format server-memory memory.jsonl""",
     )
-    export.add_argument("file", nargs="?", default="-", help="the file to write (default: standard output)")
-    export.add_argument("--force", action="store_true", help="replace the file if it exists")
+    export.add_argument(
+        "file", nargs="?", default="-", metavar="PATH", help="the file or folder to write (default: standard output)"
+    )
+    export.add_argument("--force", action="store_true", help="replace what exists")
+    export.add_argument(
+        "--format",
+        choices=("jsonl", "markdown", "server-memory"),
+        default="jsonl",
+        help="what to write (default: jsonl)",
+    )
+    export.add_argument("--watch", action="store_true", help="keep a folder of Markdown current until you stop it")
     export.add_argument("--salvage", action="store_true", help="write everything that can be read from a damaged book")
 
     importing = commands.add(
@@ -128,6 +145,69 @@ def _declare_transfer(commands: Commands) -> None:
     )
     restoring.add_argument("file", help="the file that `commonplace backup` wrote")
     restoring.add_argument("--discard", action="store_true", help="do not keep the former book")
+
+
+def export_anything(context: Context) -> int:
+    arguments = context.arguments
+    if arguments.watch and arguments.format != "markdown":
+        raise InvalidInput("--watch keeps a folder of Markdown current; add --format markdown")
+    if arguments.format == "jsonl":
+        return export_lines(context)
+    if arguments.salvage:
+        raise InvalidInput("--salvage writes JSON lines; leave --format out")
+    context.require_book(f"export --format {arguments.format}")
+    return export_markdown(context) if arguments.format == "markdown" else export_server_memory(context)
+
+
+def export_server_memory(context: Context) -> int:
+    from commonplace.exchange.memory_programs import server_memory_lines
+
+    with context.book() as book, _target(context) as write:
+        lines = book.store.read(context.labels(book), lambda reader: list(server_memory_lines(reader)))
+        for line in lines:
+            write(line)
+    if context.arguments.file not in STDOUT:
+        context.out.line(f"wrote {pluralize(len(lines), 'entity or relation', 'entities and relations')}")
+    return OK
+
+
+def export_markdown(context: Context) -> int:
+    from commonplace.exchange.markdown import MarkdownFolder, Written
+
+    arguments = context.arguments
+    if arguments.file in STDOUT:
+        raise InvalidInput("name the folder to write: commonplace export --format markdown DIR")
+    target = local_path("the folder to write", arguments.file)
+
+    def report(written: Written) -> None:
+        if context.out.is_json:
+            context.out.json_line({"folder": str(target), **asdict(written)})
+        else:
+            removed = f", removed {written.removed:,}" if written.removed else ""
+            context.out.line(f"wrote {pluralize(written.files, 'file')}{removed} in {target} (commit {written.commit})")
+        for path in written.foreign:
+            context.out.note(f"left alone, because it was changed by somebody else: {path}")
+        context.out.stdout.flush()
+
+    with context.book() as book:
+        namespace = context.labels(book)
+        folder = MarkdownFolder(target, namespace, force=arguments.force)
+        with context.progress() as progress:
+            written = folder.write(book.store, progress)
+        report(written)
+        if not arguments.watch:
+            return 4 if written.foreign else OK
+        waker = book.store.waker()
+        try:
+            while True:
+                book.store.end_expired(namespace)
+                changes = book.store.changes(namespace, folder.commit, 1_000)
+                if changes:
+                    report(folder.update(book.store, changes, upto=changes[-1].commit))
+                else:
+                    waker.wait(_WATCH_SECONDS)
+        finally:
+            waker.close()
 
 
 def export_lines(context: Context) -> int:
@@ -265,6 +345,8 @@ def _print_report(context: Context, report: ImportReport) -> None:
         )
         if count
     ]
+    if report.working_memories:
+        parts.append(pluralize(report.working_memories, "working memory", "working memories"))
     verb = "would import" if report.is_dry else "imported"
     sentence = (
         f"{verb} {', '.join(parts)}" if parts else f"nothing new{' would be' if report.is_dry else ' was'} imported"

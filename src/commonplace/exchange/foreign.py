@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from commonplace.checks import JSON, MAX_LABELS, Limits, Namespace, check_namespace, moment, parse_namespace
-from commonplace.entry import Change, Draft, Entry
+from commonplace.entry import SEPARATOR, Change, Draft, Entry
 from commonplace.errors import Conflict, InvalidInput, NotFound, TooLarge, Unavailable
-from commonplace.exchange import chats, folders, memory_programs
+from commonplace.exchange import chats, folders, markdown, memory_programs
 from commonplace.exchange.sources import (
     Bounds,
     Chat,
@@ -33,15 +33,16 @@ from commonplace.exchange.sources import (
     Memory,
     Problem,
     Tree,
+    Working,
     made_id,
     open_tree,
 )
 from commonplace.filters import equal
-from commonplace.space.conversation import check_id, check_object, thread_draft
+from commonplace.space.conversation import check_id, check_object, check_title, thread_draft
 from commonplace.space.files import Files
 from commonplace.space.handle import Handle
 from commonplace.space.messages import Incoming, Numbering, incoming, thread_of_key
-from commonplace.space.names import FILE, MESSAGE, RECORD, THREAD
+from commonplace.space.names import FILE, MESSAGE, RECORD, THREAD, WORKING
 from commonplace.space.records import Records
 from commonplace.store import Progress, Reader, Transaction
 
@@ -74,6 +75,7 @@ def _not_here(leaf: Leaf, tree: Tree) -> Iterator[Item]:
 FORMATS: tuple[Format, ...] = (
     Format(OWN, "export of commonplace", _is_own, _not_here),
     Format(MASTRA, "Mastra memory", _is_mastra, _not_here),
+    *markdown.FORMATS,
     *chats.FORMATS,
     *memory_programs.FORMATS,
     *folders.FORMATS,
@@ -252,6 +254,7 @@ class ImportReport:
     messages: int = 0
     records: int = 0
     files: int = 0
+    working_memories: int = 0
     updated: int = 0
     """Entries that the source changed since the last import."""
     kept: int = 0
@@ -269,7 +272,7 @@ class ImportReport:
 
     @property
     def added(self) -> int:
-        return self.threads + self.messages + self.records + self.files
+        return self.threads + self.messages + self.records + self.files + self.working_memories
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +313,7 @@ class Importer:
         if MASTRA in source.names:
             return self._mastra(source)
         self._count_bytes(source)
-        waiting: dict[Namespace, list[Memory | Document]] = {}
+        waiting: dict[Namespace, list[Memory | Document | Working]] = {}
         sizes: dict[Namespace, int] = {}
         for item in source.items():
             if isinstance(item, (Problem, LeftOut)):
@@ -371,7 +374,7 @@ class Importer:
                 progress=self._progress,
             )
             last = handle.store.namespace_stats(handle.namespace).commit
-        self._add({"threads": found.threads, "messages": found.messages, "records": found.working_memories})
+        self._add({"threads": found.threads, "messages": found.messages, "working_memories": found.working_memories})
         self._add({"kept": found.kept, "differing": found.differing, "left_out": found.left_out})
         self._add({"unreadable": found.damaged})
         self._reasons += found.reasons
@@ -445,11 +448,15 @@ class Importer:
 def _name_of(item: Item) -> str:
     if isinstance(item, Document):
         return item.path
+    if isinstance(item, Working):
+        return f"working memory of {item.scope} {item.id}"
     return item.source if isinstance(item, Memory) else item.name
 
 
-def _size_of(item: Memory | Document) -> int:
-    return len(item.text) if isinstance(item, Document) else len(str(item.content)) * (1 + len(item.former))
+def _size_of(item: Memory | Document | Working) -> int:
+    if isinstance(item, Document):
+        return len(item.text)
+    return len(str(item.content)) * (1 + len(item.former) if isinstance(item, Memory) else 1)
 
 
 def _line(text: str, most: int = 300) -> str:
@@ -466,6 +473,8 @@ def _sample_of(item: Item) -> str:
     if isinstance(item, Memory):
         text = item.content if isinstance(item.content, str) else json.dumps(item.content, ensure_ascii=False)
         return f"record of type {_line(item.type, 40)}: {_line(text, _SAMPLE_CHARACTERS)}"
+    if isinstance(item, Working):
+        return f"working memory of {item.scope} {_line(item.id, _SAMPLE_CHARACTERS)}"
     assert isinstance(item, Document)
     return f"file {_line(item.path, _SAMPLE_CHARACTERS)}, {len(item.text):,} characters"
 
@@ -491,14 +500,14 @@ class _Work(Protocol):
 class _Prepared:
     """The drafts of one record or file, the oldest revision first."""
 
-    item: Memory | Document
+    item: Memory | Document | Working
     drafts: list[Draft]
 
 
 class _Entries:
     """Records and files."""
 
-    def __init__(self, importer: Importer, items: Sequence[Memory | Document]) -> None:
+    def __init__(self, importer: Importer, items: Sequence[Memory | Document | Working]) -> None:
         self._options = importer.options
         self._items = items
         self._files: Files | None = None
@@ -520,9 +529,11 @@ class _Entries:
             except (InvalidInput, Conflict) as error:
                 self._unfit.append(Problem(_name_of(item), str(error)))
 
-    def _drafts(self, records: Records, files: Files, item: Memory | Document, limits: Limits) -> list[Draft]:
+    def _drafts(self, records: Records, files: Files, item: Memory | Document | Working, limits: Limits) -> list[Draft]:
         if isinstance(item, Document):
             return [_dated(files.prepared(item.path, item.text), item.created_at, item.updated_at).with_passages()]
+        if isinstance(item, Working):
+            return [_dated(self._working(item, limits), item.created_at, item.updated_at)]
         if _is_long(item.content, limits) and not item.former:
             text = item.content if isinstance(item.content, str) else json.dumps(item.content, ensure_ascii=False)
             path = f"/imported/{made_id(item.source)}.{'md' if isinstance(item.content, str) else 'json'}"
@@ -541,6 +552,15 @@ class _Entries:
             )
             drafts.append(_dated(draft, created, at).with_passages().with_expiry(item.expires_at))
         return drafts
+
+    def _working(self, item: Working, limits: Limits) -> Draft:
+        if item.scope not in ("thread", "resource") or not isinstance(item.content, (str, Mapping)):
+            raise InvalidInput("a working memory is a text or an object, of a thread or a resource")
+        content = check_object("working memory", {"content": item.content}, limits.metadata_bytes)["content"]
+        owner = check_id("id", item.id)
+        thread: JSON = owner if item.scope == "thread" else None
+        attributes: dict[str, JSON] = {"resourceId": check_id("resource", item.resource), "threadId": thread}
+        return Draft(WORKING, f"{item.scope}{SEPARATOR}{owner}", content, text="", attributes=attributes)
 
     def run(self, reader: Reader) -> None:
         self.counts = {}
@@ -567,7 +587,7 @@ class _Entries:
                 self._count("kept" if is_deleted else "deleted_here")
                 return
             self._put(reader, drafts)
-            self._count("files" if last.kind == FILE else "records")
+            self._count({FILE: "files", RECORD: "records"}.get(last.kind, "working_memories"))
         else:
             place = max((number for number, one in enumerate(drafts) if _is_same(one, known)), default=None)
             is_newer = last.updated_at is not None and last.updated_at > known.updated_at
@@ -664,9 +684,10 @@ class _Threads:
         screen = None if handle.rules.screen is None else handle.rules.screened
         for chat in self._conversation.chats:
             id = check_id("thread id", chat.id)
-            title = None if chat.title is None else _line(chat.title, _TITLE_CHARACTERS) or None
+            title = self._title(chat)
             metadata = check_object("metadata", chat.metadata, limits.metadata_bytes)
-            draft = thread_draft(id, self._owner, title, metadata)
+            owner = self._owner if chat.resource is None else check_id("resource", chat.resource)
+            draft = thread_draft(id, owner, title, metadata)
             thread = _Thread(chat, draft if screen is None else screen(draft))
             seen: set[str] = set()
             for number, message in enumerate(chat.messages, 1):
@@ -683,6 +704,14 @@ class _Threads:
                     self._unfit.append(Problem(f"message {number} of thread {id}", str(error)))
             self._threads.append(thread)
 
+    def _title(self, chat: Chat) -> str | None:
+        """The title; if it cannot be stored, the thread is imported without it."""
+        try:
+            return check_title((chat.title or "")[:_TITLE_CHARACTERS] or None)
+        except InvalidInput as error:
+            self._unfit.append(Problem(f"the title of thread {chat.id}", str(error)))
+            return None
+
     def run(self, reader: Reader) -> None:
         self.counts = dict.fromkeys(("threads", "messages", "updated", "kept", "differing", "deleted_here"), 0)
         self.problems = list(self._unfit)
@@ -697,7 +726,7 @@ class _Threads:
         if known is None and not self._options.again and reader.was_used(THREAD, id, id):
             self.counts["deleted_here"] += 1
             return
-        owner = self._owner if known is None else cast("str", known.attributes["resourceId"])
+        owner = cast("str", (thread.draft if known is None else known).attributes["resourceId"])
         stored = reader.get_all(MESSAGE, [message.id for message in thread.messages], by="identity")
         times = _times(thread, [None if entry is None else entry.created_at for entry in stored])
         if known is None:

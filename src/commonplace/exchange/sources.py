@@ -61,6 +61,8 @@ class Chat:
     created_at: int | None = None
     updated_at: int | None = None
     metadata: Mapping[str, JSON] = field(default_factory=dict)
+    resource: str | None = None
+    """Who it belongs to; the default is the last label of the namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,20 @@ class Document:
     origin: tuple[str, ...] = ()
 
 
-Item = Conversation | Memory | Document | Problem | LeftOut
+@dataclass(frozen=True, slots=True)
+class Working:
+    """A working memory, of a `resource` or of a `thread`."""
+
+    scope: str
+    id: str
+    resource: str
+    content: JSON
+    created_at: int | None = None
+    updated_at: int | None = None
+    origin: tuple[str, ...] = ("working",)
+
+
+Item = Conversation | Memory | Document | Working | Problem | LeftOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +420,11 @@ def _folder(root: Path, bounds: Bounds) -> Tree:
     def failed(error: OSError) -> None:
         problems.append(Problem(str(error.filename), error.strerror or "it cannot be read"))
 
+    is_ours = (root / MANIFEST).is_file()  # then hidden files are part of the memory
+
+    def is_hidden(name: str) -> bool:
+        return name.startswith(".") and name != MANIFEST and not is_ours
+
     for folder, folders, files in os.walk(root, onerror=failed):
         above = Path(folder)
         marks.update(name for name in folders if name.startswith("."))
@@ -414,11 +434,11 @@ def _folder(root: Path, bounds: Bounds) -> Tree:
         folders[:] = sorted(
             name
             for name in folders
-            if not name.startswith(".") and name not in _SKIPPED_FOLDERS and not (above / name).is_symlink()
+            if not is_hidden(name) and (is_ours or name not in _SKIPPED_FOLDERS) and not (above / name).is_symlink()
         )
         for name in sorted(files):
             path = above / name
-            if path.is_symlink() or not path.is_file() or (name.startswith(".") and name != MANIFEST):
+            if path.is_symlink() or not path.is_file() or is_hidden(name):
                 continue
             relative = path.relative_to(root).as_posix()
             try:
@@ -472,6 +492,7 @@ def _archived(archive: zipfile.ZipFile, name: str, infos: Sequence[zipfile.ZipIn
     leaves: dict[str, Leaf] = {}
     problems: list[Problem | LeftOut] = []
     marks: set[str] = set()
+    is_ours = any(info.filename.rpartition("/")[2] == MANIFEST for info in infos)
     for info in infos:
         path = info.filename.replace("\\", "/")
         parts = path.rstrip("/").split("/")
@@ -479,8 +500,8 @@ def _archived(archive: zipfile.ZipFile, name: str, infos: Sequence[zipfile.ZipIn
             problems.append(Problem(ascii(info.filename), "its name leads out of the archive"))
             continue
         marks.update(part for part in parts[:-1] if part.startswith("."))
-        is_hidden = any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in parts)
-        if info.is_dir() or (is_hidden and parts[-1] != MANIFEST):
+        is_hidden = not is_ours and any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in parts)
+        if info.is_dir() or is_hidden:
             continue
         if stat.S_ISLNK(info.external_attr >> 16):
             problems.append(LeftOut(path, "links are not followed"))
