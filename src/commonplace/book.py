@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from commonplace.backends.postgres import PostgresStore
-    from commonplace.exchange import Exported, Imported
-    from commonplace.exchange.foreign import ImportReport
+    from commonplace.exchange import Exported, Imported, ImportReport
     from commonplace.exchange.sources import Bounds
     from commonplace.redaction import Redactor
 
@@ -306,13 +305,15 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         bounds: Bounds | None = None,
         actor: str | None = None,
         rules: Rules | None = None,
+        reaches: Callable[[Namespace], object] | None = None,
         progress: Progress | None = None,
     ) -> ImportReport:
         """Import the memory of another program: a file, a folder, a zip archive or `postgresql://…` (docs/import.md).
 
         What it is is recognised by its content, unless `format` names it. Everything goes to `namespace`, or where a
         rule of `mapping` says, such as `user/*=people/*`. A dry run only counts. `again` also imports what was deleted
-        here. `name` is what an uploaded file was called.
+        here. `name` is what an uploaded file was called. `reaches` is called with every namespace before it is read or
+        written, and raises if the caller may not.
         """
         from commonplace.exchange.foreign import Importer, Options, Placement, open_source, parse_rule
 
@@ -323,6 +324,8 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
             allowed = allowed.with_screen(self.redaction.screen)
 
         def opened(labels: Namespace, mark: str) -> Handle:
+            if reaches is not None:
+                reaches(labels)
             by = check_actor((actor or "") + mark)
             return Handle(self.store, labels, self.indexer, by, allowed, meter=self._meter)
 

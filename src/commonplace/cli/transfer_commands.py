@@ -25,8 +25,7 @@ from commonplace.settings import Settings, hide_password, open_from_settings
 
 if TYPE_CHECKING:
     from commonplace.book import Book
-    from commonplace.exchange import Imported
-    from commonplace.exchange.foreign import ImportedCommits, ImportReport
+    from commonplace.exchange import Imported, ImportedCommits, ImportReport
     from commonplace.exchange.mastra import MastraImport
 
 GROUP = "Transfer and back up"
