@@ -1148,7 +1148,7 @@ TRANSFER += in_group(
         "POST /import-memory",
         "Import the memory of another program",
         "The body is a file as that program exported it, or a zip archive of a folder (docs/import.md lists the "
-        "programs). It is recognised by its content.\n\nEach conversation is one commit. What is there already is kept, "
+        "programs). It is recognised by its content.\n\nEach conversation is one commit. What is there already stays, "
         "so that you can send it again. `commits` names the first and last commit in each namespace; undo them one by "
         "one, the last one first.",
         arguments=(

@@ -238,6 +238,11 @@ class Bounds:
     files: int = 200_000
 
 
+UPLOAD_BYTES = 4_000_000_000
+UPLOAD_BOUNDS = Bounds(expanded_bytes=8_000_000_000, ratio=100, files=50_000)
+"""How much a file that is sent to a service may have, and an archive may expand to."""
+
+
 class Leaf:
     """One file of a source. `path` is relative, with `/`; `modified` is in microseconds."""
 

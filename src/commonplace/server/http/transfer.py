@@ -17,7 +17,7 @@ from commonplace.book import Book
 from commonplace.checks import Namespace
 from commonplace.errors import Forbidden, NotFound, TooLarge, Unavailable
 from commonplace.exchange import Imported, ImportReport, namespaces_of
-from commonplace.exchange.sources import Bounds
+from commonplace.exchange.sources import UPLOAD_BOUNDS, UPLOAD_BYTES
 from commonplace.server.http.answers import Call
 from commonplace.server.http.auth import Principal
 from commonplace.server.http.service import client_of, principal_of, service_of
@@ -27,10 +27,6 @@ MEDIA_TYPE = "application/jsonl"
 PIECE_BYTES = 1 << 16
 STALL_SECONDS = 60.0
 """An export that is not read for this long is ended, because its snapshot would block maintenance of the store."""
-
-UPLOAD_BYTES = 4_000_000_000
-UPLOAD_BOUNDS = Bounds(expanded_bytes=8_000_000_000, ratio=100, files=50_000)
-"""How much a file that is sent may have, and an archive may expand to."""
 
 _PIECES = 16
 _MEMORY_BYTES = 1 << 20
