@@ -612,11 +612,15 @@ def _gemini_lines(leaf: Leaf) -> Iterator[tuple[int, Any]]:
 def _is_message(value: object) -> bool:
     if not isinstance(value, dict):
         return False
-    if value.get("role") in _ROLES and ("content" in value or "tool_calls" in value):
+    if _is_role(value.get("role")) and ("content" in value or "tool_calls" in value):
         return True
     if value.get("lc") == 1 and isinstance(value.get("kwargs"), dict):
         return True
-    return value.get("type") in _ROLES and (isinstance(value.get("data"), dict) or "content" in value)
+    return _is_role(value.get("type")) and (isinstance(value.get("data"), dict) or "content" in value)
+
+
+def _is_role(value: object) -> bool:
+    return isinstance(value, str) and value in _ROLES
 
 
 def _is_messages(leaf: Leaf, tree: Tree) -> bool:
@@ -714,7 +718,7 @@ def _message(one: object) -> dict[str, Any] | None:
         for name, value in one.items()
         if name not in ("id", "role", "content", *_TIMES)
         and value not in (None, [], {})
-        and not (name == "type" and value in _ROLES)
+        and not (name == "type" and _is_role(value))
     }
     content = one.get("content")
     message: dict[str, Any] = {
