@@ -145,6 +145,8 @@ def recognise(tree: Tree, wanted: str | None = None) -> Source:
     """Find out what a source is. `wanted` names the format instead."""
     if wanted is not None and wanted not in NAMES:
         raise InvalidInput(f"there is no format {wanted!r:.100}; choose one of {', '.join(NAMES)}")
+    if not tree.is_folder and not any(leaf.head or leaf.columns for leaf in tree.leaves):
+        raise InvalidInput("the file is empty or not an export; give one that `commonplace export` or a program wrote")
     formats = [one for one in FORMATS if wanted in (None, one.name)]
     owner = next((one for one in formats if one.owns is not None and one.owns(tree)), None)
     found: dict[str, list[Leaf]] = {one.name: [] for one in formats}
