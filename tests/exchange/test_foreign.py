@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from commonplace import Book, InvalidInput, NotFound, Space
@@ -19,6 +20,7 @@ from commonplace.errors import TooLarge
 from commonplace.exchange.foreign import NAMES, ImportReport, open_source, undo_import
 from commonplace.exchange.sources import Bounds, time_of
 from commonplace.redaction import Redactor
+from postgres_server import shared_server
 
 SAMPLES = Path(__file__).parent / "samples"
 HERE = ("user", "ana")
@@ -379,3 +381,25 @@ def test_every_format_can_be_named(book: Book):
 )
 def test_times_of_other_programs(written: object, at: int | None):
     assert time_of(written) == at
+
+
+def test_a_langgraph_store_on_postgresql_is_the_same_as_one_on_sqlite(book: Book, space: Space):
+    url = shared_server().create_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE store (prefix text NOT NULL, key text NOT NULL, value jsonb NOT NULL,"
+            " created_at timestamptz DEFAULT now(), updated_at timestamptz DEFAULT now(), expires_at timestamptz,"
+            " ttl_minutes int, PRIMARY KEY (prefix, key))"
+        )
+        connection.execute(
+            "INSERT INTO store VALUES ('users.ana', 'tea', '{\"text\": \"green\"}', '2025-01-02T03:04:05Z',"
+            " '2025-01-03T00:00:00Z', NULL), ('users.ana', 'old', '{}', now(), now(), '2020-01-01')"
+        )
+    report = book.import_memory(url, HERE)
+    assert (report.formats, report.records, report.left_out) == (("langgraph",), 1, 1)
+    (record,) = space.records.list().records
+    assert (record.content, record.type) == ({"text": "green"}, "ana")
+    assert record.created_at.isoformat() == "2025-01-02T03:04:05+00:00"
+    assert book.import_memory(url, HERE).added == 0
+    with pytest.raises(InvalidInput, match="has no table store"):
+        book.import_memory(shared_server().create_database(), HERE)

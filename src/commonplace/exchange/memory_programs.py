@@ -358,6 +358,8 @@ def open_database(url: str) -> Iterator[Tree]:
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"PostgreSQL needs {error.name}; run: {install_command('postgres')}") from error
     with open_foreign(url) as tables:
+        if not tables.columns("store"):
+            raise InvalidInput("the database has no table store, which LangGraph's PostgresStore makes; name another")
         yield Tree("PostgreSQL", (_Database(tables),))
 
 
