@@ -16,8 +16,8 @@ from commonplace.space.working_memory import WorkingMemories
 MIRRORS = [
     (Book, aio.AsyncBook, {"store", "limits", "indexer"}),
     (Space, aio.AsyncSpace, set()),
-    (Files, aio.AsyncFiles, {"make_parents", "has_below", "settle"}),
-    (Records, aio.AsyncRecords, {"clean_tags", "wanted_tags"}),
+    (Files, aio.AsyncFiles, {"make_parents", "has_below", "settle", "prepared", "place"}),
+    (Records, aio.AsyncRecords, {"clean_tags", "wanted_tags", "prepared"}),
     (Threads, aio.AsyncThreads, {"default_resource", "reads_at_once"}),
     (WorkingMemories, aio.AsyncWorkingMemories, set()),
 ]

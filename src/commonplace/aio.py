@@ -69,6 +69,7 @@ class AsyncBook:
     rebuild_keywords = awaited(sync.Book.rebuild_keywords)
     stats = awaited(sync.Book.stats)
     export = awaited(sync.Book.export)
+    import_memory = awaited(sync.Book.import_memory)
     backup = awaited(sync.Book.backup)
     verify = awaited(sync.Book.verify)
     close = awaited(sync.Book.close)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from commonplace.backends.postgres import PostgresStore
-    from commonplace.exchange import Exported, Imported
+    from commonplace.exchange import Exported, Imported, ImportReport
+    from commonplace.exchange.sources import Bounds
     from commonplace.redaction import Redactor
 
 DEFAULT_FILE = "memory.db"
@@ -328,6 +329,47 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         for imported in import_book(target, stream, only=only, merge=merge, progress=progress):
             self.indexer.notice_write()
             yield imported
+
+    def import_memory(
+        self,
+        path: str | Path,
+        namespace: Namespace,
+        *,
+        format: str | None = None,
+        mapping: Sequence[str] = (),
+        again: bool = False,
+        dry_run: bool = False,
+        name: str | None = None,
+        bounds: Bounds | None = None,
+        actor: str | None = None,
+        rules: Rules | None = None,
+        reaches: Callable[[Namespace], object] | None = None,
+        progress: Progress | None = None,
+    ) -> ImportReport:
+        """Import the memory of another program: a file, a folder, a zip archive or `postgresql://…` (docs/import.md).
+
+        What it is is recognised by its content, unless `format` names it. Everything goes to `namespace`, or where a
+        rule of `mapping` says, such as `user/*=people/*`. A dry run only counts. `again` also imports what was deleted
+        here. `name` is what an uploaded file was called. `reaches` is called with every namespace before it is read or
+        written, and raises if the caller may not.
+        """
+        from commonplace.exchange.foreign import Importer, Options, Placement, open_source, parse_rule
+
+        placement = Placement(check_namespace(namespace), tuple(map(parse_rule, mapping)))
+        allowed = rules or Rules()
+        allowed.check("write")
+        if self.redaction is not None:
+            allowed = allowed.with_screen(self.redaction.screen)
+
+        def opened(labels: Namespace, mark: str) -> Handle:
+            if reaches is not None:
+                reaches(labels)
+            by = check_actor((actor or "") + mark)
+            return Handle(self.store, labels, self.indexer, by, allowed, meter=self._meter)
+
+        importer = Importer(opened, self.limits, Options(placement, again, dry_run), progress)
+        with open_source(path, format, name=name, bounds=bounds) as source:
+            return importer.run(source)
 
     def backup(self, target: str | Path, *, progress: Progress | None = None) -> None:
         """Copy the whole book to a new file while it is in use."""

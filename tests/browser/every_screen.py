@@ -38,6 +38,7 @@ SCREENS = {
     "restore": "/ui/restore?open=file:/notes/plan.md&revision=1",
     "undo": "/ui/undo?commit={commit}",
     "usage": "/ui/usage",
+    "import": "/ui/import",
     "connect": "/ui/connect",
     "a new key": "/ui/connect/new-key",
     "memories": "/ui/namespaces",

@@ -96,7 +96,10 @@ def test_import_says_what_is_wrong_with_a_file(run: Run, tmp_path: Path) -> None
     assert run("import", "missing.jsonl").code == 3
     (tmp_path / "bad.jsonl").write_text("hello\n")
     refused = run("import", "bad.jsonl")
+    assert (refused.code, "nothing that can be imported" in refused.err) == (2, True)
+    refused = run("import", "bad.jsonl", "--from", "commonplace")
     assert (refused.code, "not JSON" in refused.err) == (2, True)
+    assert not (tmp_path / "memory.db").exists()
 
 
 def test_import_reads_standard_input_and_merges(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

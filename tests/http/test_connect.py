@@ -40,7 +40,7 @@ FACES = [
 WORKS_AS_IT_IS = {"walk", "clean_tags", "wanted_tags"}
 """Public methods that only call other public ones, or that need no store."""
 
-INSIDE_A_WRITE = {"make_parents", "has_below", "settle"}
+INSIDE_A_WRITE = {"make_parents", "has_below", "settle", "prepared", "place"}
 """Take a transaction, so they are for the parts of a space and not for callers."""
 
 

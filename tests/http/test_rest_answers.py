@@ -330,6 +330,13 @@ HISTORY: list[Request] = [
     ("GET", "/v1/missing"),
     ("DELETE", "/v1/search"),
     ("PUT", "/v1/messages/m-1", {}),
+    (
+        "POST",
+        "/v1/import-memory?dry_run=true&name=memory.jsonl",
+        '{"type":"entity","name":"Ana","entityType":"person","observations":["prefers tea"]}',
+        {"Content-Type": "application/octet-stream"},
+    ),
+    ("POST", "/v1/import-memory?format=nothing", "x", {"Content-Type": "application/octet-stream"}),
 ]
 SEVERAL: list[Request] = [
     ("POST", "/v1/records", {"id": "s-1", "type": "note", "content": "one", "source": "s", "confidence": 1}),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import threading
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +13,7 @@ import pytest
 from real_server import Server
 
 import commonplace
+from commonplace.exchange.foreign import undo_import
 from commonplace.server.http import transfer
 
 NAMESPACE = ("user", "default")
@@ -111,3 +114,52 @@ def test_an_export_whose_reader_stalls_ends_without_a_footer(book: commonplace.B
     with pytest.raises(commonplace.Unavailable, match="was not read"):
         rest.extend(pieces)
     assert len(first) + sum(map(len, rest)) < 4_000_000
+
+
+# The memory of other programs
+
+SAMPLES = Path(__file__).parent.parent / "exchange" / "samples"
+
+
+@pytest.mark.promise("rest-import-memory")
+def test_the_memory_of_another_program_is_counted_imported_and_undone(
+    http: httpx.Client, book: commonplace.Book
+) -> None:
+    raw = (SAMPLES / "chatgpt/conversations.json").read_bytes()
+    dry = http.post("/v1/import-memory?dry_run=true&name=conversations.json", content=raw).json()
+    assert (dry["formats"], dry["threads"], dry["messages"], dry["commits"]) == (["chatgpt"], 4, 13, [])
+    assert len(dry["samples"]) == 2
+    done = http.post("/v1/import-memory", content=raw).json()
+    assert (done["threads"], done["messages"], done["unreadable"]) == (4, 13, 0)
+    assert done["commits"] == [{"namespace": "user/default", "first": 1, "last": 2, "count": 2}]
+    assert http.post("/v1/import-memory", content=raw).json()["kept"] == 17
+    for commit in (2, 1):
+        assert http.post("/v1/undo", json={"commit": commit}).status_code == 200
+    assert book.space(*NAMESPACE).threads.list().threads == ()
+
+
+@pytest.mark.promise("rest-import-memory")
+def test_only_the_bytes_of_a_request_are_imported(http: httpx.Client, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("a secret of the server")
+    for body in (str(secret).encode(), b"postgresql://127.0.0.1/x", b""):
+        http.post("/v1/import-memory?from=text&format=text", content=body)
+        http.post(f"/v1/import-memory?name={secret}", content=body)
+    assert "a secret of the server" not in http.get("/v1/export").text
+    refused = http.post("/v1/import-memory", content=b"PK\x03\x04 not an archive")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.md", b" " * 20_000_000)
+    refused = http.post("/v1/import-memory", content=bomb.getvalue())
+    assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
+
+
+def test_the_client_sends_files_and_folders(server: Server, book: commonplace.Book) -> None:
+    with commonplace.connect(server.address) as remote:
+        report = remote.import_memory(SAMPLES / "obsidian", NAMESPACE)
+        assert (report.formats, report.files, report.left_out) == (("obsidian",), 2, 1)
+        assert remote.import_memory(SAMPLES / "mem0/history.sqlite", NAMESPACE).records == 4
+        assert undo_import(remote.space(*NAMESPACE), 1, 1).commits == 1
+    assert [info.path for info in book.space(*NAMESPACE).files.walk() if info.kind == "file"] == []
+    assert len(book.space(*NAMESPACE).records.list().records) == 3

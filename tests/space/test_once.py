@@ -189,6 +189,7 @@ WITHOUT_RESULT = {
     "Records.delete",
     "Records.delete_all",
     "Records.tag_all",
+    "Space.import",
     "Records.undelete",
     "Space.restore",
     "Space.undo",

@@ -13,7 +13,10 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, wraps
@@ -35,6 +38,7 @@ from commonplace.checks import (
     check_namespace,
     check_number,
     check_text,
+    local_path,
 )
 from commonplace.embedding import Embedder
 from commonplace.engine.search import SearchResult
@@ -48,7 +52,7 @@ from commonplace.errors import (
     Outdated,
     Unavailable,
 )
-from commonplace.exchange import Exported, Imported
+from commonplace.exchange import Exported, Imported, ImportReport
 from commonplace.exchange.export import footer_line, header_line
 from commonplace.space.context import Budget, CountTokens, build_context, estimate_tokens, system_of
 from commonplace.space.conversation import Context, NumberedPage, Thread, check_object
@@ -68,6 +72,8 @@ from commonplace.store import Page, Progress, Scan, Store, StoreStats
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from commonplace.exchange.sources import Bounds
 
 TIMEOUT_SECONDS = 60.0
 MAX_RETRIES = 3
@@ -615,6 +621,42 @@ class RemoteBook:
         assert operation.result is not None
         yield from operation.result.read(answer.json())
 
+    def import_memory(
+        self,
+        path: str | Path,
+        namespace: Namespace,
+        *,
+        format: str | None = None,
+        mapping: Sequence[str] = (),
+        again: bool = False,
+        dry_run: bool = False,
+        name: str | None = None,
+        bounds: Bounds | None = None,
+        actor: str | None = None,
+        rules: Rules | None = None,
+        reaches: Callable[[Namespace], object] | None = None,
+        progress: Progress | None = None,
+    ) -> ImportReport:
+        """As `Book.import_memory`. The file is sent to the service, a folder as a zip archive."""
+        if rules is not None or reaches is not None or bounds is not None:
+            raise ConfigurationError("on a service, the key sets the rules; create one with `commonplace keys create`")
+        if isinstance(path, str) and "://" in path:
+            raise ConfigurationError("a service imports files only, not a database; run the import where the book is")
+        query: dict[str, Any] = {"namespace": "/".join(check_namespace(namespace)), "format": format}
+        query |= {"map": list(mapping), "again": bool(again), "dry_run": bool(dry_run)}
+        source = local_path("the file to import", path)
+        with _sent(source) as (stream, sent_name):
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
+            headers = {**HEADERS, "Content-Length": str(size), "Content-Type": "application/octet-stream"}
+            address = f"/v1/import-memory?{query_text({**query, 'name': name or sent_name})}"
+            answer = self._connections.ask(Request("POST", address, headers, stream))
+        if progress is not None:
+            progress(size, size, "bytes")
+        form = BY_NAME["import_memory"].result
+        assert form is not None
+        return cast("ImportReport", form.read(answer.json()))
+
     def close(self) -> None:
         """Close the connections. Everything acknowledged is already on the service's disk."""
         self._connections.close()
@@ -652,6 +694,24 @@ class RemoteBook:
         raise ConfigurationError(
             f"{what} needs the book itself, not a service ({self.url}); run it where the book is, with --db"
         )
+
+
+@contextmanager
+def _sent(source: Path) -> Iterator[tuple[BinaryIO, str]]:
+    """A file as it is, or a folder as a zip archive without its links, and the name of either."""
+    if not source.is_dir():
+        if not source.is_file():
+            raise NotFound(f"there is no file or folder {source} to import")
+        with source.open("rb") as stream:
+            yield stream, source.name
+        return
+    with tempfile.TemporaryFile() as held:
+        with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+            for folder, folders, files in os.walk(source):
+                names = [Path(folder) / name for name in (*sorted(folders), *sorted(files))]
+                for path in (path for path in names if not path.is_symlink()):
+                    archive.write(path, f"{source.name}/{path.relative_to(source).as_posix()}")
+        yield held, f"{source.name}.zip"
 
 
 def _footer(end: bytes) -> Exported:

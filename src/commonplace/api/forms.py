@@ -17,7 +17,7 @@ from commonplace.checks import JSON, Limits, Namespace, microseconds, moment
 from commonplace.engine.search import SearchResult
 from commonplace.entry import STAYS, Action, Change, Entry, Hit, Revision
 from commonplace.errors import Unavailable
-from commonplace.exchange import Imported
+from commonplace.exchange import Imported, ImportedCommits, ImportReport
 from commonplace.space.conversation import Context, NumberedPage, Thread
 from commonplace.space.files import FileInfo, FilePage, Moved, Removed
 from commonplace.space.items import Item, ItemPage
@@ -505,4 +505,11 @@ IMPORTED_NAMESPACES = inside(
     many(
         form_for(Imported, "ImportedModel", outcome=Converter(Literal["imported", "identical", "merged"])),
     ),
+)
+IMPORT_REPORT = form_for(
+    ImportReport,
+    "ImportReportModel",
+    commits=many(form_for(ImportedCommits, "ImportedCommitsModel")),
+    is_dry=Converter(bool),
+    reasons=TEXTS.noted(description="Why the first ones that were not readable were not."),
 )

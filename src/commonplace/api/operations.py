@@ -1294,6 +1294,37 @@ TRANSFER = in_group(
         in_namespace=False,
     ),
 )
+TRANSFER += in_group(
+    "export and import",
+    Operation(
+        "import_memory",
+        "POST /import-memory",
+        "Import the memory of another program",
+        "The body is a file as that program exported it, or a zip archive of a folder (docs/import.md lists the "
+        "programs). It is recognised by its content.\n\nEach conversation is one commit. What is there already stays, "
+        "so that you can send it again. `commits` names the first and last commit in each namespace; undo them one by "
+        "one, the last one first.",
+        arguments=(
+            query("namespace", STRICT_TEXT, None, "Where things go; left out, the caller's own namespace."),
+            query("format", STRICT_TEXT, None, "The format, if it is not recognised."),
+            query(
+                "mapping",
+                Kind(list[str]),
+                (),
+                "A rule FROM=NAMESPACE, such as `user/*=people/*`. May be repeated.",
+                wire="map",
+            ),
+            query("again", FLAG, False, "Import also what was deleted here since."),
+            query("dry_run", FLAG, False, "Only count what would be imported."),
+            query("name", STRICT_TEXT, None, "What the file is called.", examples=["export.zip"]),
+        ),
+        result=forms.IMPORT_REPORT,
+        needs=("write",),
+        statuses=(404, 409),
+        text="application/octet-stream",
+        in_namespace=False,
+    ),
+)
 OPERATIONS = (*SERVICE, *FILES, *RECORDS, *ITEMS, *THREADS, *WORKING_MEMORY, *MESSAGES, *SEARCH, *FEED, *TRANSFER)
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 

@@ -33,8 +33,8 @@ _CODES: tuple[tuple[type[CommonplaceError], int], ...] = (
 
 MEANINGS = {
     OK: "done",
-    NEGATIVE: "`search` found nothing relevant, `doctor` found a problem, `import-mastra` left rows out, or a file "
-    "could not be read or written",
+    NEGATIVE: "`search` found nothing relevant, `doctor` found a problem, an import could not read everything, or a "
+    "file could not be read or written",
     2: "wrong usage: an unknown option, a missing argument, invalid input",
     3: "the named entry, book or file does not exist",
     4: "a conflict: it exists already, or it was changed since",

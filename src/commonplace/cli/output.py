@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 SECONDS_BETWEEN = 0.1
+SECONDS_TO_TELL = 3.0
 _BAR = 28
 # Stored text may contain escape sequences that move the cursor or change the title of a terminal.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -130,9 +131,11 @@ class ProgressBar:
         self._in_bytes = in_bytes
         self._drawn_at = 0.0
         self._is_drawn = False
+        self._began: tuple[float, int] | None = None
 
     def __call__(self, done: int, total: int | None, label: str) -> None:
         now = time.monotonic()
+        self._began = self._began or (now, done)
         if not self._is_shown or (now - self._drawn_at < SECONDS_BETWEEN and done != total):
             return
         self._drawn_at = now
@@ -147,7 +150,17 @@ class ProgressBar:
             return f"{count(done)} {label}"
         share = min(1.0, done / total)
         filled = round(share * _BAR)
-        return f"{'█' * filled}{'░' * (_BAR - filled)} {share:4.0%}  {count(done)} of {count(total)} {label}"
+        bar = f"{'█' * filled}{'░' * (_BAR - filled)} {share:4.0%}  {count(done)} of {count(total)} {label}"
+        return bar + self._left(done, total)
+
+    def _left(self, done: int, total: int) -> str:
+        """How long it will take, once enough is done to tell."""
+        began, first = self._began or (time.monotonic(), done)
+        seconds = time.monotonic() - began
+        if seconds < SECONDS_TO_TELL or done <= first:
+            return ""
+        left = seconds * (total - done) / (done - first)
+        return f", about {left / 60:.0f} min left" if left >= 90 else f", about {left:.0f} s left"
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from commonplace.checks import local_path, unfinished_file
 from commonplace.cli.arguments import Commands
@@ -20,15 +21,17 @@ from commonplace.cli.exit_codes import DAMAGED, NEGATIVE, OK
 from commonplace.cli.invocation import ACTOR, Context
 from commonplace.cli.output import format_bytes, pluralize
 from commonplace.errors import AlreadyExists, InvalidInput, IsADirectory, NotFound
-from commonplace.settings import Settings, open_from_settings
+from commonplace.settings import Settings, hide_password, open_from_settings
 
 if TYPE_CHECKING:
     from commonplace.book import Book
-    from commonplace.exchange import Imported
+    from commonplace.exchange import Imported, ImportedCommits, ImportReport
     from commonplace.exchange.mastra import MastraImport
 
 GROUP = "Transfer and back up"
 STDOUT = ("-", "/dev/stdout")
+_WATCH_SECONDS = 5.0
+"""How often a watch looks for entries that have expired, of which no commit tells."""
 
 
 def register(commands: Commands) -> None:
@@ -43,33 +46,62 @@ def _declare_transfer(commands: Commands) -> None:
     export = commands.add(
         "export",
         GROUP,
-        "Export everything, history included, as JSON lines.",
-        export_lines,
-        about="All namespaces, or one if --namespace is given. docs/export-format.md describes the lines.\n"
-        "If the book is damaged, it stops with exit code 7. With --salvage it writes everything that can be read,\n"
-        "lists what cannot on standard error, and then exits with 7.",
+        "Export everything, as JSON lines or as a folder of Markdown.",
+        export_anything,
+        about="JSON lines have everything, history included: all namespaces, or one if --namespace is given.\n"
+        "docs/export-format.md describes the lines. If the book is damaged, it stops with exit code 7. With --salvage\n"
+        "it writes everything that can be read, lists what cannot on standard error, and then exits with 7.\n\n"
+        "--format markdown writes one namespace to a folder that people and other programs read: a file for each\n"
+        "record and thread, files as they are, and an index. `commonplace import` reads it back, without history.\n"
+        "--watch keeps it current. Files that you or others have changed there are left alone (exit code 4).\n"
+        "--format server-memory writes the records for @modelcontextprotocol/server-memory.",
         examples="""\
   commonplace export memory.jsonl
   commonplace export --salvage rescued.jsonl
-  commonplace export --namespace user/u-123 | gzip > u-123.jsonl.gz""",
+  commonplace export --namespace user/u-123 | gzip > u-123.jsonl.gz
+  commonplace export --format markdown notes --watch
+  commonplace export --format server-memory memory.jsonl""",
     )
-    export.add_argument("file", nargs="?", default="-", help="the file to write (default: standard output)")
-    export.add_argument("--force", action="store_true", help="replace the file if it exists")
+    export.add_argument(
+        "file", nargs="?", default="-", metavar="PATH", help="the file or folder to write (default: standard output)"
+    )
+    export.add_argument("--force", action="store_true", help="replace what exists")
+    export.add_argument(
+        "--format",
+        choices=("jsonl", "markdown", "server-memory"),
+        default="jsonl",
+        help="what to write (default: jsonl)",
+    )
+    export.add_argument("--watch", action="store_true", help="keep a folder of Markdown current until you stop it")
     export.add_argument("--salvage", action="store_true", help="write everything that can be read from a damaged book")
 
     importing = commands.add(
         "import",
         GROUP,
-        "Import an export, without losses and without duplicates.",
-        import_lines,
-        about="A namespace that is empty in the book gets everything, history and commit numbers included. One that\n"
-        "is identical is left alone. Any other is refused (exit code 4), or with --merge gets the live entries that\n"
-        "it does not have, as one commit that you can undo. Each namespace is imported completely or not at all.",
+        "Import an export, or the memory of another program.",
+        import_anything,
+        about="What you give is recognised by its content: a file, a folder, a zip archive, a database.\n"
+        "docs/import.md lists the programs. Entries that the book has already are kept, so a second import adds only\n"
+        "what is new. Every conversation is one commit, which you can undo. What cannot be read is named, the rest is\n"
+        "imported, and the exit code is 1.\n\n"
+        "If you give an export of commonplace, a namespace that is empty in the book gets everything, history and\n"
+        "commit numbers included. One that is identical is left alone. Any other is refused (exit code 4), or with\n"
+        "--merge gets the live entries that it does not have. Each namespace is imported completely or not at all.",
         examples="""\
   commonplace import memory.jsonl
-  zcat u-123.jsonl.gz | commonplace import - --merge""",
+  zcat u-123.jsonl.gz | commonplace import - --merge
+  commonplace import chatgpt-export.zip --dry-run
+  commonplace import mem0.json --map 'user/*=people/*'
+  commonplace import --undo 12-345""",
     )
-    importing.add_argument("file", help="the file to read; - is standard input")
+    importing.add_argument("file", nargs="?", metavar="PATH", help="the file, folder or address; - is standard input")
+    importing.add_argument("--from", dest="format", metavar="NAME", help="the format, if it is not recognised")
+    importing.add_argument("--dry-run", action="store_true", help="only say what it holds and what would be added")
+    importing.add_argument(
+        "--map", action="append", default=[], metavar="FROM=TO", help="what comes from there goes to this namespace"
+    )
+    importing.add_argument("--again", action="store_true", help="import also what was deleted here since")
+    importing.add_argument("--undo", metavar="COMMITS", help="undo an import by the commits that it printed: 12-345")
     importing.add_argument("--merge", action="store_true", help="add what is missing to namespaces that differ")
 
     mastra = commands.add(
@@ -112,6 +144,69 @@ def _declare_transfer(commands: Commands) -> None:
     )
     restoring.add_argument("file", help="the file that `commonplace backup` wrote")
     restoring.add_argument("--discard", action="store_true", help="do not keep the former book")
+
+
+def export_anything(context: Context) -> int:
+    arguments = context.arguments
+    if arguments.watch and arguments.format != "markdown":
+        raise InvalidInput("--watch keeps a folder of Markdown current; add --format markdown")
+    if arguments.format == "jsonl":
+        return export_lines(context)
+    if arguments.salvage:
+        raise InvalidInput("--salvage writes JSON lines; leave --format out")
+    context.require_book(f"export --format {arguments.format}")
+    return export_markdown(context) if arguments.format == "markdown" else export_server_memory(context)
+
+
+def export_server_memory(context: Context) -> int:
+    from commonplace.exchange.memory_programs import server_memory_lines
+
+    with context.book() as book, _target(context) as write:
+        lines = book.store.read(context.labels(book), lambda reader: list(server_memory_lines(reader)))
+        for line in lines:
+            write(line)
+    if context.arguments.file not in STDOUT:
+        context.out.line(f"wrote {pluralize(len(lines), 'entity or relation', 'entities and relations')}")
+    return OK
+
+
+def export_markdown(context: Context) -> int:
+    from commonplace.exchange.markdown import MarkdownFolder, Written
+
+    arguments = context.arguments
+    if arguments.file in STDOUT:
+        raise InvalidInput("name the folder to write: commonplace export --format markdown DIR")
+    target = local_path("the folder to write", arguments.file)
+
+    def report(written: Written) -> None:
+        if context.out.is_json:
+            context.out.json_line({"folder": str(target), **asdict(written)})
+        else:
+            removed = f", removed {written.removed:,}" if written.removed else ""
+            context.out.line(f"wrote {pluralize(written.files, 'file')}{removed} in {target} (commit {written.commit})")
+        for path in written.foreign:
+            context.out.note(f"left alone, because it was changed by somebody else: {path}")
+        context.out.stdout.flush()
+
+    with context.book() as book:
+        namespace = context.labels(book)
+        folder = MarkdownFolder(target, namespace, force=arguments.force)
+        with context.progress() as progress:
+            written = folder.write(book.store, progress)
+        report(written)
+        if not arguments.watch:
+            return 4 if written.foreign else OK
+        waker = book.store.waker()
+        try:
+            while True:
+                book.store.end_expired(namespace)
+                changes = book.store.changes(namespace, folder.commit, 1_000)
+                if changes:
+                    report(folder.update(book.store, changes, upto=changes[-1].commit))
+                else:
+                    waker.wait(_WATCH_SECONDS)
+        finally:
+            waker.close()
 
 
 def export_lines(context: Context) -> int:
@@ -176,11 +271,159 @@ def _book_files(context: Context) -> Iterator[Path]:
             yield from (Path(f"{name}{suffix}") for suffix in ("", "-wal", "-shm", "-lock", "-turn"))
 
 
-def import_lines(context: Context) -> int:
+def import_anything(context: Context) -> int:
+    from commonplace.exchange.foreign import OWN, open_source
+
+    arguments = context.arguments
+    if arguments.undo is not None:
+        return _undo_import(context)
+    if arguments.file is None:
+        raise InvalidInput("name the file or folder to import; - is standard input")
+    with _local_source(arguments.file) as path, open_source(path, arguments.format) as source:
+        if source.names == (OWN,):
+            return import_lines(context, cast("Path", path))
+        if arguments.merge:
+            raise InvalidInput("--merge is for exports of commonplace; another import always adds what is missing")
+        if not context.out.is_json:
+            for sentence in source.sentences:
+                context.out.note(f"found {sentence}")
+        return _import_memory(context, path)
+
+
+def _import_memory(context: Context, path: Path | str) -> int:
+    from commonplace.exchange.foreign import parse_rule
+
+    arguments = context.arguments
+    for rule in arguments.map:
+        parse_rule(rule)  # before the book is created
+    with _book_to_import(context) as book, context.progress(in_bytes=True) as progress:
+        report = book.import_memory(
+            path,
+            context.labels(book),
+            format=arguments.format,
+            mapping=arguments.map,
+            again=arguments.again,
+            dry_run=arguments.dry_run,
+            actor=ACTOR,
+            progress=progress,
+        )
+    code = NEGATIVE if report.unreadable else OK
+    if context.out.is_json:
+        context.out.document({**asdict(report), "commits": [_commit_fields(one) for one in report.commits]})
+        return code
+    _print_report(context, report)
+    return code
+
+
+@contextmanager
+def _book_to_import(context: Context) -> Iterator[Book]:
+    """The book. A dry run does not create it."""
+    settings = context.settings
+    is_missing = settings.remote is None and settings.book_file is not None and not settings.book_file.exists()
+    if context.arguments.dry_run and is_missing:
+        with open_from_settings(replace(settings, database_url=":memory:"), background=False) as book:
+            yield book
+    else:
+        with context.book(create=True) as book:
+            yield book
+
+
+def _commit_fields(commits: ImportedCommits) -> dict[str, Any]:
+    return {**asdict(commits), "namespace": "/".join(commits.namespace)}
+
+
+def _print_report(context: Context, report: ImportReport) -> None:
+    out = context.out
+    parts = [
+        pluralize(count, one)
+        for count, one in (
+            (report.threads, "thread"),
+            (report.messages, "message"),
+            (report.records, "record"),
+            (report.files, "file"),
+        )
+        if count
+    ]
+    if report.working_memories:
+        parts.append(pluralize(report.working_memories, "working memory", "working memories"))
+    verb = "would import" if report.is_dry else "imported"
+    sentence = (
+        f"{verb} {', '.join(parts)}" if parts else f"nothing new{' would be' if report.is_dry else ' was'} imported"
+    )
+    for count, what in (
+        (report.updated, "changed in the source since and updated"),
+        (report.kept, "there already"),
+        (report.deleted_here, "deleted here since (--again imports them)"),
+        (report.left_out, "left out"),
+        (report.unreadable, "not readable"),
+    ):
+        sentence += f"; {count:,} {what}" if count else ""
+    if report.differing:
+        sentence += f"; {report.differing:,} of those there already differ and stayed as they were"
+    out.line(sentence)
+    for sample in report.samples if report.is_dry else ():
+        out.line(f"  {out.clean(sample)}")
+    for reason in report.reasons:
+        out.note(f"not readable: {out.clean(reason)}")
+    if report.unreadable > len(report.reasons):
+        out.note(f"and {report.unreadable - len(report.reasons):,} more")
+    for one in report.commits:
+        span = str(one.first) if one.first == one.last else f"{one.first}-{one.last}"
+        words = ["commonplace", *_flags(context), "--namespace", "/".join(one.namespace), "import", "--undo", span]
+        out.note(f"to undo it: {shlex.join(words)}")
+    if report.added and not report.is_dry and context.settings.remote is None:
+        out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
+
+
+def _flags(context: Context) -> list[str]:
+    given = (("--db", context.arguments.db), ("--remote", context.arguments.remote))
+    return [word for flag, value in given if value is not None for word in (flag, hide_password(value))]
+
+
+def _undo_import(context: Context) -> int:
+    from commonplace.exchange.foreign import commit_range, undo_import
+
+    first, last = commit_range(context.arguments.undo)
+    with context.space() as space:
+        undone = undo_import(space, first, last)
+    if context.out.is_json:
+        context.out.document(asdict(undone))
+    else:
+        context.out.line(f"undid {pluralize(undone.commits, 'commit')} of the import")
+        for conflict in undone.conflicts:
+            context.out.note(conflict)
+    return 4 if undone.conflicts else OK
+
+
+@contextmanager
+def _local_source(name: str) -> Iterator[Path | str]:
+    """What to import as a path. Standard input and pipes are copied to a temporary file, which is read twice."""
+    if name.partition("://")[0] in ("postgres", "postgresql"):
+        yield name
+        return
+    path = Path("-") if name == "-" else local_path("the file to import", name)
+    if name != "-" and not path.exists():
+        raise NotFound(f"there is no file {name} to import")
+    if name != "-" and (path.is_file() or path.is_dir()):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="commonplace-import-") as folder:
+        copy = Path(folder) / "import"
+        with copy.open("wb") as target, _source(name) as stream:
+            stream.seek(0)
+            shutil.copyfileobj(stream, target)
+        yield copy
+
+
+def import_lines(context: Context, path: Path) -> int:
     arguments = context.arguments
     only = None if arguments.namespace is None else context.settings.namespace_labels
     outcomes = []
-    with _source(arguments.file) as stream:
+    if arguments.map:
+        raise InvalidInput("--map does not apply to an export of commonplace, which says itself where things go")
+    with path.open("rb") as stream:
+        if arguments.dry_run:
+            return _list_namespaces(context, stream)
         context.try_in_memory(lambda book: _check_beginning(stream))
         with context.book(create=True) as book, context.progress(in_bytes=True) as progress:
             for outcome in book.import_lines(stream, only=only, merge=arguments.merge, actor=ACTOR, progress=progress):
@@ -193,6 +436,17 @@ def import_lines(context: Context) -> int:
     if context.settings.remote is None and any(one.states and one.outcome != "identical" for one in outcomes):
         context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
     return 0
+
+
+def _list_namespaces(context: Context, stream: BinaryIO) -> int:
+    from commonplace.exchange import namespaces_of
+
+    names = ["/".join(namespace) for namespace in namespaces_of(stream)]
+    if context.out.is_json:
+        context.out.document(names)
+    else:
+        context.out.line(f"an export of commonplace with {pluralize(len(names), 'namespace')}: {', '.join(names[:20])}")
+    return OK
 
 
 def _check_beginning(stream: BinaryIO) -> None:

@@ -1,11 +1,12 @@
 """Export and import: a book, or some of its namespaces, as lossless JSON lines (docs/export-format.md).
 
-`mastra` imports the memory of a Mastra agent. It is not exported here, because it needs SQLite on every backend.
+`foreign` imports the memory of other programs (docs/import.md), and `markdown` writes a folder of Markdown. They
+are not exported here, because programs that do not import should not load them.
 """
 
 from __future__ import annotations
 
 from commonplace.exchange.export import Exported, export_book
-from commonplace.exchange.import_ import Imported, import_book, namespaces_of
+from commonplace.exchange.import_ import Imported, ImportedCommits, ImportReport, import_book, namespaces_of
 
-__all__ = ["Exported", "Imported", "export_book", "import_book", "namespaces_of"]
+__all__ = ["Exported", "ImportReport", "Imported", "ImportedCommits", "export_book", "import_book", "namespaces_of"]

@@ -84,6 +84,48 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedCommits:
+    """The commits of an import in one namespace. `undo_import` takes back those of the same import in this range."""
+
+    namespace: Namespace
+    first: int
+    last: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What a source held, and what became of it. After a dry run: what would."""
+
+    formats: tuple[str, ...]
+    found: tuple[str, ...]
+    """What was recognised, in words."""
+    threads: int = 0
+    messages: int = 0
+    records: int = 0
+    files: int = 0
+    working_memories: int = 0
+    updated: int = 0
+    """Entries that the source changed since the last import."""
+    kept: int = 0
+    differing: int = 0
+    """Of those kept, how many differ in the source and were not changed there later."""
+    deleted_here: int = 0
+    """Entries that were deleted here since they were imported, and stay deleted."""
+    left_out: int = 0
+    unreadable: int = 0
+    reasons: tuple[str, ...] = ()
+    """The reasons for the first that could not be read."""
+    samples: tuple[str, ...] = ()
+    commits: tuple[ImportedCommits, ...] = ()
+    is_dry: bool = False
+
+    @property
+    def added(self) -> int:
+        return self.threads + self.messages + self.records + self.files + self.working_memories
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """Where an import goes, its limits, and the actor."""
 

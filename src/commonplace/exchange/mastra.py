@@ -86,6 +86,13 @@ def check_mastra(path: Path) -> None:
         _sources(tables, path)
 
 
+def count_mastra(path: Path) -> tuple[int, int]:
+    """How many threads and messages a Mastra memory has."""
+    with open_foreign(path) as tables:
+        _sources(tables, path)
+        return tables.count(THREADS), tables.count(MESSAGES)
+
+
 @dataclass(frozen=True, slots=True)
 class _Thread:
     draft: Draft

@@ -384,6 +384,14 @@ class Files:
 
     # Rules
 
+    def prepared(self, path: str, text: str) -> Draft:
+        """What is stored of a file, checked and screened. An import puts it with `place`."""
+        return self._draft(self._file_path(path), text)
+
+    def place(self, transaction: Transaction, draft: Draft) -> Entry:
+        """Inside a transaction: put a prepared file, and create the directories above it."""
+        return self._put(transaction, path_of(draft.key), draft)
+
     def make_parents(self, transaction: Transaction, path: str) -> None:
         """Inside a transaction: create the directories above a path, or refuse if one of them is a file."""
         self._make_directories(transaction, parents(normalise(path, self._limits)), are_new=False)

@@ -41,6 +41,7 @@ Operation: TypeAlias = Literal[
     "Records.tag_all",
     "Records.undelete",
     "Records.update",
+    "Space.import",
     "Space.restore",
     "Space.undo",
     "ThreadMessages.add",

@@ -140,6 +140,21 @@ class Records:
 
         return _written(self._handle.write("Records.create", work)[0])
 
+    def prepared(
+        self,
+        id: str,
+        *,
+        type: str,
+        content: JSON,
+        source: str,
+        confidence: float,
+        tags: Sequence[str] = (),
+        importance: float | None = None,
+    ) -> Draft:
+        """What is stored of a record with this id, checked and screened. An import puts it in its own transaction."""
+        checked = self._screened(self._check(type, content, source, confidence, importance))
+        return self._draft(check_visible("id", _check_id(id)), checked, self.clean_tags(tags))
+
     def get(self, id: str, *, as_of: datetime | str | None = None) -> Record:
         entry = self._handle.get(RECORD, _check_id(id), as_of=microseconds("as_of", as_of))
         if entry is None:

@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
@@ -19,7 +20,7 @@ import psycopg
 from psycopg import errors, sql
 
 from commonplace.backends.entry_index import HEADING, heading_passage
-from commonplace.backends.postgres.connection import Place, Session
+from commonplace.backends.postgres.connection import Place, Session, parse_url, translated
 from commonplace.backends.postgres.index import Identifiers, NamespaceRow, tokens
 from commonplace.backends.postgres.migrate import newest, schema_version, tables
 from commonplace.backends.postgres.reader import Location, former_of, pack_delta, tenant_of
@@ -393,3 +394,46 @@ def _columns(connection: psycopg.Connection[Any], place: Place, table: str) -> l
 
 def _listed(columns: list[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
+# Reads the tables of another program's database, in one snapshot and some rows at a time
+
+
+class ForeignTables:
+    """The tables of the database as they were when it was opened; the same as those of a SQLite file."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def columns(self, table: str) -> list[str]:
+        """The names of a table's columns; empty if there is no such table. A view is none."""
+        rows = self._connection.execute(
+            "SELECT attname FROM pg_attribute JOIN pg_class ON attrelid = pg_class.oid"
+            " WHERE attrelid = to_regclass(%s) AND relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped"
+            " ORDER BY attnum",
+            (f'"{table}"',),
+        )
+        return [str(row[0]) for row in rows.fetchall()]
+
+    def count(self, table: str) -> int:
+        rows = self._connection.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table)))
+        return int(rows.fetchall()[0][0])
+
+    def rows(self, table: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Each row under the names given for the columns; every value comes as a text."""
+        chosen = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in columns.values())
+        with self._connection.cursor("commonplace_import") as cursor:
+            cursor.itersize = ENTRIES_A_READ
+            cursor.execute(sql.SQL("SELECT {} FROM {}").format(chosen, sql.Identifier(table)))
+            for row in cursor:
+                yield dict(zip(columns, row, strict=True))
+
+
+@contextmanager
+def open_foreign(url: str) -> Iterator[ForeignTables]:
+    """Open another program's database to read it."""
+    place = parse_url(url)
+    with translated(place.shown), psycopg.connect(url, connect_timeout=10) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield ForeignTables(connection)
+        connection.rollback()

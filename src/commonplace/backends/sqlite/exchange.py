@@ -300,8 +300,15 @@ class ForeignTables:
         self._connection = connection
 
     def columns(self, table: str) -> list[str]:
-        """The names of a table's columns; empty if there is no such table."""
-        rows = self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        """The names of a table's columns; empty if there is no such table.
+
+        A view or a virtual table is none: reading it would run what the file says.
+        """
+        rows = self._connection.execute(
+            "SELECT name FROM pragma_table_info(?1) WHERE EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1"
+            " AND type = 'table' AND sql NOT LIKE 'create virtual%')",
+            (table,),
+        )
         return [str(row[0]) for row in rows]
 
     def count(self, table: str) -> int:
@@ -311,8 +318,13 @@ class ForeignTables:
     def rows(self, table: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Each row in the order of insertion, under the names given for the columns; texts come as bytes."""
         chosen = ", ".join(_READ.format(_quoted(column)) for column in columns.values())
-        for row in self._connection.execute(f"SELECT {chosen} FROM {_quoted(table)} ORDER BY rowid"):
+        order = "" if self._is_without_rowid(table) else " ORDER BY rowid"
+        for row in self._connection.execute(f"SELECT {chosen} FROM {_quoted(table)}{order}"):
             yield dict(zip(columns, row, strict=True))
+
+    def _is_without_rowid(self, table: str) -> bool:
+        rows = self._connection.execute("SELECT wr FROM pragma_table_list WHERE name = ?", (table,)).fetchall()
+        return bool(rows and rows[0][0])
 
 
 @contextmanager
@@ -350,6 +362,8 @@ def _reading(uri: str) -> apsw.Connection:
     connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:
         connection.set_busy_timeout(BUSY_SECONDS * 1_000)
+        connection.execute("PRAGMA trusted_schema = OFF").fetchall()
+        connection.execute("PRAGMA cell_size_check = ON").fetchall()
         connection.execute("BEGIN").fetchall()
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     except BaseException:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from commonplace.api.problems import BY_CODE, MEDIA_TYPE, problem
 from commonplace.server.http.error_answers import is_mcp, mcp_error
 
-UNLIMITED_BODIES = frozenset(("/v1/import",))
+UNLIMITED_BODIES = frozenset(("/v1/import", "/v1/import-memory", "/ui/import"))
 """Read as a stream, never held in memory as a whole."""
 
 UNLIMITED = frozenset(("/healthz", "/readyz", "/metrics"))

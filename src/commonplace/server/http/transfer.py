@@ -6,16 +6,18 @@ import queue
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from fastapi.responses import Response, StreamingResponse
 
 from commonplace.book import Book
 from commonplace.checks import Namespace
-from commonplace.errors import Forbidden, NotFound, Unavailable
-from commonplace.exchange import Imported, namespaces_of
+from commonplace.errors import Forbidden, NotFound, TooLarge, Unavailable
+from commonplace.exchange import Imported, ImportReport, namespaces_of
+from commonplace.exchange.sources import UPLOAD_BOUNDS, UPLOAD_BYTES
 from commonplace.server.http.answers import Call
 from commonplace.server.http.auth import Principal
 from commonplace.server.http.service import client_of, principal_of, service_of
@@ -135,4 +137,67 @@ def _imported(
     return list(book.import_lines(held, only=only, merge=merge, actor=actor, rules=principal.rules))
 
 
-HANDLERS: Mapping[str, Callable[[Call], Any]] = {"export": export, "import_lines": import_lines}
+async def import_memory(call: Call) -> ImportReport:
+    """Only the bytes of the request are imported: no path and no address of a database is accepted."""
+    request, principal = call.request, principal_of(call.request)
+    principal.rules.check("write")
+    arguments = dict(call.arguments)
+    namespace = principal.resolve(arguments.pop("namespace"))
+    actor = " ".join(filter(None, (principal.name, "rest", client_of(request))))
+    with uploaded() as held:
+        async for piece in request.stream():
+            await in_thread(held.add, piece)
+        return await in_thread(
+            import_upload, service_of(request).book, principal, held, namespace, actor, arguments, writes=True
+        )
+
+
+class Upload:
+    """A file that a caller sends, on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stream = path.open("wb")
+        self._size = 0
+
+    def add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > UPLOAD_BYTES:
+            raise TooLarge(f"the file has more than {UPLOAD_BYTES:,} bytes; import it with the command line")
+        self._stream.write(piece)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+@contextmanager
+def uploaded() -> Iterator[Upload]:
+    with tempfile.TemporaryDirectory(prefix="commonplace-upload-") as folder:
+        held = Upload(Path(folder) / "upload")
+        try:
+            yield held
+        finally:
+            held.close()
+
+
+def import_upload(
+    book: Book, principal: Principal, held: Upload, namespace: Namespace, actor: str, options: Mapping[str, Any]
+) -> ImportReport:
+    """Import a file that was sent, within the reach and the rules of the caller."""
+    held.close()
+    return book.import_memory(
+        held.path,
+        namespace,
+        **options,
+        bounds=UPLOAD_BOUNDS,
+        actor=actor,
+        rules=principal.rules,
+        reaches=lambda labels: principal.resolve("/".join(labels)),
+    )
+
+
+HANDLERS: Mapping[str, Callable[[Call], Any]] = {
+    "export": export,
+    "import_lines": import_lines,
+    "import_memory": import_memory,
+}

@@ -20,9 +20,12 @@ from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urlsplit, urlu
 
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 
 from commonplace.checks import microseconds, moment
-from commonplace.errors import Forbidden, InvalidInput
+from commonplace.errors import Forbidden, InvalidInput, TooLarge
+from commonplace.exchange.sources import UPLOAD_BYTES
 from commonplace.server.http.auth import Principal
 from commonplace.server.http.origins import check_own_form
 from commonplace.server.http.service import Service, service_of
@@ -83,6 +86,7 @@ NAVIGATION: tuple[NavigationRow, ...] = (
     NavigationRow(f"{PAGE_PATH}/history", "History", "h"),
     NavigationRow(f"{PAGE_PATH}/as-of", "As of", "a"),
     NavigationRow(f"{PAGE_PATH}/usage", "Usage", "u"),
+    NavigationRow(f"{PAGE_PATH}/import", "Import", "i"),
     NavigationRow(f"{PAGE_PATH}/connect", "Connect", "c"),
 )
 
@@ -150,6 +154,8 @@ class Visit:
     request: Request
     principal: Principal | None
     form: Mapping[str, list[str]] = field(default_factory=dict)
+    upload: UploadFile | None = None
+    """The file that was chosen in the form."""
 
     # What was asked for
 
@@ -396,14 +402,34 @@ async def visit_of(request: Request) -> Visit:
     if request.method != "POST":
         return Visit(request, principal)
     check_own_form(request.headers, service_of(request).settings.public_url)
-    form = await _form_of(request)
+    is_upload = request.headers.get("content-type", "").startswith("multipart/form-data")
+    form, upload = await _upload_of(request) if is_upload else (await _form_of(request), None)
     cookie = cookie_of(request.headers) or ""
     shown = form.get("token", [""])[-1] or request.headers.get("x-form-token", "")
     if not cookie or not hmac.compare_digest(shown.encode(), form_token(cookie).encode()):
         raise Forbidden("this form has expired; go back, reload the page and send it again")
     if request.query_params.get("as_of") and request.scope["path"] != SIGN_OUT:
         raise Forbidden("nothing can be changed in the past; go back to now and send the form from there")
-    return Visit(request, principal, form)
+    return Visit(request, principal, form, upload)
+
+
+async def _upload_of(request: Request) -> tuple[dict[str, list[str]], UploadFile | None]:
+    """The fields of a form with a file. A long file is held on disk."""
+    size = request.headers.get("content-length", "")
+    if not size.isdigit() or int(size) > UPLOAD_BYTES:
+        raise TooLarge(f"a file has at most {UPLOAD_BYTES:,} bytes; import a larger one with the command line")
+    try:
+        sent = await request.form(max_files=1, max_fields=20)
+    except HTTPException as error:
+        raise InvalidInput("this is not a form of the page; open the page and send it from there") from error
+    found: dict[str, list[str]] = {}
+    upload: UploadFile | None = None
+    for name, value in sent.multi_items():
+        if isinstance(value, str):
+            found.setdefault(name, []).append(value)
+        else:
+            upload = value
+    return found, upload
 
 
 async def _form_of(request: Request) -> dict[str, list[str]]:
