@@ -406,3 +406,20 @@ def test_memory_recall_has_the_working_memory_as_information(memory, space):
     _, text = prompts.render(memory, "memory_recall", {"query": "deploys"})
     assert "Working memory:" in text
     assert "drinks tea" in text
+
+
+@pytest.mark.promise("mcp-text-for-claude-code")
+def test_claude_code_gets_the_text_alone_which_says_everything(stdio):
+    stdio.initialize(name="claude-code")
+    assert all("outputSchema" not in tool for tool in stdio.ask("tools/list")["result"]["tools"])
+    saved = stdio.call("memory_create", **NOTE)
+    assert saved.keys() <= {"content", "isError", "resultType"}
+    [text] = saved["content"]
+    id = re.search(r"ID: (\S+)", text["text"])[1]
+    for tool, arguments in (("memory_search", {"query": "deploys"}), ("memory_list", {}), ("memory_get", {"id": id})):
+        answer = stdio.call(tool, **arguments)
+        assert answer.get("structuredContent") is None
+        assert {part["type"] for part in answer["content"]} == {"text"}
+        said = answer["content"][0]["text"]
+        assert id in said
+        assert "Tuesdays" in said

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ MAX_TRANSCRIPT_BYTES = 20_000_000
 MAX_TURN_CHARACTERS = 20_000
 """A turn may be a pasted log; its start is kept."""
 
-_MAX_TEXT = 4_000_000
+_MAX_CHARACTERS = 4_000_000
 """How many characters of a session are kept in memory to compare memories with."""
 
 _ID_SPACE = uuid.UUID("7a0a1e55-6d52-5c0e-9d9f-0f3b6f2f5a11")
@@ -51,7 +52,8 @@ class Transcript:
     offset: int = 0
     turns: list[Turn] = field(default_factory=list)
     """Those that the last call of `read` found."""
-    _text: str = ""
+    _said: deque[str] = field(default_factory=deque)
+    _characters: int = 0
 
     def read(self, path: str | None, *, skips: bool = True) -> Sequence[Turn]:
         """The turns that were added since the last call. A transcript that does not exist has none.
@@ -65,11 +67,20 @@ class Transcript:
 
     def holds(self, text: str) -> bool:
         """Whether the conversation contains a text, whatever its white space and letter case are."""
-        return plain(text) in self._text
+        wanted = plain(text)
+        return any(wanted in said for said in self._said)
 
     def hear(self, text: str) -> None:
         """Take a text as part of the conversation: a prompt that the transcript does not have yet."""
-        self._text = f"{self._text}\n{plain(text)}"[-_MAX_TEXT:]
+        said = plain(text)
+        self._said.append(said)
+        self._characters += len(said)
+        while self._characters > _MAX_CHARACTERS:
+            self._characters -= len(self._said.popleft())
+
+    def _forget(self) -> None:
+        self._said.clear()
+        self._characters = 0
 
     def _lines(self, path: str | None, skips: bool) -> Iterator[Mapping[str, Any]]:
         if not path:
@@ -82,14 +93,15 @@ class Transcript:
             return
         with stream:
             found = os.fstat(stream.fileno())
-            if found.st_size < self.offset:  # it was written anew
-                self.offset, self._text = 0, ""
+            if found.st_size < self.offset:  # another file has this name now
+                self.offset = 0
+                self._forget()
             if skips:
                 self.offset = max(self.offset, found.st_size - MAX_TRANSCRIPT_BYTES)
             stream.seek(self.offset)
             written = stream.read(MAX_TRANSCRIPT_BYTES)
         if self.offset == 0 and (document := _document(written)) is not None:
-            self._text = ""  # it is rewritten with each turn, so it is read from the start each time
+            self._forget()  # it is rewritten with each turn, so it is read from the start each time
             yield from document
             return
         whole = written.rfind(b"\n") + 1  # the last line may not be complete yet
@@ -106,7 +118,7 @@ class Transcript:
 
     def _note(self, step: Mapping[str, Any]) -> None:
         if step.get("type") == "system" and step.get("subtype") == "compact_boundary":
-            self._text = ""  # the model no longer has what was before it
+            self._forget()  # the model no longer has what was before it
             return
         if step.get("isSidechain"):
             return
