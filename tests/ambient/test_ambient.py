@@ -122,6 +122,30 @@ def test_turns_of_the_same_session_and_small_talk_are_not_recalled(space: Space,
     assert "assistant: Miso." not in text
 
 
+def test_what_a_model_repeated_is_recalled_once(space: Space, ambient: Ambient) -> None:
+    fill(space)
+    remember(space, CAT)
+    turns = [Turn(number(1), "user", f"{CAT}."), Turn(number(2), "assistant", f"You said: {CAT.lower()}.")]
+    ambient.save(Session(SESSION), turns)
+    text = ambient.recall("What is the name of the cat of the user, Miso?", Session(OTHER))
+    assert text.casefold().count("called miso") == 1
+
+
+def test_the_end_of_a_long_prompt_counts(space: Space, ambient: Ambient) -> None:
+    fill(space)
+    remember(space, CAT)
+    prompt = "line of a log that was pasted\n" * 500 + "What is the name of the cat of the user, Miso?"
+    assert CAT in ambient.recall(prompt, Session(OTHER))
+
+
+def test_a_long_memory_is_shortened_and_named(space: Space, ambient: Ambient) -> None:
+    fill(space)
+    id = remember(space, f"{CAT}. " + "It sleeps on the sofa for most of the day. " * 40)
+    text = ambient.recall("What is the name of the cat of the user, Miso?", Session(OTHER))
+    assert f"(shortened, id {id})" in text
+    assert len(text) < 800
+
+
 def test_a_question_is_recalled_with_its_answer(space: Space, ambient: Ambient) -> None:
     fill(space)
     turns = [Turn(number(1), "user", "How do we release the parser?"), Turn(number(2), "assistant", "Run make ship.")]

@@ -235,6 +235,33 @@ def test_a_background_process_that_hangs_delays_nobody(hooks: Hooks, monkeypatch
     assert "timed out" in hooks.log
 
 
+def test_a_killed_process_is_replaced_and_a_replaced_book_opened_again(hooks: Hooks) -> None:
+    hooks.transcript.write_text(line("user", CAT, number(1)))
+    hooks.said("Stop")
+    hooks.wait_until(lambda: messages(hooks.book) == [CAT])
+    hooks.wait_for_background()
+    [pid] = hooks.pids()
+    os.kill(pid, signal.SIGKILL)
+    hooks.wait_until(lambda: not hooks.pids())
+    with hooks.transcript.open("a") as stream:
+        stream.write(line("user", "The process was killed.", number(2)))
+    hooks.said("Stop")
+    hooks.wait_until(lambda: len(messages(hooks.book)) == 2)
+    # Another book takes the place of the first one while the process has it open.
+    for name in ("memory.db", "memory.db-wal", "memory.db-shm"):
+        (hooks.folder / name).unlink(missing_ok=True)
+    with commonplace.open(hooks.book, background=False) as book:
+        book.space("user", "default").records.create(type="note", content="new", source="s", confidence=1.0)
+    for place in range(3, 40):
+        with hooks.transcript.open("a") as stream:
+            stream.write(line("user", f"Turn {place} is for the new book.", number(place)))
+        hooks.said("Stop")
+        if any("new book" in text for text in messages(hooks.book)):
+            break
+        time.sleep(0.1)
+    assert any("new book" in text for text in messages(hooks.book))
+
+
 def test_the_background_process_ends_when_idle(hooks: Hooks) -> None:
     hooks.words[-1] = "0.3"
     hooks.said("SessionStart", source="startup")

@@ -25,7 +25,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from commonplace.ambient.events import Sessions, answer
 from commonplace.ambient.hook import MAX_EVENT_BYTES, SAVES, digest, log, socket_path, state_folder
-from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
+from commonplace.errors import (
+    CommonplaceError,
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +46,9 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 900.0
 _READ_SECONDS = 2.0
 _MOST_AT_ONCE = 8
+_OF_EVENTS = (Conflict, Forbidden, InvalidInput, NotFound)
+"""Errors that an event can cause; others mean that the process itself does not work any more."""
+
 _DECIDED = ("DATABASE_URL", "DATABASE_REPLICA_URL", "COMMONPLACE_REMOTE", "COMMONPLACE_KEY", "COMMONPLACE_NAMESPACE")
 """Variables that a project's shell may have for other purposes. `setup` decides about the memory of a hook."""
 
@@ -201,6 +212,8 @@ class _Background:
             return _as_bytes(answer(self._ambient, self._sessions, event))
         except Exception as error:  # noqa: BLE001 - a session must not notice; the log has it
             log(f"{event.get('hook_event_name')}: {type(error).__name__}: {error}")
+            if not isinstance(error, _OF_EVENTS):
+                self.stop()  # the book was replaced, or worse; the next event starts a new process
             return b""
 
     def _save(self) -> None:

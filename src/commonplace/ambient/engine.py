@@ -46,7 +46,11 @@ MOST_RECALLED = 6
 _CANDIDATES = 20
 _ITEM_CHARACTERS = 400
 _LINE_CHARACTERS = 200
-_QUERY_CHARACTERS = 2_000
+_QUERY_CHARACTERS = 1_200
+_QUERY_END = 300
+"""Of a longer prompt, the start and so much of the end are searched for, each by itself: what is asked stands before or
+after what is pasted."""
+
 _WORKING_CHARACTERS = 900
 _MOST_LINES = 5
 _MOST_THREADS = 100
@@ -165,23 +169,36 @@ class Ambient:
     def recall(self, prompt: str, session: Session | None = None, *, max_characters: int = RECALL_CHARACTERS) -> str:
         """The memories that are relevant to a prompt and new to its session, as one text; empty if there are none."""
         session = Session("") if session is None else session
-        query = prompt.strip()[:_QUERY_CHARACTERS]
-        if not _says_something(query):
+        queries = [query for query in _queries(prompt.strip()) if _says_something(query)]
+        if not queries:
             return ""
         session.transcript.hear(prompt)
-        found = self._space.search(query, limit=_CANDIDATES, min_relevance=RECALL_FLOOR)
         lines: list[str] = []
-        for hit in found:
+        said: list[str] = []
+        for hit in self._found(queries):
             if len(lines) == MOST_RECALLED:
                 break
-            name = _hit_name(hit)
+            name, text = _hit_name(hit), plain(hit.entry.text or hit.snippet)
             if name in session.shown or not _is_relevant(hit) or not self._is_new(hit, session):
+                continue
+            if any(text in other or other in text for other in said):  # a model repeats what it was told
                 continue
             longer = [*lines, self._line(hit)]
             if len(_recalled(longer)) <= max_characters:
                 lines = longer
+                said.append(text)
                 session.shown.add(name)
         return _recalled(lines) if lines else ""
+
+    def _found(self, queries: Sequence[str]) -> list[Hit]:
+        """The hits of all queries, each once, the best first."""
+        best: dict[tuple[str, str], Hit] = {}
+        for query in queries:
+            for hit in self._space.search(query, limit=_CANDIDATES, min_relevance=RECALL_FLOOR):
+                known = best.get((hit.kind, hit.key))
+                if known is None or known.score < hit.score:
+                    best[hit.kind, hit.key] = hit
+        return sorted(best.values(), key=lambda hit: -hit.score) if len(queries) > 1 else [*best.values()]
 
     def _is_new(self, hit: Hit, session: Session) -> bool:
         text = hit.entry.text or hit.snippet
@@ -199,7 +216,7 @@ class Ambient:
         said = " ".join((text if is_whole else hit.snippet).split())
         said = _cut(said, _ITEM_CHARACTERS)
         kind = attributes["type"] if hit.kind == RECORD else attributes["role"] if hit.kind == MESSAGE else hit.key
-        rest = f" (all of it: memory_get {hit.key})" if not is_whole and hit.kind != FILE else ""
+        rest = f" (shortened, id {hit.key})" if not is_whole and hit.kind != FILE else ""
         line = f"- {_day(moment(hit.entry.created_at))} {kind}: {said}{rest}"
         if hit.kind == MESSAGE and attributes["role"] == "user" and text.rstrip().endswith("?"):
             line += self._reply(hit.key)
@@ -324,6 +341,14 @@ def _is_relevant(hit: Hit) -> bool:
     if relevance is None and keywords is not None:  # the model has no calibration
         relevance = keywords.relevance(hit.parts.get("keyword", 0.0), 0.0)
     return relevance is not None and relevance >= RECALL_FLOOR
+
+
+def _queries(prompt: str) -> list[str]:
+    if len(prompt) <= _QUERY_CHARACTERS:
+        return [prompt]
+    end = prompt[-_QUERY_END:]
+    whole_lines = end.partition("\n")[2].strip()
+    return [prompt[: _QUERY_CHARACTERS - _QUERY_END], whole_lines or end]
 
 
 def _says_something(prompt: str) -> bool:

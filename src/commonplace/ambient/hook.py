@@ -116,7 +116,7 @@ def ask(path: str, event: bytes, seconds: float) -> bytes | None:
                 parts.append(part)
                 size += len(part)
         answer = b"".join(parts)
-    except (FileNotFoundError, ConnectionRefusedError):
+    except (FileNotFoundError, ConnectionError):
         return None
     # The first byte says that the answer is whole: an empty one is not the same as a process that died.
     return answer[1:] if answer[:1] == b"=" else None
