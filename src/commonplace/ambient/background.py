@@ -266,7 +266,7 @@ def main(words: list[str]) -> int:
             try:
                 if first:
                     background.do_later(_as_event(first))
-                threading.Thread(target=_warm_up, args=(settings, book), daemon=True).start()
+                threading.Thread(target=_warm_up, args=(ambient,), daemon=True).start()
                 sessions.sweep()
                 background.serve(listening)
             finally:
@@ -286,10 +286,9 @@ def _hand_over(path: str, event: bytes) -> int:
     return 1
 
 
-def _warm_up(settings: Settings, book: Book) -> None:
-    """Load the model and the vectors before the first prompt needs them."""
+def _warm_up(ambient: Ambient) -> None:
     try:
-        book.space(*settings.namespace_labels).search("warm up", limit=1)
+        ambient.warm_up()
     except CommonplaceError as error:
         log(f"warm-up: {error}")
 

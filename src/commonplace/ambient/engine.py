@@ -124,6 +124,10 @@ class Ambient:
         self._space = space
         self._redactor = Redactor("mask") if redactor is None else redactor
 
+    def warm_up(self) -> None:
+        """Load the model and the vectors before the first prompt needs them."""
+        self._space.search("warm up", limit=1)
+
     # Before the first prompt
 
     def brief(self, session: Session | None = None, *, max_tokens: int = BRIEF_TOKENS) -> str:
