@@ -104,6 +104,16 @@ def test_an_undo_without_other_edits_gives_the_file_back_to_the_letter(home: Pat
     assert (file.read_text() if file.exists() else None) == text
 
 
+def test_settings_on_one_line_are_printed_without_values_of_others(home: Path, run: Run) -> None:
+    file = home / FILES["claude-code"]
+    file.parent.mkdir()
+    file.write_text('{"env":{"TOKEN":"sk-live-1"},"hooks":{"Stop":[{"hooks":[{"command":"say sk-live-1"}]}]}}')
+    done = run("setup", "claude-code", "--hooks", "--yes")
+    undone = run("setup", "claude-code", "--hooks", "--undo", "--yes")
+    assert "sk-live" not in done.out + done.err + undone.out + undone.err
+    assert "hook.py" in done.out
+
+
 def test_hooks_of_another_installation_are_replaced(home: Path, run: Run) -> None:
     file = home / FILES["claude-code"]
     file.parent.mkdir()

@@ -32,8 +32,10 @@ WITH_HOOKS = tuple(name for name, client in CLIENTS.items() if client.hooks is n
 _HOOK = Path(commonplace.__file__).parent / "ambient" / "hook.py"
 _MAX_FILE_BYTES = 50_000_000
 _HIDDEN = "…"
-_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"?|'[^']*'?)(\s*[:=])?""")
-_UNQUOTED = re.compile(r"""([:=]\s*)[^\s"'\[{,][^,\]}]*""")
+_KEY = re.compile(r"\s*(?:- )?[\w.-]+(?:\s*=\s|:(?=\s|$))")
+"""A key of TOML or YAML at the start of a line. A secret such as `c2VjcmV0==` is none."""
+
+_VALUE = re.compile(r"""("(?:[^"\\]|\\.)*"?|'[^']*'?)(\s*:)?|[^\s"'\[\]{},]+""")
 
 
 def register(commands: Commands) -> None:
@@ -174,37 +176,57 @@ class _Change:
     file: Path
     before: str | None
     after: str | None
+    ours: frozenset[str] = frozenset()
+    """The names and values of our entry, which are shown."""
     secrets: tuple[str, ...] = ()
 
-    def diff(self, *, is_undo: bool) -> list[str]:
+    def diff(self) -> list[str]:
         """What changes. Values that are not in our entry are hidden, since they may be keys of other programs."""
         import difflib
 
         before, after = (self.before or "").splitlines(), (self.after or "").splitlines()
-        others = {_bare(line) for line in (after if is_undo else before)}
-        ours = "-" if is_undo else "+"
         lines = [*difflib.unified_diff(before, after, str(self.file), str(self.file), n=2, lineterm="")]
-        return [*lines[:2], *(self._shown(line, ours, others) for line in lines[2:])]
+        return [*lines[:2], *(line if line.startswith("@@") else self._shown(line) for line in lines[2:])]
 
-    def _shown(self, line: str, ours: str, others: set[str]) -> str:
-        is_ours = line.startswith(("@@", ours)) and _bare(line[1:]) not in others
-        text = line if is_ours else line[:1] + _without_values(line[1:])
+    def _shown(self, line: str) -> str:
+        text = line[:1] + _without_values(line[1:], self.ours)
         for secret in self.secrets:
             text = text.replace(secret, _HIDDEN)
         return text
 
 
-def _bare(line: str) -> str:
-    return line.strip().rstrip(",")
-
-
-def _without_values(line: str) -> str:
-    """A line of settings with its keys and no values, whatever the format is."""
+def _without_values(line: str, ours: frozenset[str]) -> str:
+    """A line of settings with its keys, and of its values only ours, whatever the format is."""
 
     def hide(found: re.Match[str]) -> str:
-        return found[0] if found[2] else f'"{_HIDDEN}"'
+        written = found[1]
+        if written is None:
+            return found[0] if found[0] in ours or ours.issuperset(found[0].split(".")) else _HIDDEN
+        return found[0] if found[2] or _unquoted(written) in ours else f'"{_HIDDEN}"'
 
-    return _UNQUOTED.sub(rf"\1{_HIDDEN}", _QUOTED.sub(hide, line))
+    key = _KEY.match(line)
+    start = 0 if key is None else key.end()
+    return re.sub(rf"{_HIDDEN}(?:\s+{_HIDDEN})+", _HIDDEN, line[:start] + _VALUE.sub(hide, line[start:]))
+
+
+def _unquoted(written: str) -> str:
+    try:
+        return str(json.loads(written))
+    except ValueError:
+        return written[1:-1]
+
+
+def _leaves(entry: object) -> Iterator[str]:
+    """The names and values of an entry, as they are written without quotes."""
+    if isinstance(entry, dict):
+        for name, value in entry.items():
+            yield str(name)
+            yield from _leaves(value)
+    elif isinstance(entry, list | tuple):
+        for value in entry:
+            yield from _leaves(value)
+    else:
+        yield entry if isinstance(entry, str) else json.dumps(entry)
 
 
 def _put_in(context: Context, client: Client, file: Path) -> int:
@@ -218,7 +240,8 @@ def _put_in(context: Context, client: Client, file: Path) -> int:
     if after == before:
         context.out.note(f"{client.title} is set up already, in {file}")
         return OK
-    _apply(context, _Change(file, before, after, secrets))
+    ours = frozenset((*path, *_leaves(client.entry(server))))
+    _apply(context, _Change(file, before, after, ours, secrets))
     context.out.note(f"{client.title} is set up; restart it, then `{context.command('doctor')}` tries the connection")
     return OK
 
@@ -236,7 +259,8 @@ def _take_out(context: Context, client: Client, file: Path) -> int:
         raise _by_hand(client, file, error) from error
     server = place.server
     secrets = _secrets(server.key) if isinstance(server, HttpServer) else _secrets(*server.env.values())
-    _apply(context, _Change(file, current, after if after.strip() else None, secrets), is_undo=True)
+    ours = frozenset((*place.path, *_leaves(client.entry(server))))
+    _apply(context, _Change(file, current, after if after.strip() else None, ours, secrets), is_undo=True)
     backup = file.with_name(file.name + BACKUP)
     backup.unlink(missing_ok=True)
     context.out.note(f"our entry was taken out of {file}")
@@ -254,7 +278,7 @@ def _restored(client: Client, file: Path, current: str, place: _Place) -> str | 
 
 
 def _apply(context: Context, change: _Change, *, is_undo: bool = False) -> None:
-    for line in change.diff(is_undo=is_undo):
+    for line in change.diff():
         styles = {"+": ("green",), "-": ("red",), "@": ("cyan",)}.get(line[:1], ())
         context.out.line(context.out.style(context.out.clean(line), *styles))
     context.out.stdout.flush()
@@ -341,13 +365,14 @@ def _set_up_hooks(context: Context, client: Client) -> int:
     try:
         if context.arguments.undo:
             return _take_out_hooks(context, client, hooks, file, before)
-        after = _with_hooks(before or "", hooks, _hook_command(context, client))
+        command = _hook_command(context, client)
+        after = _with_hooks(before or "", hooks, command)
     except CannotEdit as error:
         raise ConfigurationError(f"{file} was not changed: {error}; see {hooks.docs}") from error
     if after == before:
         context.out.note(f"{client.title} has the hooks already, in {file}")
         return OK
-    _apply(context, _Change(file, before, after))
+    _apply(context, _Change(file, before, after, frozenset(_leaves(hooks.item(command)))))
     _write_secrets(context, client)
     context.out.note(f"{client.title} has the hooks; {hooks.afterwards}. A file .nomemory turns them off in a project")
     return OK
@@ -364,7 +389,8 @@ def _take_out_hooks(context: Context, client: Client, hooks: Hooks, file: Path, 
     if former is not None and _with_hooks(former, hooks, _known_command(current, hooks)) == current:
         after = former  # to the letter, since nothing else has changed
     is_left = former is not None or parse(after, "jsonc") != {}
-    _apply(context, _Change(file, current, after if is_left else None), is_undo=True)
+    ours = frozenset(_leaves(hooks.item(_known_command(current, hooks))))
+    _apply(context, _Change(file, current, after if is_left else None, ours), is_undo=True)
     backup.unlink(missing_ok=True)
     _secrets_file(context, client).unlink(missing_ok=True)
     context.out.note(f"our hooks were taken out of {file}")
