@@ -393,6 +393,48 @@ def test_a_refresh_token_works_once_and_reuse_ends_the_grant(http: httpx.Client,
     assert refresh(http, client_id, second["refresh_token"]).json()["error"] == "invalid_grant"
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_refresh_token_that_two_show_at_the_same_moment_ends_the_grant(
+    http: httpx.Client, approved: Ask, client_id: str, service: Service, monkeypatch: pytest.MonkeyPatch, when: str
+):
+    """The second request comes while the first is between its check and its write."""
+    first = exchange(http, client_id, approved()).json()
+    grants = service.access.grants
+    tokens = grants._tokens
+    answers: list[dict[str, str]] = []
+
+    def interrupted(id: str, row: dict[str, Any]) -> Any:
+        made = tokens(id, row) if when == "after" else None
+        if not answers:
+            answers.append({})
+            answers[0] = refresh(http, client_id, first["refresh_token"]).json()
+        return made or tokens(id, row)
+
+    monkeypatch.setattr(grants, "_tokens", interrupted)
+    outer = refresh(http, client_id, first["refresh_token"]).json()
+    assert [answer["error"] for answer in (*answers, outer)] == ["invalid_grant", "invalid_grant"]
+    assert call(http, first["access_token"]).status_code == 401
+
+
+def test_a_refresh_that_fails_may_be_tried_again(
+    http: httpx.Client, approved: Ask, client_id: str, service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    first = exchange(http, client_id, approved()).json()
+    grants = service.access.grants
+    with monkeypatch.context() as broken:
+        put = grants._store.system_put
+
+        def fail(part: str, *rest: Any, **options: Any) -> Any:
+            if part == "oauth-grants":
+                raise commonplace.Unavailable("the disk is full")
+            return put(part, *rest, **options)
+
+        broken.setattr(grants._store, "system_put", fail)
+        with pytest.raises(commonplace.Unavailable):
+            grants.exchange_refresh_token(first["refresh_token"], [])
+    assert "access_token" in refresh(http, client_id, first["refresh_token"]).json()
+
+
 def test_a_refresh_cannot_widen_its_scope(http: httpx.Client, approved: Ask, client_id: str):
     tokens = exchange(http, client_id, approved(scope="read")).json()
     answer = refresh(http, client_id, tokens["refresh_token"], scope="read write")

@@ -254,9 +254,22 @@ class Grants:
         row = self._shown(_GRANTS, text, "refresh")
         if row is None or not self._has_key(row):
             raise TokenError("invalid_grant", "the refresh token or the key that approved it has ended")
-        id = _id(text)
+        id, use = _id(text), _hash(text)[:32]
+        self._sweep(_CODES)
+        if not self._store.system_put(_CODES, use, self._use(), only_new=True):
+            # At the same moment somebody else shows it. Whoever of the two writes last ends the grant.
+            self._store.system_put(_CODES, use, self._use(is_reused=True))
+            self.end(id)
+            raise TokenError("invalid_grant", "the refresh token was used before; its tokens have ended")
         tokens, kept = self._tokens(id, {**row, "scopes": scopes or row["scopes"]})
-        self._store.system_put(_GRANTS, id, cast("JSON", {**kept, "former": row["refresh"]}))
+        try:
+            self._store.system_put(_GRANTS, id, cast("JSON", {**kept, "former": row["refresh"]}))
+        except BaseException:
+            self._store.system_delete(_CODES, use)  # it was not used, and the client may try again
+            raise
+        if (self._row(_CODES, use) or {}).get("is_reused"):
+            self.end(id)
+            raise TokenError("invalid_grant", "the refresh token was used twice; its tokens have ended")
         client = self.client(row["client"])
         if client is not None:
             self._put_client(client, is_approved=True)
@@ -302,6 +315,10 @@ class Grants:
             refresh_token=f"{_REFRESH_PREFIX}{id}_{refresh}",
         )
         return tokens, kept
+
+    def _use(self, *, is_reused: bool = False) -> JSON:
+        """The row that says that a refresh token is being used. It has no code."""
+        return {"is_reused": is_reused, "expires_at": self._in(CODE_SECONDS)}
 
     def _end_if_former(self, text: str) -> None:
         """End a grant whose former refresh token is shown again."""
