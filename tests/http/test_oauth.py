@@ -453,7 +453,13 @@ def test_tokens_of_one_client_are_useless_to_another(http: httpx.Client, approve
 @pytest.mark.parametrize("name", ["access_token", "refresh_token"])
 def test_a_client_may_revoke_its_tokens(http: httpx.Client, approved: Ask, client_id: str, name: str):
     tokens = exchange(http, client_id, approved()).json()
-    form = {"token": tokens[name], "client_id": client_id, "client_secret": ""}
+    form = {"token": tokens[name], "client_id": client_id, "token_type_hint": "something"}
+    assert http.post("/oauth/revoke", data={**form, "token": "unknown"}).status_code == 200
+    assert http.post("/oauth/revoke", data={**form, "client_id": "unknown"}).status_code == 401
+    assert http.post("/oauth/revoke", data={"client_id": client_id}).status_code == 400
+    other = register(http).json()["client_id"]
+    assert http.post("/oauth/revoke", data={**form, "client_id": other}).status_code == 200
+    assert call(http, tokens["access_token"]).status_code == 200, "another client cannot revoke it"
     assert http.post("/oauth/revoke", data=form).status_code == 200
     assert call(http, tokens["access_token"]).status_code == 401
     assert refresh(http, client_id, tokens["refresh_token"]).json()["error"] == "invalid_grant"
@@ -466,6 +472,30 @@ def test_a_client_with_a_secret_must_show_it(http: httpx.Client, person: Browser
     assert exchange(http, made["client_id"], code).status_code == 401
     assert exchange(http, made["client_id"], code, client_secret="guess").status_code == 401
     assert exchange(http, made["client_id"], code, client_secret=made["client_secret"]).status_code == 200
+
+
+def test_a_client_with_basic_authentication_need_not_repeat_its_id(http: httpx.Client, person: Browser):
+    made = register(http, token_endpoint_auth_method="client_secret_basic").json()
+    id, secret = made["client_id"], made["client_secret"]
+    consent = http.get("/oauth/authorize", params=asking(id)).headers["location"]
+    form = {"grant_type": "authorization_code", "code": decide(person, consent)["code"]}
+    form |= {"code_verifier": VERIFIER, "redirect_uri": BACK}
+    for wrong in ((id, "guess"), ("unknown", secret)):
+        assert http.post("/oauth/token", data=form, auth=wrong).status_code == 401
+    assert http.post("/oauth/token", data=form, headers={"Authorization": "Basic é".encode()}).status_code == 401
+    tokens = http.post("/oauth/token", data=form, auth=(id, secret)).json()
+    assert call(http, tokens["access_token"]).status_code == 200
+    revoked = http.post("/oauth/revoke", data={"token": tokens["refresh_token"]}, auth=(id, secret))
+    assert revoked.status_code == 200
+    assert call(http, tokens["access_token"]).status_code == 401
+
+
+def test_a_foreign_name_of_this_computer_is_not_an_issuer(http: httpx.Client, client_id: str, person: Browser):
+    foreign = {"Host": "rebound.example"}
+    for path in ("/.well-known/oauth-authorization-server", f"/oauth/authorize?client_id={client_id}"):
+        assert http.get(path, headers=foreign).status_code == 421
+    for path in ("/oauth/token", "/oauth/revoke", "/oauth/register"):
+        assert http.post(path, headers=foreign, data={"client_id": client_id}).status_code == 421
 
 
 def test_registrations_are_bounded_and_expire(
