@@ -171,6 +171,19 @@ def test_a_project_has_hooks_of_its_own(home: Path, run: Run, monkeypatch: pytes
     assert shlex.split(command)[-2:] == ["--namespace", "project/My-project"]
 
 
+def test_doctor_finds_hooks_of_a_program_that_is_gone(home: Path, run: Run, book_file: Path) -> None:
+    run("add", "some text")
+    run("setup", "claude-code", "--hooks", "--yes")
+    file = home / FILES["claude-code"]
+    told = run("doctor")
+    assert f"hooks of Claude Code, {file}" in told.out
+    assert "does not exist" not in told.out
+    file.write_text(file.read_text().replace(sys.executable, "/gone/python"))
+    told = run("doctor")
+    assert "/gone/python does not exist; run `commonplace setup claude-code --hooks` again" in told.out + told.err
+    assert told.code != 0
+
+
 def test_a_client_without_hooks_and_a_book_in_memory_are_refused(
     home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -576,6 +576,26 @@ def connections() -> Iterator[tuple[str, str | None]]:
                 continue
             if server is not None:
                 yield f"{client.title}, {file}", _refusal(server)
+        yield from _hook_connections(client)
+
+
+def _hook_connections(client: Client) -> Iterator[tuple[str, str | None]]:
+    """The files with our hooks of a client, with the reason why they cannot run: a hook itself never says so."""
+    hooks = client.hooks
+    if hooks is None:
+        return
+    for file in filter(None, (_of_user(hooks.files), Path.cwd() / hooks.project)):
+        try:
+            words = shlex.split(_known_command(_read(file) or "", hooks), posix=sys.platform != "win32")
+        except (ConfigurationError, OSError, ValueError):
+            continue
+        if not words:
+            continue
+        missing = [word for word in (words[0], *words[3:4]) if not Path(word.strip('"')).is_file()]
+        reason = (
+            f"{missing[0]} does not exist; run `commonplace setup {client.name} --hooks` again" if missing else None
+        )
+        yield f"hooks of {client.title}, {file}", reason
 
 
 def _refusal(server: StdioServer | HttpServer) -> str | None:
