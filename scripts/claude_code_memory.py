@@ -29,7 +29,8 @@ FACT = "My cat is called Miso, and I always deploy on Tuesdays."
 QUESTION = "What is the name of my cat?"
 HITS_TOKENS = 900
 BRIEF_TOKENS = 700
-SECONDS = 20.0
+SECONDS = 60.0
+ATTEMPTS = 5
 TAGS = ("project:alpha", "topic:deploys", "env:prod")
 
 
@@ -110,7 +111,10 @@ def search(client: ClaudeCode, arguments: Mapping[str, Any]) -> str:
         return [call] if is_first else say("Done.")
 
     client.model.reply = reply
-    _, requests, _ = client.ask("Look into the memory.", client.home / "alpha", "--allowedTools", name)
+    for _ in range(ATTEMPTS):  # on a busy computer a session may begin before its servers are connected
+        _, requests, _ = client.ask("Look into the memory.", client.home / "alpha", "--allowedTools", name)
+        if any(tool.get("name") == name for tool in requests[0].get("tools", ())):
+            break
     return tool_result(requests[-1])
 
 
