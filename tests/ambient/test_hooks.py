@@ -229,6 +229,17 @@ def test_a_broken_memory_is_silent_and_has_a_line_in_the_log(hooks: Hooks) -> No
     assert "cat" not in hooks.log
     assert stat.S_IMODE((hooks.folder / "state/commonplace/hooks.log").stat().st_mode) == 0o600
     assert hooks.book.read_text() == "This is not a book. " * 1_000
+    # For a minute no further process is started in vain.
+    hooks.wait_until(lambda: [*hooks.run_folder.glob("*/*.failed")] and not hooks.pids())
+    before = hooks.log
+    assert hooks.said("UserPromptSubmit", prompt="What is the name of my cat?") == ""
+    assert (hooks.log, hooks.pids()) == (before, [])
+    [mark] = hooks.run_folder.glob("*/*.failed")
+    os.utime(mark, (0, 0))
+    hooks.book.unlink()
+    hooks.said("SessionStart", source="startup")
+    hooks.wait_for_background()
+    assert not mark.exists()
 
 
 @pytest.mark.promise("ambient-hooks-never-break")

@@ -207,7 +207,7 @@ def test_a_search_gives_ranked_items_with_links_and_never_the_content(tools: Rec
     lines = answer.text.split("\n")
     assert lines[0] == "Found 2 memories:"
     start = f"• [runbook] sim={similarity:.3f} tags=project:x mem://item/{best} "
-    assert lines[1] == f"{start}{summary[:139].rstrip(' …')}…", "the text has 140 characters of it"
+    assert lines[1] == f"{start}{summary[:129].rstrip(' …')}…", "the text has 130 characters of it"
     assert len(lines) == 3
     assert [(link.uri, link.name, link.mime_type) for link in answer.links] == [
         (f"mem://item/{id}", f"memory:{id}", "application/json") for id in (best, other)

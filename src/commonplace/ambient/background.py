@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from commonplace.ambient.events import Sessions, answer
-from commonplace.ambient.hook import MAX_EVENT_BYTES, SAVES, digest, log, socket_path, state_folder
+from commonplace.ambient.hook import MAX_EVENT_BYTES, SAVES, digest, failure_mark, log, socket_path, state_folder
 from commonplace.errors import (
     CommonplaceError,
     ConfigurationError,
@@ -263,6 +263,7 @@ def main(words: list[str]) -> int:
             finally:
                 os.umask(before)
             listening.listen(32)
+            Path(failure_mark(path)).unlink(missing_ok=True)
             try:
                 if first:
                     background.do_later(_as_event(first))
@@ -298,4 +299,6 @@ if __name__ == "__main__":
         sys.exit(main(sys.argv[1:]))
     except (CommonplaceError, OSError, ValueError) as error:
         log(f"background: {type(error).__name__}: {error}")
+        if sys.argv[1:2] != ["--alone"] and (place := socket_path(sys.argv[1:])) is not None:
+            Path(failure_mark(place)).touch(mode=0o600)
         sys.exit(1)

@@ -23,6 +23,9 @@ ANSWER_SECONDS = 1.0
 SAVES = ("Stop", "SessionEnd", "PreCompact", "AfterAgent", "PreCompress")
 """The events whose turns are saved. Nobody waits for them."""
 
+PAUSE_SECONDS = 60.0
+"""How long hooks do nothing after the background process could not start: the next one would fail in the same way."""
+
 MAX_EVENT_BYTES = 4_000_000
 MAX_ANSWER_BYTES = 1_000_000
 _MAX_LOG_BYTES = 1_000_000
@@ -145,6 +148,18 @@ def _is_save(event: bytes) -> bool:
     return json.loads(event).get("hook_event_name") in SAVES
 
 
+def failure_mark(path: str) -> str:
+    """The file that says that the process of a socket could not start; its reason is in the log."""
+    return f"{path}.failed"
+
+
+def _has_failed(path: str) -> bool:
+    try:
+        return time.time() - os.stat(failure_mark(path)).st_mtime < PAUSE_SECONDS
+    except OSError:
+        return False
+
+
 def _answer(words: list[str]) -> bytes:
     event = sys.stdin.buffer.read(MAX_EVENT_BYTES + 1)
     if len(event) > MAX_EVENT_BYTES:
@@ -155,6 +170,8 @@ def _answer(words: list[str]) -> bytes:
         answer = ask(path, event, ANSWER_SECONDS)
         if answer is not None:
             return answer
+        if _has_failed(path):
+            return b""
         is_save = _is_save(event)
         start_background(words, event if is_save else b"")
         if is_save:

@@ -50,7 +50,7 @@ MAX_READ = 20
 """The most memories that one call reads."""
 
 SUMMARY_CHARACTERS = 160
-LINE_CHARACTERS = 140
+LINE_CHARACTERS = 130
 """How much of a summary a line of text has, so that ten hits with three tags each have less than 900 tokens."""
 
 NOTHING_RELEVANT = "No relevant memories found."
