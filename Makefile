@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test property-test remote-test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean adapters-test adapters-pins
+.PHONY: help install serve demo test property-test remote-test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean adapters-test adapters-pins hook-time claude-code
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -111,6 +111,12 @@ mastra-routes: install ## Mastra's own client, from npm, over every memory route
 
 handshake: install ## how long an MCP client waits for initialize, compared with a bare server
 	$(BIN)/python scripts/handshake_time.py
+
+hook-time: install ## how long a session waits for our hook at each prompt; 95 of 100 within 300 ms
+	$(BIN)/python scripts/hook_time.py $(HOOK_TIME_ARGS)
+
+claude-code: install ## the real Claude Code, offline, remembers by our hooks; counts the tokens that it shows its model
+	$(BIN)/python scripts/claude_code_memory.py
 
 install-size:    ## the size of a base install, in a fresh virtual environment
 	$(PYTHON) scripts/install_size.py

@@ -39,9 +39,23 @@ MAY_IMPORT = {
     "agents": FOUNDATION | {"redaction", "store", "embedding", "engine", "space", "book", "aio", "settings", "tools"},
     "graph": FOUNDATION | {"endpoint", "space", "book", "tools"},
     "adapters": FOUNDATION | {"space", "book", "tools"},
-    "server": FOUNDATION | {"store", "space", "exchange", "book", "api", "__init__", "settings", "tools", "agents"},
+    "ambient": FOUNDATION | {"redaction", "embedding", "space", "book", "api", "settings", "tools"},
+    "server": FOUNDATION
+    | {"store", "space", "exchange", "book", "api", "__init__", "settings", "tools", "agents", "ambient"},
     "cli": FOUNDATION
-    | {"store", "embedding", "engine", "space", "exchange", "book", "__init__", "settings", "tools", "server"},
+    | {
+        "store",
+        "embedding",
+        "engine",
+        "space",
+        "exchange",
+        "book",
+        "__init__",
+        "settings",
+        "tools",
+        "ambient",
+        "server",
+    },
 }
 
 

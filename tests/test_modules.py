@@ -18,7 +18,7 @@ import commonplace
 from commonplace import store
 
 PACKAGE = Path(commonplace.__file__).parent
-MOST_MODULES = 200
+MOST_MODULES = 206
 """Without the adapters: nobody needs to know those of the frameworks that they do not use."""
 
 MOST_USED_ONCE = 25
@@ -32,6 +32,7 @@ SAME_NAME = {
 
 USED_ONCE: dict[str, str] = {
     "agents.memories": "what `commonplace.agents` offers",
+    "ambient.events": "what clients with hooks send, apart from the process that receives it; tested alone",
     "api.transport": "connections and retries; client.py has the methods that users call",
     "backends.postgres.maintenance": "what runs rarely; store.py would pass 900 lines",
     "backends.sqlite.candidates": "the SQL of a search, as in the sibling package",
@@ -57,7 +58,14 @@ USED_ONCE: dict[str, str] = {
 """Modules that one other module imports, and why each is a file of its own."""
 
 ENTRY_POINTS = (
-    *("adapters.*", "backends.postgres.store", "backends.sqlite.store", "cli.*_commands"),
+    *(
+        "adapters.*",
+        "ambient.background",
+        "ambient.hook",
+        "backends.postgres.store",
+        "backends.sqlite.store",
+        "cli.*_commands",
+    ),
     *("embedding.e5", "embedding.external", "embedding.onnx", "exchange.mastra", "server.http.run", "server.mcp.stdio"),
     *("exchange.chats", "exchange.folders", "exchange.memory_programs"),
     *("server.page.*_screen", "server.page.sign_in"),

@@ -337,3 +337,60 @@ def test_the_entry_that_is_written_starts_the_server(home: Path, run: Run):
     entry = json.loads((home / ".cursor" / "mcp.json").read_text())["mcpServers"]["memory"]
     shown = subprocess.run([entry["command"], "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("commonplace ")
+
+
+TIGHT_SAMPLES = {
+    "json": [
+        '{"k":"SECRET","SECTION":{"o":{"command":"x","args":["--token","SECRET"],"env":{"K":"SECRET"}}}}',
+        '{"SECTION":{"o":{"env":{"K":\n"SECRET"}}}}',
+        '\ufeff{"SECTION": {"o": {"url":"https://u:SECRET@h/x"}}}',
+        '{"SECTION": {"memory": {"command": "npx", "args": ["server-memory", "--key=SECRET"]}}}',
+    ],
+    "toml": [
+        "[SECTION.o]\nargs = [\n  'SECRET',\n]\n",
+        '[SECTION.o]\nK = """\nSECRET\nSECRET==\n"""\n',
+        "[SECTION.o]\nK = 1 # SECRET\n# SECRET\n",
+    ],
+    "yaml": [
+        "SECTION:\n  o: |\n    SECRET\n    more\n",
+        "SECTION:\n  o:\n    args: [\n      SECRET\n    ]\n",
+        "SECTION:\n  o:\n    uri: https://u:SECRET@h:443/x\n",
+        "SECTION:\n  o:\n    args:\n    - SECRET\n    - SECRET== # SECRET\n",
+    ],
+}
+
+
+@pytest.mark.promise("setup-clients")
+@pytest.mark.parametrize("name", WITH_FILES)
+def test_no_key_of_another_server_is_printed_however_the_file_is_written(home: Path, run: Run, name: str):
+    client = CLIENTS[name]
+    for tight in TIGHT_SAMPLES["json" if client.format == "jsonc" else client.format]:
+        before = tight.replace("SECTION", client.section[0]).replace("SECRET", SECRET)
+        file = prepare(name, before)
+        done = run("setup", name, "--yes")
+        assert done.code == 0, done.err
+        assert str(home / "book.db") in done.out, "our own entry is shown"
+        undone = run("setup", name, "--undo", "--yes")
+        assert SECRET not in done.out + done.err + undone.out + undone.err, tight
+        assert file.read_text(encoding="utf-8") == before
+
+
+def test_the_error_of_a_file_that_cannot_be_read_does_not_quote_it(home: Path, run: Run):
+    for name in WITH_FILES:
+        for text in (f"{{{SECRET}", f"a: [{SECRET}\n  b: }}{SECRET}", f'"{SECRET}', f"K = {SECRET}\n= {SECRET}\n"):
+            file = prepare(name, text)
+            refused = run("setup", name, "--yes")
+            assert refused.code == 6, (name, text, refused.out)
+            assert SECRET not in refused.out + refused.err
+            assert file.read_text(encoding="utf-8") == text
+
+
+def test_comments_after_our_entry_survive_the_undo(home: Path, run: Run):
+    for name in ("goose", "codex", "zed"):
+        file = prepare(name, "")
+        run("setup", name, "--yes")
+        tail = "\n// mine\n" if name == "zed" else "\n# mine\n"
+        file.write_text(file.read_text() + tail)
+        assert run("setup", name, "--undo", "--yes").code == 0
+        assert "mine" in file.read_text()
+        assert "book.db" not in file.read_text()

@@ -393,6 +393,48 @@ def test_a_refresh_token_works_once_and_reuse_ends_the_grant(http: httpx.Client,
     assert refresh(http, client_id, second["refresh_token"]).json()["error"] == "invalid_grant"
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_refresh_token_that_two_show_at_the_same_moment_ends_the_grant(
+    http: httpx.Client, approved: Ask, client_id: str, service: Service, monkeypatch: pytest.MonkeyPatch, when: str
+):
+    """The second request comes while the first is between its check and its write."""
+    first = exchange(http, client_id, approved()).json()
+    grants = service.access.grants
+    tokens = grants._tokens
+    answers: list[dict[str, str]] = []
+
+    def interrupted(id: str, row: dict[str, Any]) -> Any:
+        made = tokens(id, row) if when == "after" else None
+        if not answers:
+            answers.append({})
+            answers[0] = refresh(http, client_id, first["refresh_token"]).json()
+        return made or tokens(id, row)
+
+    monkeypatch.setattr(grants, "_tokens", interrupted)
+    outer = refresh(http, client_id, first["refresh_token"]).json()
+    assert [answer["error"] for answer in (*answers, outer)] == ["invalid_grant", "invalid_grant"]
+    assert call(http, first["access_token"]).status_code == 401
+
+
+def test_a_refresh_that_fails_may_be_tried_again(
+    http: httpx.Client, approved: Ask, client_id: str, service: Service, monkeypatch: pytest.MonkeyPatch
+):
+    first = exchange(http, client_id, approved()).json()
+    grants = service.access.grants
+    with monkeypatch.context() as broken:
+        put = grants._store.system_put
+
+        def fail(part: str, *rest: Any, **options: Any) -> Any:
+            if part == "oauth-grants":
+                raise commonplace.Unavailable("the disk is full")
+            return put(part, *rest, **options)
+
+        broken.setattr(grants._store, "system_put", fail)
+        with pytest.raises(commonplace.Unavailable):
+            grants.exchange_refresh_token(first["refresh_token"], [])
+    assert "access_token" in refresh(http, client_id, first["refresh_token"]).json()
+
+
 def test_a_refresh_cannot_widen_its_scope(http: httpx.Client, approved: Ask, client_id: str):
     tokens = exchange(http, client_id, approved(scope="read")).json()
     answer = refresh(http, client_id, tokens["refresh_token"], scope="read write")
@@ -411,7 +453,13 @@ def test_tokens_of_one_client_are_useless_to_another(http: httpx.Client, approve
 @pytest.mark.parametrize("name", ["access_token", "refresh_token"])
 def test_a_client_may_revoke_its_tokens(http: httpx.Client, approved: Ask, client_id: str, name: str):
     tokens = exchange(http, client_id, approved()).json()
-    form = {"token": tokens[name], "client_id": client_id, "client_secret": ""}
+    form = {"token": tokens[name], "client_id": client_id, "token_type_hint": "something"}
+    assert http.post("/oauth/revoke", data={**form, "token": "unknown"}).status_code == 200
+    assert http.post("/oauth/revoke", data={**form, "client_id": "unknown"}).status_code == 401
+    assert http.post("/oauth/revoke", data={"client_id": client_id}).status_code == 400
+    other = register(http).json()["client_id"]
+    assert http.post("/oauth/revoke", data={**form, "client_id": other}).status_code == 200
+    assert call(http, tokens["access_token"]).status_code == 200, "another client cannot revoke it"
     assert http.post("/oauth/revoke", data=form).status_code == 200
     assert call(http, tokens["access_token"]).status_code == 401
     assert refresh(http, client_id, tokens["refresh_token"]).json()["error"] == "invalid_grant"
@@ -424,6 +472,30 @@ def test_a_client_with_a_secret_must_show_it(http: httpx.Client, person: Browser
     assert exchange(http, made["client_id"], code).status_code == 401
     assert exchange(http, made["client_id"], code, client_secret="guess").status_code == 401
     assert exchange(http, made["client_id"], code, client_secret=made["client_secret"]).status_code == 200
+
+
+def test_a_client_with_basic_authentication_need_not_repeat_its_id(http: httpx.Client, person: Browser):
+    made = register(http, token_endpoint_auth_method="client_secret_basic").json()
+    id, secret = made["client_id"], made["client_secret"]
+    consent = http.get("/oauth/authorize", params=asking(id)).headers["location"]
+    form = {"grant_type": "authorization_code", "code": decide(person, consent)["code"]}
+    form |= {"code_verifier": VERIFIER, "redirect_uri": BACK}
+    for wrong in ((id, "guess"), ("unknown", secret)):
+        assert http.post("/oauth/token", data=form, auth=wrong).status_code == 401
+    assert http.post("/oauth/token", data=form, headers={"Authorization": "Basic é".encode()}).status_code == 401
+    tokens = http.post("/oauth/token", data=form, auth=(id, secret)).json()
+    assert call(http, tokens["access_token"]).status_code == 200
+    revoked = http.post("/oauth/revoke", data={"token": tokens["refresh_token"]}, auth=(id, secret))
+    assert revoked.status_code == 200
+    assert call(http, tokens["access_token"]).status_code == 401
+
+
+def test_a_foreign_name_of_this_computer_is_not_an_issuer(http: httpx.Client, client_id: str, person: Browser):
+    foreign = {"Host": "rebound.example"}
+    for path in ("/.well-known/oauth-authorization-server", f"/oauth/authorize?client_id={client_id}"):
+        assert http.get(path, headers=foreign).status_code == 421
+    for path in ("/oauth/token", "/oauth/revoke", "/oauth/register"):
+        assert http.post(path, headers=foreign, data={"client_id": client_id}).status_code == 421
 
 
 def test_registrations_are_bounded_and_expire(

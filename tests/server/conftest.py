@@ -67,8 +67,8 @@ class Stdio:
         self.send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params, **more})
         return self.answer(self._number)
 
-    def initialize(self, version: str = "2025-06-18") -> dict[str, Any]:
-        client = {"name": "test", "version": "1"}
+    def initialize(self, version: str = "2025-06-18", name: str = "test") -> dict[str, Any]:
+        client = {"name": name, "version": "1"}
         return self.ask("initialize", {"protocolVersion": version, "clientInfo": client})["result"]
 
     def call(self, tool: str, **arguments: object) -> dict[str, Any]:

@@ -340,7 +340,7 @@ def test_a_prompt_names_no_tool_that_its_profile_lacks(start, tmp_path, profile)
 
     is_records = "memory_create" in TOOLS[profile]
     listed = [prompt["name"] for prompt in server.ask("prompts/list")["result"]["prompts"]]
-    protocol = [] if profile == "records" else ["memory_protocol"]
+    protocol = [] if profile == "records" else ["memory_protocol", "memory_brief"]
     assert listed == ["memory_recall", *(["memory_save"] if is_records else []), *protocol]
     for query in ({"query": "deploys"}, {"query": "deploys", "tags": "none"}):
         assert named("memory_recall", **query) <= {*TOOLS[profile]}
@@ -348,7 +348,7 @@ def test_a_prompt_names_no_tool_that_its_profile_lacks(start, tmp_path, profile)
         assert named("memory_save", type="note", source="chat", confidence="0.9") == {"memory_create", "memory_search"}
     else:
         refused = server.ask("prompts/get", {"name": "memory_save", "arguments": {}})["error"]
-        message = "Unknown prompt: memory_save; there are memory_recall, memory_protocol"
+        message = "Unknown prompt: memory_save; there are memory_recall, memory_protocol, memory_brief"
         assert refused == {"code": -32000, "message": message}
 
 
@@ -406,3 +406,41 @@ def test_memory_recall_has_the_working_memory_as_information(memory, space):
     _, text = prompts.render(memory, "memory_recall", {"query": "deploys"})
     assert "Working memory:" in text
     assert "drinks tea" in text
+
+
+@pytest.mark.promise("mcp-brief")
+def test_memory_brief_says_what_the_hooks_of_a_client_would(memory, space):
+    offered = prompts.prompts_for([], "all")
+
+    def brief(**arguments):
+        return prompts.render(memory, "memory_brief", arguments, offered, "all")[1]
+
+    assert brief() == "The memory has nothing to say on this yet."
+    for text in ("We use uv for the parser", "We deploy by make ship"):
+        space.records.create(type="decision", content=text, source="s", confidence=1, tags=["project:parser"])
+    rule = space.records.create(type="instruction", content="always answer in French", source="s", confidence=1)
+    space.records.create(type="note", content="The cat of the user is called Miso", source="s", confidence=1)
+    space.records.confirm(rule.id)
+    text = brief(project="/home/ana/parser", prompt="What is the name of the cat of the user?")
+    assert text.startswith("Standing instructions and preferences of the user:\n- always answer in French\n\n")
+    for said in ("We use uv for the parser", "We deploy by make ship", "called Miso"):
+        assert text.count(said) == 1
+    assert "called Miso" not in brief()
+    assert text.count("<stored-data ") == 2
+
+
+@pytest.mark.promise("mcp-text-for-claude-code")
+def test_claude_code_gets_the_text_alone_which_says_everything(stdio):
+    stdio.initialize(name="claude-code")
+    assert all("outputSchema" not in tool for tool in stdio.ask("tools/list")["result"]["tools"])
+    saved = stdio.call("memory_create", **NOTE)
+    assert saved.keys() <= {"content", "isError", "resultType"}
+    [text] = saved["content"]
+    id = re.search(r"ID: (\S+)", text["text"])[1]
+    for tool, arguments in (("memory_search", {"query": "deploys"}), ("memory_list", {}), ("memory_get", {"id": id})):
+        answer = stdio.call(tool, **arguments)
+        assert answer.get("structuredContent") is None
+        assert {part["type"] for part in answer["content"]} == {"text"}
+        said = answer["content"][0]["text"]
+        assert id in said
+        assert "Tuesdays" in said

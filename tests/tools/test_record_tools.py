@@ -206,7 +206,8 @@ def test_a_search_gives_ranked_items_with_links_and_never_the_content(tools: Rec
     assert len(summary) <= 160
     lines = answer.text.split("\n")
     assert lines[0] == "Found 2 memories:"
-    assert lines[1] == f"• [runbook] sim={similarity:.3f} tags=project:x mem://item/{best} {summary}"
+    start = f"• [runbook] sim={similarity:.3f} tags=project:x mem://item/{best} "
+    assert lines[1] == f"{start}{summary[:129].rstrip(' …')}…", "the text has 130 characters of it"
     assert len(lines) == 3
     assert [(link.uri, link.name, link.mime_type) for link in answer.links] == [
         (f"mem://item/{id}", f"memory:{id}", "application/json") for id in (best, other)

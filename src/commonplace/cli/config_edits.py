@@ -364,7 +364,10 @@ def _parse_yaml(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+        # The text of the error quotes the file, which may have keys in it.
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+        raise ValueError(f"{getattr(error, 'problem', None) or 'it cannot be read'}{place}") from error
 
 
 def _edit_yaml(text: str, path: Path, entry: Any | None, written: str) -> str:
@@ -382,6 +385,8 @@ def _edit_yaml(text: str, path: Path, entry: Any | None, written: str) -> str:
     indent = next(iter(_yaml_indents(lines[start + 1 : stop])), 2)
     first = next((n for n in range(start + 1, stop) if re.match(rf" {{{indent}}}[\"']?{name}[\"']?:", lines[n])), stop)
     last = next((n for n in range(first + 1, stop) if re.match(rf" {{0,{indent}}}[^\s#]", lines[n])), stop)
+    while last > first + 1 and re.match(rf" {{0,{indent}}}#|\s*$", lines[last - 1]):
+        last -= 1  # comments after the entry, unless they are indented as it is
     made = [] if entry is None else written.splitlines(keepends=True)[1:]
     made = [" " * (indent - 2) + line if indent >= 2 else line[2 - indent :] for line in made]
     return "".join([*lines[:first], *made, *lines[last if first < stop else stop :]])

@@ -8,13 +8,14 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import commonplace
 from commonplace.cli.arguments import Commands
-from commonplace.cli.config_edits import CannotEdit, edit, entry_at, parse
+from commonplace.cli.config_edits import CannotEdit, append_item, edit, entry_at, parse, remove_items
 from commonplace.cli.exit_codes import NEGATIVE, OK
 from commonplace.cli.invocation import Context
 from commonplace.cli.service_commands import PROFILES
@@ -22,15 +23,19 @@ from commonplace.errors import ConfigurationError, Conflict, InvalidInput, NotFo
 from commonplace.server.mcp.clients import CLIENTS, OTHER_NAME, HttpServer, StdioServer, is_ours, program, server_of
 
 if TYPE_CHECKING:
-    from commonplace.server.mcp.clients import Client
+    from commonplace.server.mcp.clients import Client, Hooks, System
 
 BACKUP = ".commonplace-backup"
 """Ends the name of the copy of a file as it was before our entry."""
 
+WITH_HOOKS = tuple(name for name, client in CLIENTS.items() if client.hooks is not None)
+_HOOK = Path(commonplace.__file__).parent / "ambient" / "hook.py"
 _MAX_FILE_BYTES = 50_000_000
 _HIDDEN = "…"
-_QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"?|'[^']*'?)(\s*[:=])?""")
-_UNQUOTED = re.compile(r"""([:=]\s*)[^\s"'\[{,][^,\]}]*""")
+_KEY = re.compile(r"\s*(?:- )?[\w.-]+(?:\s*=\s|:(?=\s|$))")
+"""A key of TOML or YAML at the start of a line. A secret such as `c2VjcmV0==` is none."""
+
+_VALUE = re.compile(r"""("(?:[^"\\]|\\.)*"?|'[^']*'?)(\s*:)?|[^\s"'\[\]{},]+""")
 
 
 def register(commands: Commands) -> None:
@@ -50,6 +55,7 @@ def register(commands: Commands) -> None:
   commonplace setup claude-code
   commonplace setup cursor --project
   commonplace setup claude-code --undo
+  commonplace setup claude-code --hooks
   commonplace --remote https://memory.example setup vscode""",
     )
     parser.add_argument(
@@ -57,6 +63,11 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--undo", action="store_true", help="take our entry out again")
+    parser.add_argument(
+        "--hooks",
+        action="store_true",
+        help=f"let the memory recall and save by itself, by hooks of the client ({', '.join(WITH_HOOKS)})",
+    )
     parser.add_argument(
         "--project",
         action="store_true",
@@ -76,6 +87,8 @@ def run_setup(context: Context) -> int:
     if given.client is None:
         return _list_clients(context)
     client = CLIENTS[given.client]
+    if given.hooks:
+        return _set_up_hooks(context, client)
     file = settings_file(client, Path.cwd() if given.project else None)
     if file is None:
         return _explain(context, client)
@@ -91,8 +104,12 @@ def settings_file(client: Client, project: Path | None = None) -> Path | None:
         if client.project is None:
             raise InvalidInput(f"{client.title} has no settings for one project; leave --project out")
         return project / client.project
+    return _of_user(client.files)
+
+
+def _of_user(files: Mapping[System, str]) -> Path | None:
     system = {"darwin": "macos", "win32": "windows"}.get(sys.platform, "linux")
-    written = {str(key): value for key, value in client.files.items()}.get(system)
+    written = {str(key): value for key, value in files.items()}.get(system)
     return None if written is None else Path(os.path.expandvars(_percent(written))).expanduser()
 
 
@@ -159,37 +176,57 @@ class _Change:
     file: Path
     before: str | None
     after: str | None
+    ours: frozenset[str] = frozenset()
+    """The names and values of our entry, which are shown."""
     secrets: tuple[str, ...] = ()
 
-    def diff(self, *, is_undo: bool) -> list[str]:
+    def diff(self) -> list[str]:
         """What changes. Values that are not in our entry are hidden, since they may be keys of other programs."""
         import difflib
 
         before, after = (self.before or "").splitlines(), (self.after or "").splitlines()
-        others = {_bare(line) for line in (after if is_undo else before)}
-        ours = "-" if is_undo else "+"
         lines = [*difflib.unified_diff(before, after, str(self.file), str(self.file), n=2, lineterm="")]
-        return [*lines[:2], *(self._shown(line, ours, others) for line in lines[2:])]
+        return [*lines[:2], *(line if line.startswith("@@") else self._shown(line) for line in lines[2:])]
 
-    def _shown(self, line: str, ours: str, others: set[str]) -> str:
-        is_ours = line.startswith(("@@", ours)) and _bare(line[1:]) not in others
-        text = line if is_ours else line[:1] + _without_values(line[1:])
+    def _shown(self, line: str) -> str:
+        text = line[:1] + _without_values(line[1:], self.ours)
         for secret in self.secrets:
             text = text.replace(secret, _HIDDEN)
         return text
 
 
-def _bare(line: str) -> str:
-    return line.strip().rstrip(",")
-
-
-def _without_values(line: str) -> str:
-    """A line of settings with its keys and no values, whatever the format is."""
+def _without_values(line: str, ours: frozenset[str]) -> str:
+    """A line of settings with its keys, and of its values only ours, whatever the format is."""
 
     def hide(found: re.Match[str]) -> str:
-        return found[0] if found[2] else f'"{_HIDDEN}"'
+        written = found[1]
+        if written is None:
+            return found[0] if found[0] in ours or ours.issuperset(found[0].split(".")) else _HIDDEN
+        return found[0] if found[2] or _unquoted(written) in ours else f'"{_HIDDEN}"'
 
-    return _UNQUOTED.sub(rf"\1{_HIDDEN}", _QUOTED.sub(hide, line))
+    key = _KEY.match(line)
+    start = 0 if key is None else key.end()
+    return re.sub(rf"{_HIDDEN}(?:\s+{_HIDDEN})+", _HIDDEN, line[:start] + _VALUE.sub(hide, line[start:]))
+
+
+def _unquoted(written: str) -> str:
+    try:
+        return str(json.loads(written))
+    except ValueError:
+        return written[1:-1]
+
+
+def _leaves(entry: object) -> Iterator[str]:
+    """The names and values of an entry, as they are written without quotes."""
+    if isinstance(entry, dict):
+        for name, value in entry.items():
+            yield str(name)
+            yield from _leaves(value)
+    elif isinstance(entry, list | tuple):
+        for value in entry:
+            yield from _leaves(value)
+    else:
+        yield entry if isinstance(entry, str) else json.dumps(entry)
 
 
 def _put_in(context: Context, client: Client, file: Path) -> int:
@@ -203,7 +240,8 @@ def _put_in(context: Context, client: Client, file: Path) -> int:
     if after == before:
         context.out.note(f"{client.title} is set up already, in {file}")
         return OK
-    _apply(context, _Change(file, before, after, secrets))
+    ours = frozenset((*path, *_leaves(client.entry(server))))
+    _apply(context, _Change(file, before, after, ours, secrets))
     context.out.note(f"{client.title} is set up; restart it, then `{context.command('doctor')}` tries the connection")
     return OK
 
@@ -221,7 +259,8 @@ def _take_out(context: Context, client: Client, file: Path) -> int:
         raise _by_hand(client, file, error) from error
     server = place.server
     secrets = _secrets(server.key) if isinstance(server, HttpServer) else _secrets(*server.env.values())
-    _apply(context, _Change(file, current, after if after.strip() else None, secrets), is_undo=True)
+    ours = frozenset((*place.path, *_leaves(client.entry(server))))
+    _apply(context, _Change(file, current, after if after.strip() else None, ours, secrets), is_undo=True)
     backup = file.with_name(file.name + BACKUP)
     backup.unlink(missing_ok=True)
     context.out.note(f"our entry was taken out of {file}")
@@ -239,7 +278,7 @@ def _restored(client: Client, file: Path, current: str, place: _Place) -> str | 
 
 
 def _apply(context: Context, change: _Change, *, is_undo: bool = False) -> None:
-    for line in change.diff(is_undo=is_undo):
+    for line in change.diff():
         styles = {"+": ("green",), "-": ("red",), "@": ("cyan",)}.get(line[:1], ())
         context.out.line(context.out.style(context.out.clean(line), *styles))
     context.out.stdout.flush()
@@ -313,6 +352,137 @@ def _project_namespace() -> str:
     return f"project/{name}"
 
 
+# Hooks
+
+
+def _set_up_hooks(context: Context, client: Client) -> int:
+    hooks = client.hooks
+    if hooks is None:
+        raise InvalidInput(f"{client.title} has no hooks for a memory; these have: {', '.join(WITH_HOOKS)}")
+    file = Path.cwd() / hooks.project if context.arguments.project else _of_user(hooks.files)
+    assert file is not None
+    before = _read(file)
+    try:
+        if context.arguments.undo:
+            return _take_out_hooks(context, client, hooks, file, before)
+        command = _hook_command(context, client)
+        after = _with_hooks(before or "", hooks, command)
+    except CannotEdit as error:
+        raise ConfigurationError(f"{file} was not changed: {error}; see {hooks.docs}") from error
+    if after == before:
+        context.out.note(f"{client.title} has the hooks already, in {file}")
+        return OK
+    _apply(context, _Change(file, before, after, frozenset(_leaves(hooks.item(command)))))
+    _write_secrets(context, client)
+    context.out.note(f"{client.title} has the hooks; {hooks.afterwards}. A file .nomemory turns them off in a project")
+    return OK
+
+
+def _take_out_hooks(context: Context, client: Client, hooks: Hooks, file: Path, current: str | None) -> int:
+    after = None if current is None else _without_hooks(current, hooks)
+    if current is None or after == current:
+        context.out.note(f"{client.title} has no hooks of ours in {file}; nothing to take out")
+        return OK
+    assert after is not None
+    backup = file.with_name(file.name + BACKUP)
+    former = _read(backup)
+    if former is not None and _with_hooks(former, hooks, _known_command(current, hooks)) == current:
+        after = former  # to the letter, since nothing else has changed
+    is_left = former is not None or parse(after, "jsonc") != {}
+    ours = frozenset(_leaves(hooks.item(_known_command(current, hooks))))
+    _apply(context, _Change(file, current, after if is_left else None, ours), is_undo=True)
+    backup.unlink(missing_ok=True)
+    _secrets_file(context, client).unlink(missing_ok=True)
+    context.out.note(f"our hooks were taken out of {file}")
+    return OK
+
+
+def _with_hooks(text: str, hooks: Hooks, command: str) -> str:
+    """The settings with one item of ours for each event."""
+    item = hooks.item(command)
+    tree = parse(text, "jsonc")
+    if all(_our_items(tree, event) == [item] for event in hooks.events):
+        return text
+    for event in hooks.events:
+        path = ("hooks", event)
+        text = append_item(remove_items(text, path, _is_hook), path, item)
+    return text
+
+
+def _without_hooks(text: str, hooks: Hooks) -> str:
+    before = text
+    for event in hooks.events:
+        text = remove_items(text, ("hooks", event), _is_hook)
+    if text != before and entry_at(parse(text, "jsonc"), ("hooks",)) == {}:
+        text = edit(text, "jsonc", ("hooks",), None)
+    return text
+
+
+def _known_command(text: str, hooks: Hooks) -> str:
+    """The command of our hooks in the settings."""
+    tree = parse(text, "jsonc")
+    found = [one for event in hooks.events for one in _our_items(tree, event)]
+    return str(found[0]["hooks"][0].get("command")) if found else ""
+
+
+def _our_items(tree: object, event: str) -> list[dict[str, Any]]:
+    items = entry_at(tree, ("hooks", event))
+    return [item for item in items if _is_hook(item)] if isinstance(items, list) else []
+
+
+def _is_hook(item: object) -> bool:
+    """Whether an item in the list of an event is ours, of this or another installation."""
+    commands = item.get("hooks") if isinstance(item, dict) else None
+    found = [one.get("command") for one in commands if isinstance(one, dict)] if isinstance(commands, list) else []
+    return any(isinstance(one, str) and re.search(r"ambient[/\\]+hook\.py\b", one) for one in found)
+
+
+def _hook_command(context: Context, client: Client) -> str:
+    """The command for a shell. It names the book, because a project's shell may have a DATABASE_URL of its own."""
+    settings = context.settings
+    words = [sys.executable, "-I", "-S", str(_HOOK), client.name]
+    if settings.remote is not None:
+        words += ["--remote", settings.remote]
+    elif settings.book_file is not None:
+        words += ["--db", str(settings.book_file)]
+    elif settings.database_url == ":memory:":
+        raise InvalidInput("a book in memory ends with its process; name a file with --db")
+    namespace = settings.namespace or (_project_namespace() if context.arguments.project else None)
+    if namespace is not None:
+        words += ["--namespace", namespace]
+    if _hook_secrets(context):
+        words += ["--settings", str(_secrets_file(context, client))]
+    if sys.platform == "win32":
+        import subprocess
+
+        return subprocess.list2cmdline(words)
+    return shlex.join(words)
+
+
+def _hook_secrets(context: Context) -> dict[str, str]:
+    """What must not stand in a command, which other users of this computer can see."""
+    settings = context.settings
+    if settings.remote is not None:
+        return {} if settings.remote_key is None else {"COMMONPLACE_KEY": settings.remote_key}
+    return {} if settings.book_file is not None else {"DATABASE_URL": settings.database_url or ""}
+
+
+def _secrets_file(context: Context, client: Client) -> Path:
+    from platformdirs import user_config_path
+
+    place = f"-{_project_namespace().partition('/')[2]}" if context.arguments.project else ""
+    return user_config_path("commonplace", appauthor=False) / f"hooks-{client.name}{place}.json"
+
+
+def _write_secrets(context: Context, client: Client) -> None:
+    file, secrets = _secrets_file(context, client), _hook_secrets(context)
+    if secrets:
+        _write(file, json.dumps(secrets) + "\n", like=file)
+        file.chmod(0o600)
+    else:
+        file.unlink(missing_ok=True)
+
+
 def _by_hand(client: Client, file: Path, error: CannotEdit) -> ConfigurationError:
     return ConfigurationError(
         f"{file} was not changed: {error}; add what `commonplace mcp --print-config {client.name}` prints yourself, "
@@ -337,29 +507,44 @@ def _explain(context: Context, client: Client) -> int:
 
 
 def _list_clients(context: Context) -> int:
-    if context.arguments.undo or context.arguments.yes:
+    if context.arguments.undo or context.arguments.yes or context.arguments.hooks:
         raise InvalidInput("name the client to change, such as: commonplace setup claude-code")
     rows = [_state(client) for client in CLIENTS.values()]
     if context.out.is_json:
-        keys = ("client", "installed", "set_up", "file")
+        keys = ("client", "installed", "set_up", "hooks", "file")
         context.out.document([dict(zip(keys, row, strict=True)) for row in rows])
         return OK
     told = {True: "yes", False: "no", None: "?"}
-    shown = [(name, told[is_here], told[is_set_up], file or "") for name, is_here, is_set_up, file in rows]
-    context.out.table(("CLIENT", "INSTALLED", "SET UP", "SETTINGS"), shown)
+    shown = [(row[0], *(told[value] for value in row[1:3]), _TOLD_HOOKS[row[3]], row[4] or "") for row in rows]
+    context.out.table(("CLIENT", "INSTALLED", "SET UP", "HOOKS", "SETTINGS"), shown)
     return OK if any(row[1] for row in rows) else NEGATIVE
 
 
-def _state(client: Client) -> tuple[str, bool | None, bool | None, str | None]:
-    """Name, whether it is installed, whether it has our entry (None: unknown), and the file with its settings."""
+_TOLD_HOOKS = {True: "yes", False: "no", None: "-"}
+
+
+def _state(client: Client) -> tuple[str, bool | None, bool | None, bool | None, str | None]:
+    """Name, whether it is installed, whether it has our entry and our hooks (None: unknown), and its settings' file."""
     file = settings_file(client)
     if file is None:
-        return client.name, None, None, None
+        return client.name, None, None, None, None
     try:
         is_set_up: bool | None = our_server(client, file) is not None
     except (ConfigurationError, OSError):
         is_set_up = None
-    return client.name, is_found(client, file), is_set_up, str(file)
+    return client.name, is_found(client, file), is_set_up, _has_hooks(client), str(file)
+
+
+def _has_hooks(client: Client) -> bool | None:
+    """Whether a client has our hooks; None if it has none at all, or they cannot be read."""
+    file = None if client.hooks is None else _of_user(client.hooks.files)
+    if file is None or client.hooks is None:
+        return None
+    try:
+        text = _read(file) or ""
+        return _without_hooks(text, client.hooks) != text
+    except (ConfigurationError, OSError):
+        return None
 
 
 # Trying a connection
@@ -391,6 +576,26 @@ def connections() -> Iterator[tuple[str, str | None]]:
                 continue
             if server is not None:
                 yield f"{client.title}, {file}", _refusal(server)
+        yield from _hook_connections(client)
+
+
+def _hook_connections(client: Client) -> Iterator[tuple[str, str | None]]:
+    """The files with our hooks of a client, with the reason why they cannot run: a hook itself never says so."""
+    hooks = client.hooks
+    if hooks is None:
+        return
+    for file in filter(None, (_of_user(hooks.files), Path.cwd() / hooks.project)):
+        try:
+            words = shlex.split(_known_command(_read(file) or "", hooks), posix=sys.platform != "win32")
+        except (ConfigurationError, OSError, ValueError):
+            continue
+        if not words:
+            continue
+        missing = [word for word in (words[0], *words[3:4]) if not Path(word.strip('"')).is_file()]
+        reason = (
+            f"{missing[0]} does not exist; run `commonplace setup {client.name} --hooks` again" if missing else None
+        )
+        yield f"hooks of {client.title}, {file}", reason
 
 
 def _refusal(server: StdioServer | HttpServer) -> str | None:

@@ -51,6 +51,9 @@ MAX_READ = 20
 """The most memories that one call reads."""
 
 SUMMARY_CHARACTERS = 160
+LINE_CHARACTERS = 130
+"""How much of a summary a line of text has, so that ten hits with three tags each have less than 900 tokens."""
+
 NOTHING_RELEVANT = "No relevant memories found."
 ITEM_URI = "mem://item/"
 FILE_URI = "mem://file/"
@@ -680,5 +683,8 @@ def _found_text(items: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _line(item: Mapping[str, Any]) -> str:
+    summary = item["summary"]
+    if len(summary) > LINE_CHARACTERS:
+        summary = summary[: LINE_CHARACTERS - 1].rstrip(" …") + "…"
     similar = f" sim={item['similarity']:.3f}" if "similarity" in item else ""
-    return f"• [{item['type']}]{similar} tags={', '.join(item['tags'])} {item['uri']} {item['summary']}".rstrip()
+    return f"• [{item['type']}]{similar} tags={', '.join(item['tags'])} {item['uri']} {summary}".rstrip()

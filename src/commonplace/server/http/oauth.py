@@ -14,19 +14,19 @@ import hashlib
 import hmac
 import re
 import secrets
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 from mcp.server.auth.handlers.authorize import AuthorizationHandler
 from mcp.server.auth.handlers.register import RegistrationHandler
-from mcp.server.auth.handlers.revoke import RevocationHandler
 from mcp.server.auth.handlers.token import TokenHandler
-from mcp.server.auth.middleware.client_auth import ClientAuthenticator
+from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -41,11 +41,12 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.shared.auth import InvalidRedirectUriError, OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ValidationError
+from starlette.types import Message
 
 from commonplace.checks import JSON
 from commonplace.errors import InvalidInput, Unauthorized
 from commonplace.server.http.api_keys import Key, Keys, Rate, Rates
-from commonplace.server.http.origins import base_url, is_loopback
+from commonplace.server.http.origins import MISDIRECTED, base_url, is_loopback
 from commonplace.space.rules import Action
 
 ACCESS_PREFIX = "oauth_"
@@ -254,9 +255,22 @@ class Grants:
         row = self._shown(_GRANTS, text, "refresh")
         if row is None or not self._has_key(row):
             raise TokenError("invalid_grant", "the refresh token or the key that approved it has ended")
-        id = _id(text)
+        id, use = _id(text), _hash(text)[:32]
+        self._sweep(_CODES)
+        if not self._store.system_put(_CODES, use, self._use(), only_new=True):
+            # At the same moment somebody else shows it. Whoever of the two writes last ends the grant.
+            self._store.system_put(_CODES, use, self._use(is_reused=True))
+            self.end(id)
+            raise TokenError("invalid_grant", "the refresh token was used before; its tokens have ended")
         tokens, kept = self._tokens(id, {**row, "scopes": scopes or row["scopes"]})
-        self._store.system_put(_GRANTS, id, cast("JSON", {**kept, "former": row["refresh"]}))
+        try:
+            self._store.system_put(_GRANTS, id, cast("JSON", {**kept, "former": row["refresh"]}))
+        except BaseException:
+            self._store.system_delete(_CODES, use)  # it was not used, and the client may try again
+            raise
+        if (self._row(_CODES, use) or {}).get("is_reused"):
+            self.end(id)
+            raise TokenError("invalid_grant", "the refresh token was used twice; its tokens have ended")
         client = self.client(row["client"])
         if client is not None:
             self._put_client(client, is_approved=True)
@@ -302,6 +316,10 @@ class Grants:
             refresh_token=f"{_REFRESH_PREFIX}{id}_{refresh}",
         )
         return tokens, kept
+
+    def _use(self, *, is_reused: bool = False) -> JSON:
+        """The row that says that a refresh token is being used. It has no code."""
+        return {"is_reused": is_reused, "expires_at": self._in(CODE_SECONDS)}
 
     def _end_if_former(self, text: str) -> None:
         """End a grant whose former refresh token is shown again."""
@@ -422,16 +440,44 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         await run_sync(self._grants.end, _id(token.token))
 
 
+def issuer_of(request: Request, public_url: str | None) -> str:
+    """The service's own address. Without a configured one, only this computer reaches the service.
+
+    A page of another site, whose name leads here, must not become the issuer or the audience of a token.
+    """
+    issuer = base_url(request, public_url)
+    if public_url is None and not is_loopback(urlsplit(issuer).hostname or ""):
+        raise HTTPException(MISDIRECTED, "this service answers only to localhost; give it a --public-url")
+    return issuer
+
+
+async def _named(request: Request) -> Request:
+    """The request with the client's id in its form. With Basic authentication it is in the header only (RFC 6749)."""
+    body = await request.body()
+    kind, _, written = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "basic" and "client_id" not in parse_qs(body.decode(errors="replace")):
+        try:
+            name = unquote(b64decode(written).decode().partition(":")[0])
+        except ValueError:
+            name = ""
+        body += b"&" + urlencode({"client_id": name}).encode()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request(request.scope, receive)
+
+
 def oauth_router(grants: Grants, public_url: str | None) -> APIRouter:
     """The routes of the authorization server, except the consent page."""
     router = APIRouter(include_in_schema=False)
 
     def provider(request: Request) -> Provider:
-        return Provider(grants, base_url(request, public_url))
+        return Provider(grants, issuer_of(request, public_url))
 
     @router.get(METADATA_PATH)
     def metadata(request: Request) -> Response:
-        issuer = base_url(request, public_url)
+        issuer = issuer_of(request, public_url)
         methods = ["none", "client_secret_post", "client_secret_basic"]
         described = {
             "issuer": issuer,
@@ -457,7 +503,7 @@ def oauth_router(grants: Grants, public_url: str | None) -> APIRouter:
     @router.post(f"{PATH}/token")
     async def token(request: Request) -> Response:
         made = provider(request)
-        answer: Response = await TokenHandler(made, ClientAuthenticator(made)).handle(request)
+        answer: Response = await TokenHandler(made, ClientAuthenticator(made)).handle(await _named(request))
         return answer
 
     @router.post(f"{PATH}/register")
@@ -470,7 +516,19 @@ def oauth_router(grants: Grants, public_url: str | None) -> APIRouter:
 
     @router.post(f"{PATH}/revoke")
     async def revoke(request: Request) -> Response:
+        # Not the SDK's handler: it refuses clients without a secret, and unknown hints.
         made = provider(request)
-        return await RevocationHandler(made, ClientAuthenticator(made)).handle(request)
+        named = await _named(request)
+        try:
+            client = await ClientAuthenticator(made).authenticate_request(named)
+        except AuthenticationError as error:
+            return JSONResponse({"error": "invalid_client", "error_description": error.message}, 401)
+        text = (await named.form()).get("token")
+        if not isinstance(text, str) or not text:
+            return JSONResponse({"error": "invalid_request", "error_description": "token is missing"}, 400)
+        found = await made.load_access_token(text) or await made.load_refresh_token(client, text)
+        if found is not None and found.client_id == client.client_id:
+            await made.revoke_token(found)
+        return Response(headers={"Cache-Control": "no-store"})  # of an unknown token too, as RFC 7009 has it
 
     return router

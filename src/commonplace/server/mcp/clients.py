@@ -55,6 +55,24 @@ Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Hooks:
+    """Commands that a client runs at events: the JSON files with them, and the events that the memory acts at.
+
+    Each file has an object `hooks` with a list for each event. `timeout` is in the client's own unit.
+    """
+
+    docs: str
+    files: Mapping[System, str]
+    project: str
+    events: tuple[str, ...]
+    timeout: int
+    afterwards: str = "start a new session"
+
+    def item(self, command: str) -> dict[str, Any]:
+        return {"hooks": [{"type": "command", "command": command, "timeout": self.timeout}]}
+
+
+@dataclass(frozen=True, slots=True)
 class Client:
     """A client. `files` has the settings of a user on each system; `place` is where they are if not in a file."""
 
@@ -74,6 +92,7 @@ class Client:
     server_name: str = SERVER_NAME
     project: str | None = None
     """The settings of one project, below its folder."""
+    hooks: Hooks | None = None
 
     def entry(self, server: StdioServer | HttpServer) -> Entry:
         if isinstance(server, StdioServer):
@@ -236,6 +255,14 @@ CLIENTS: Mapping[str, Client] = {
             _typed_url,
             project=".mcp.json",
             command=claude_code_command,
+            hooks=Hooks(
+                "https://code.claude.com/docs/en/hooks",
+                _everywhere("~/.claude/settings.json"),
+                # Not committed: it has a path of this computer.
+                ".claude/settings.local.json",
+                ("SessionStart", "UserPromptSubmit", "PreCompact", "Stop", "SessionEnd"),
+                5,
+            ),
         ),
         Client(
             "claude-desktop",
@@ -288,6 +315,14 @@ CLIENTS: Mapping[str, Client] = {
             # Codex ignores `headers`.
             lambda server: _with({"url": server.url}, "http_headers", server.headers),
             project=".codex/config.toml",  # read in a project that you trust
+            hooks=Hooks(
+                "https://developers.openai.com/codex/hooks",
+                _everywhere("~/.codex/hooks.json"),
+                ".codex/hooks.json",
+                ("SessionStart", "UserPromptSubmit", "PreCompact", "Stop"),
+                5,
+                "start a new session; Codex runs them once you trust them in /hooks",
+            ),
         ),
         Client(
             "gemini-cli",
@@ -301,6 +336,13 @@ CLIENTS: Mapping[str, Client] = {
             lambda server: _with({"httpUrl": server.url}, "headers", server.headers),
             project=".gemini/settings.json",
             command=_gemini_command,
+            hooks=Hooks(
+                "https://geminicli.com/docs/hooks/reference",
+                _everywhere("~/.gemini/settings.json"),
+                ".gemini/settings.json",
+                ("SessionStart", "BeforeAgent", "PreCompress", "AfterAgent", "SessionEnd"),
+                5_000,  # milliseconds
+            ),
         ),
         Client(
             "windsurf",

@@ -1,4 +1,4 @@
-"""What a model reads: the instructions on connecting, and the prompts memory_recall and memory_save.
+"""What a model reads: the instructions on connecting, and the prompts: recall, save, brief.
 
 docs/agents.md gives people the same advice.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from commonplace.errors import InvalidInput, NotFound
@@ -116,13 +117,24 @@ PROTOCOL: dict[str, Any] = {
 }
 
 
+BRIEF: dict[str, Any] = {
+    "name": "memory_brief",
+    "title": "Brief from memory",
+    "description": "Tell the model what matters at the start: standing instructions, working memory, newest decisions.",
+    "arguments": [
+        {"name": "project", "description": "The project: its folder, or its name as in the tag project:<name>."},
+        {"name": "prompt", "description": "What you are about to ask; adds the memories that are relevant to it."},
+    ],
+}
+
+
 def prompts_for(tools: Container[str], profile: str = "records") -> Prompts:
     """The prompts of a server with these tools. No prompt names a tool that the model does not have.
 
-    The records profile has the two that its contract names; their texts contain what the third one says.
+    The records profile has the two that its contract names; their texts contain what the others say.
     """
     fitting = tuple(prompt for prompt in PROMPTS if prompt["name"] != "memory_save" or "memory_create" in tools)
-    return fitting if profile == "records" else (*fitting, PROTOCOL)
+    return fitting if profile == "records" else (*fitting, PROTOCOL, BRIEF)
 
 
 def render(
@@ -145,8 +157,20 @@ def render(
         raise InvalidInput("; ".join(missing))
     if known is PROTOCOL:
         return str(known["description"]), instructions(profile)
+    if known is BRIEF:
+        return str(known["description"]), _brief(memory, arguments)
     text = _recall(memory, arguments) if name == "memory_recall" else _save(memory, arguments)
     return str(known["description"]), text
+
+
+def _brief(memory: Memory, arguments: Mapping[str, str]) -> str:
+    """What the hooks of a client would say at the start of a session and with its first prompt."""
+    from commonplace.ambient import Ambient, Session
+
+    project = arguments.get("project", "").strip()
+    ambient, session = Ambient(memory.space), Session("", Path(project) if project else None)
+    parts = (ambient.brief(session), ambient.recall(arguments.get("prompt", ""), session))
+    return "\n\n".join(filter(None, parts)) or "The memory has nothing to say on this yet."
 
 
 def _recall(memory: Memory, arguments: Mapping[str, str]) -> str:

@@ -31,6 +31,10 @@ FAILED = -32000
 NOT_INITIALIZED = -32002
 _BEFORE_INITIALIZE = ("initialize", "ping")
 
+TEXT_CLIENTS = ("claude-code",)
+"""Clients that show their model the structured content and every link instead of the text, which says the same in less
+than half of the tokens. They get the text alone; decision 012 has the figures."""
+
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -149,7 +153,10 @@ class _Handlers:
         self._tool_calls = tool_calls
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[types.Tool.model_validate(spec) for spec in self._tools.specs])
+        specs = self._tools.specs
+        if CLIENT.get() in TEXT_CLIENTS:
+            specs = [{name: value for name, value in spec.items() if name != "outputSchema"} for spec in specs]
+        return types.ListToolsResult(tools=[types.Tool.model_validate(spec) for spec in specs])
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in self._tools:
@@ -236,6 +243,8 @@ def _thread_of(meta: Any) -> str | None:
 
 def _result(answer: ToolAnswer, version: str) -> types.CallToolResult:
     text, *notes = (types.TextContent(type="text", text=text) for text in answer.texts)
+    if CLIENT.get() in TEXT_CLIENTS:
+        return types.CallToolResult(content=[text, *notes], is_error=answer.is_error)
     links = [types.ResourceLink.model_validate(asdict(link)) for link in answer.links] if has_links(version) else []
     content: list[types.ContentBlock] = [text, *links, *notes]
     return types.CallToolResult(content=content, structured_content=_plain(answer.structured), is_error=answer.is_error)

@@ -7,8 +7,7 @@ from fastapi.responses import Response
 
 from commonplace.errors import NotFound, Unauthorized
 from commonplace.server.http.api_keys import Key
-from commonplace.server.http.oauth import CONSENT_PATH
-from commonplace.server.http.origins import base_url
+from commonplace.server.http.oauth import CONSENT_PATH, issuer_of
 from commonplace.server.http.sessions import PAGE_PATH, session_of
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.page.visit import SIGN_OUT, Visit, VisitOf, own_address
@@ -66,7 +65,7 @@ def consent(visit: VisitOf) -> Response:
 
 
 def _issuer(visit: Visit) -> str:
-    return base_url(visit.request, visit.service.settings.public_url)
+    return issuer_of(visit.request, visit.service.settings.public_url)
 
 
 def _signed_in_key(visit: Visit) -> Key:
