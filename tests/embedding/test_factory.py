@@ -16,6 +16,7 @@ from commonplace.errors import ConfigurationError
     ("name", "identity"),
     [
         (None, "snowflake-arctic-embed-s@f93ff225"),
+        ("commonplace-embed-s", "commonplace-embed-s@78d05c55"),
         ("snowflake-arctic-embed-s", "snowflake-arctic-embed-s@f93ff225"),
         ("Snowflake/snowflake-arctic-embed-s", "snowflake-arctic-embed-s@f93ff225"),
         ("Xenova/all-MiniLM-L6-v2", "all-MiniLM-L6-v2@8199be6f"),
@@ -34,7 +35,10 @@ def test_a_name_gives_the_embedder_with_this_identity(name: str | None, identity
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("no-such-model", "unknown embedding model 'no-such-model'; known: snowflake-arctic-embed-s"),
+        (
+            "no-such-model",
+            "unknown embedding model 'no-such-model'; known: snowflake-arctic-embed-s",
+        ),
         ("cohere:m", "unknown embedding model 'cohere:m'"),
         ("openai:m@ftp://host/v1", "write the endpoint as openai:MODEL@https://host/v1"),
         ("openai:@http://host/v1", "write the endpoint as openai:MODEL@https://host/v1"),
@@ -77,7 +81,7 @@ def test_no_two_models_share_a_name_and_each_file_has_a_source() -> None:
     names = [name.casefold() for model in MODELS for name in (model.id, *model.aliases)]
     assert len(names) == len(set(names))
     for model in MODELS:
-        members = {name for source in model.sources for name in source.members}
+        members = {name for source in (model.base or model).sources for name in source.members}
         assert members == {file.name for file in model.files}
 
 

@@ -137,13 +137,14 @@ def values(held: Held) -> dict[str, list[Any]]:
         "entries": ["true"],
         "full": ["true"],
         "merge": ["true"],
+        "map": ["*=user/bob", "user/*=user/bob", "=user/bob"],
     }
 
 
 UNREMARKABLE = frozenset(
     (
         *("offset", "last", "top", "neighbours", "match", "now", "overwrite", "wrapped", "ttl_seconds"),
-        *("min_relevance", "minRelevance"),
+        *("min_relevance", "minRelevance", "format", "again", "dry_run", "name"),
         *("page", "per_page", "order", "order_by", "descending", "direction", "perPage", "orderBy", "sortDirection"),
     )
 )
@@ -203,6 +204,7 @@ def bodies(held: Held) -> dict[str, list[Any]]:
         "/v1/undo": [{"commit": held.commit}, {"commit": 1}],
         "/v1/purge": [{"kind": "file", "key": f"/{PATH}"}, {"kind": "record", "key": record}],
         "/v1/import": [b"FORGED"],
+        "/v1/import-memory": [b'{"role": "user", "content": "FORGED"}'],
         **mastra_bodies(held),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -364,7 +365,9 @@ def test_mcp_answers_are_the_same_whether_or_not_others_are_there(tenants, alone
         if method == "tools/call" and params["name"] not in reading:
             continue
         answers = [session.send(method, **params) for session in (lone, among)]
-        assert answers[0].text == answers[1].text, (method, params)
+        # A word that stored texts cannot contain is drawn for each answer.
+        told = [re.sub("stored-data [0-9a-f]{24}", "stored-data", answer.text) for answer in answers]
+        assert told[0] == told[1], (method, params)
         compared += 1
     assert compared > 50
 

@@ -25,7 +25,7 @@ DISCOVERY: list[tuple[dict[str, Any], str, list[str]]] = [
     (
         {"jsonrpc": "2.0", "id": 4, "method": "resources/templates/list"},
         "resourceTemplates",
-        ["recent", "by-tags", "by-type", "item", "file", "message"],
+        ["recent", "by-tags", "by-type", "item", "file", "message", "value"],
     ),
     ({"jsonrpc": "2.0", "id": 5, "method": "prompts/list"}, "prompts", ["memory_recall", "memory_save"]),
 ]

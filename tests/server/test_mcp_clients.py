@@ -69,7 +69,7 @@ def test_the_mcp_client_saves_finds_and_reads(tmp_path, address, transport, mode
             assert str(found.content[1].uri) == f"mem://item/{id}"
             read = await client.read_resource(f"mem://item/{id}")
             assert json.loads(read.contents[0].text)["content"] == NOTE["content"]
-            assert len((await client.list_resource_templates()).resource_templates) == 6
+            assert len((await client.list_resource_templates()).resource_templates) == 7
             prompt = await client.get_prompt("memory_recall", {"query": "deploys"})
             assert "Deploys go out on Tuesdays" in prompt.messages[0].content.text
             refused = await client.call_tool("memory_create", {"type": "note"})

@@ -135,7 +135,8 @@ ARCTIC_S = Model(
     reads_sentences=True,
 )
 
-# arctic-s, trained for conversations and notes by the code in training/. docs/model.md describes it.
+# arctic-s, trained for conversations by the code in training/. docs/model.md describes it and says why
+# it is a choice and not the default.
 EMBED_S = Model(
     id="commonplace-embed-s",
     aliases=("commonplace",),
@@ -221,8 +222,8 @@ E5_SMALL = Model(
     is_packed=True,
 )
 
-MODELS = (EMBED_S, ARCTIC_S, MINILM_L6, BGE_SMALL_EN, E5_SMALL)
-DEFAULT_MODEL = EMBED_S
+MODELS = (ARCTIC_S, EMBED_S, MINILM_L6, BGE_SMALL_EN, E5_SMALL)
+DEFAULT_MODEL = ARCTIC_S
 
 
 def model_named(name: str) -> Model:

@@ -1,0 +1,172 @@
+"""commonplace-embed-s: the merge gives the bytes that the catalog names, and their vectors are what they should be."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import numpy as np
+import pytest
+
+from commonplace.embedding import difference
+from commonplace.embedding.catalog import (
+    ARCTIC_S,
+    EMBED_S,
+    WEIGHTS,
+    default_models_folder,
+    model_path,
+)
+from commonplace.embedding.onnx import OnnxEmbedder, WordPiece
+from commonplace.embedding.pull import pull
+from commonplace.errors import Corrupt
+
+MEMORIES = [
+    "Ines: We finally brought the little one home from the shelter, she barks at the postman all day.",
+    "Ines: I had to hand in my badge on Friday, the whole department was closed.",
+    "Ines: My knees gave up after the half marathon, so no running until spring.",
+    "Ines: The doctor said I must not have anything with gluten any more.",
+    "Ines: We signed the papers, from May on we live in Porto.",
+    "Ines: I practise the cello every evening after work.",
+    "Tom: My brother and I do not talk since the funeral.",
+    "Tom: I got in! I start medicine in Leiden in September.",
+    "Tom: The twins turned three yesterday, there was cake everywhere.",
+    "Tom: I sold the car and go everywhere by bike now.",
+    "Tom: Heights are not for me, I froze on the second rung of the ladder.",
+    "Tom: I spend my Saturdays handing out soup at the station.",
+    "Ines: That sounds wonderful, tell me more about it!",
+    "Tom: Ha, I know exactly what you mean.",
+    "Ines: Did you see what Tom wrote about the weekend?",
+    "Tom: How is Ines doing these days?",
+    "Ines: Tom, what do you think I should do?",
+    "Tom: Ines, I think you are right about that.",
+    "Ines: I will ask Tom when I see him.",
+    "Tom: Ines has always been like that, you know her.",
+]
+
+
+@pytest.mark.promise("embedding-merge")
+def test_a_merge_gives_the_bytes_that_the_catalog_names() -> None:
+    assert EMBED_S.difference is not None
+    packed = difference.packaged(EMBED_S.difference)
+    assert len(packed) < 8_000_000
+    merged = difference.merge((model_path(ARCTIC_S, default_models_folder()) / WEIGHTS).read_bytes(), packed)
+    (digest,) = EMBED_S.files[0].digests
+    assert (hashlib.sha256(merged).hexdigest(), len(merged)) == (digest.sha256, digest.size)
+
+
+def test_a_difference_to_another_model_is_refused() -> None:
+    assert EMBED_S.difference is not None
+    packed = difference.packaged(EMBED_S.difference)
+    with pytest.raises(Corrupt, match="does not fit"):
+        difference.merge(b"", packed)
+    with pytest.raises(Corrupt, match="not an ONNX file"):
+        difference.merge(b"\x07" * 10, packed)
+
+
+def test_a_pull_makes_our_model_from_an_installed_base_without_a_source(tmp_path) -> None:
+    base = pull(ARCTIC_S, folder=tmp_path, source_folder=model_path(ARCTIC_S, default_models_folder()))
+    told: list[str] = []
+    made = pull(EMBED_S, folder=tmp_path, progress=lambda done, total, label: told.append(label))
+    assert (made / WEIGHTS).read_bytes() != (base / WEIGHTS).read_bytes()
+    assert f"merging {WEIGHTS}" in told
+    assert not list(tmp_path.glob(".pull-*"))
+
+
+def test_what_is_packed_is_unpacked_alike() -> None:
+    changes = [difference.Change("a", "add", bytes([0, 255, 3])), difference.Change("b", "set", b"\0\0\x80?" * 2)]
+    assert list(difference.unpack(difference.pack(changes))) == changes
+
+
+@pytest.mark.promise("embedding-our-graph")
+def test_a_thousand_texts_have_the_vectors_that_the_integers_give() -> None:
+    """A forward pass in numpy, from the base's integers and the difference, against onnxruntime and the merged file."""
+    encoder = NumpyEncoder()
+    embedder = OnnxEmbedder(EMBED_S, folder=default_models_folder())
+    chance = random.Random(3)
+    words = " ".join(MEMORIES).split()
+    texts = [" ".join(chance.choices(words, k=chance.randrange(1, 9))) for _ in range(1_000)]
+    vectors = embedder.embed(texts, purpose="passage")
+    tokenizer = WordPiece.from_file(model_path(EMBED_S, default_models_folder()) / "vocab.txt", max_tokens=512)
+    by_length: dict[int, list[int]] = {}
+    rows = [tokenizer.encode(text) for text in texts]
+    for place, row in enumerate(rows):
+        by_length.setdefault(len(row), []).append(place)
+    cosines = np.empty(len(texts))
+    for places in by_length.values():
+        cosines[places] = (encoder([rows[place] for place in places]) * vectors[places]).sum(-1)
+    # onnxruntime rounds the activations to 8 bits, numpy does not.
+    assert cosines.min() > 0.95
+    assert cosines.mean() > 0.985
+
+
+class NumpyEncoder:
+    """BERT in float32, with the weights of the base plus the difference."""
+
+    def __init__(self) -> None:
+        data = (model_path(ARCTIC_S, default_models_folder()) / WEIGHTS).read_bytes()
+        places = difference.tensors(data)
+        assert EMBED_S.difference is not None
+        changed = {one.name: one for one in difference.unpack(difference.packaged(EMBED_S.difference))}
+
+        def floats(name: str) -> np.ndarray:
+            start, end = places[name]
+            return np.frombuffer(changed[name].values if name in changed else data[start:end], np.float32)
+
+        def table(name: str) -> np.ndarray:
+            start, end = places[f"embeddings.{name}_embeddings.weight_quantized"]
+            scale = floats(f"embeddings.{name}_embeddings.weight_scale")[0]
+            return ((np.frombuffer(data[start:end], np.uint8).astype(np.float32) - 128) * scale).reshape(-1, 384)
+
+        def matrix(stem: str) -> np.ndarray:
+            start, end = places[f"{stem}_quantized"]
+            whole = np.frombuffer(data[start:end], np.int8).astype(np.float32)
+            whole = whole + np.frombuffer(changed[f"{stem}_quantized"].values, np.int8)
+            scale = floats(f"{stem}_scale")
+            return whole.reshape(-1, len(scale)) * scale
+
+        stems = sorted(
+            {name.removesuffix("_quantized") for name in changed if name.startswith("onnx::MatMul")},
+            key=lambda stem: int(stem.rpartition("_")[2]),
+        )
+        self._matrices = [matrix(stem) for stem in stems]
+        self._floats = floats
+        self._words, self._positions, self._types = map(table, ("word", "position", "token_type"))
+
+    def __call__(self, ids: list[list[int]]) -> np.ndarray:
+        """Unit vectors of texts with the same number of tokens."""
+        texts, tokens = np.shape(ids)
+        x = self._words[np.array(ids)] + self._positions[:tokens] + self._types[0]
+        x = self._norm(x, "embeddings.LayerNorm")
+        for layer in range(12):
+            q, k, v, out, inner, outer = self._matrices[layer * 6 : layer * 6 + 6]
+            at = f"encoder.layer.{layer}"
+            heads = [
+                (x @ matrix + self._floats(f"{at}.attention.self.{name}.bias"))
+                .reshape(texts, tokens, 12, 32)
+                .transpose(0, 2, 1, 3)
+                for matrix, name in ((q, "query"), (k, "key"), (v, "value"))
+            ]
+            scores = heads[0] @ heads[1].transpose(0, 1, 3, 2) / np.float32(np.sqrt(32))
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            mixed = (weights / weights.sum(-1, keepdims=True)) @ heads[2]
+            mixed = mixed.transpose(0, 2, 1, 3).reshape(texts, tokens, 384) @ out + self._floats(
+                f"{at}.attention.output.dense.bias"
+            )
+            x = self._norm(x + mixed, f"{at}.attention.output.LayerNorm")
+            wide = x @ inner + self._floats(f"{at}.intermediate.dense.bias")
+            wide = wide * 0.5 * (1 + _erf(wide / np.sqrt(2))) @ outer + self._floats(f"{at}.output.dense.bias")
+            x = self._norm(x + wide.astype(np.float32), f"{at}.output.LayerNorm")
+        first: np.ndarray = x[:, 0]
+        return first / np.linalg.norm(first, axis=-1, keepdims=True)
+
+    def _norm(self, x: np.ndarray, name: str) -> np.ndarray:
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+        return scaled * self._floats(f"{name}.weight") + self._floats(f"{name}.bias")
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    """Abramowitz and Stegun 7.1.26; the error is below 2e-7."""
+    t = 1 / (1 + 0.3275911 * np.abs(x))
+    terms = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    return np.sign(x) * (1 - terms * np.exp(-(x**2)))
