@@ -136,27 +136,25 @@ class NumpyEncoder:
         """Unit vectors of texts with the same number of tokens."""
         texts, tokens = np.shape(ids)
         x = self._words[np.array(ids)] + self._positions[:tokens] + self._types[0]
-        x = self._norm(x, "embeddings.LayerNorm")
+        x = self._norm(x.reshape(-1, 384), "embeddings.LayerNorm")
         for layer in range(12):
-            q, k, v, out, inner, outer = self._matrices[layer * 6 : layer * 6 + 6]
             at = f"encoder.layer.{layer}"
-            heads = [
+            query, key, value, output, inner, outer = self._matrices[layer * 6 : layer * 6 + 6]
+            q, k, v = (
                 (x @ matrix + self._floats(f"{at}.attention.self.{name}.bias"))
                 .reshape(texts, tokens, 12, 32)
                 .transpose(0, 2, 1, 3)
-                for matrix, name in ((q, "query"), (k, "key"), (v, "value"))
-            ]
-            scores = heads[0] @ heads[1].transpose(0, 1, 3, 2) / np.float32(np.sqrt(32))
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
-            mixed = (weights / weights.sum(-1, keepdims=True)) @ heads[2]
-            mixed = mixed.transpose(0, 2, 1, 3).reshape(texts, tokens, 384) @ out + self._floats(
-                f"{at}.attention.output.dense.bias"
+                for matrix, name in ((query, "query"), (key, "key"), (value, "value"))
             )
+            weights = np.exp(q @ k.transpose(0, 1, 3, 2) / np.float32(np.sqrt(32)))
+            mixed = (weights / weights.sum(-1, keepdims=True)) @ v
+            mixed = mixed.transpose(0, 2, 1, 3).reshape(-1, 384) @ output
+            mixed = mixed + self._floats(f"{at}.attention.output.dense.bias")
             x = self._norm(x + mixed, f"{at}.attention.output.LayerNorm")
             wide = x @ inner + self._floats(f"{at}.intermediate.dense.bias")
-            wide = wide * 0.5 * (1 + _erf(wide / np.sqrt(2))) @ outer + self._floats(f"{at}.output.dense.bias")
-            x = self._norm(x + wide.astype(np.float32), f"{at}.output.LayerNorm")
-        first: np.ndarray = x[:, 0]
+            wide = wide * (1 + _erf(wide / np.float32(np.sqrt(2)))) / 2
+            x = self._norm(x + wide @ outer + self._floats(f"{at}.output.dense.bias"), f"{at}.output.LayerNorm")
+        first: np.ndarray = x.reshape(texts, tokens, 384)[:, 0]
         return first / np.linalg.norm(first, axis=-1, keepdims=True)
 
     def _norm(self, x: np.ndarray, name: str) -> np.ndarray:
