@@ -17,7 +17,7 @@ def test_several_records_are_tagged_and_deleted_as_one_commit_and_taken_back(per
         page.locator("tbody input[type=checkbox]").nth(row).check()
     page.get_by_label("Tags to add or remove").fill("harbour")
     commit = memory.space.stats().commit
-    page.get_by_role("button", name="Tag chosen").click()
+    page.get_by_role("button", name="Tag chosen", exact=True).click()
     expect(page.get_by_role("status").filter(has_text="Tagged")).to_contain_text(f"commit {commit + 1}")
     assert sum("harbour" in memory.space.records.get(id).tags for id in made) == 2
     page.get_by_label("Choose all records of this page").check()
