@@ -285,7 +285,7 @@ def test_a_killed_process_is_replaced_and_a_replaced_book_opened_again(hooks: Ho
 
 
 def test_the_background_process_ends_when_idle(hooks: Hooks) -> None:
-    hooks.words[-1] = "0.3"
+    hooks.words[-1] = "2"  # long enough to be seen under load
     hooks.said("SessionStart", source="startup")
     hooks.wait_for_background()
     hooks.wait_until(lambda: not hooks.pids())
