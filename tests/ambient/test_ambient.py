@@ -262,6 +262,17 @@ def test_the_turns_of_a_transcript_are_saved_once_with_their_ids_and_times(
     assert [turn.text for turn in transcript.read(str(file))] == ["Thanks for the fix"]
 
 
+def test_a_turn_with_characters_that_no_store_takes_does_not_hold_up_the_others(
+    space: Space, ambient: Ambient, tmp_path: Path
+) -> None:
+    file = tmp_path / "session.jsonl"
+    turns = line("user", "half \ud83d of it and a \0", number(1)) + line("assistant", "A good turn.", number(2))
+    file.write_text(turns)
+    assert ambient.save(Session(SESSION, tmp_path, "claude-code"), Transcript(SESSION).read(str(file))) == 2
+    saved = space.threads.messages(SESSION).messages
+    assert [one.content for one in saved] == ["half \ufffd of it and a \ufffd", "A good turn."]
+
+
 def test_a_resumed_session_with_copies_of_former_turns_saves_only_the_new_ones(space: Space, ambient: Ambient) -> None:
     first = [Turn(number(1), "user", "Fix the parser"), Turn(number(2), "assistant", "It is fixed.")]
     ambient.save(Session(SESSION), first)
@@ -362,6 +373,15 @@ def test_a_file_in_a_project_turns_it_off_there(
     found = project_of(inside)
     assert (found.recalls, found.saves) == (recalls, saves)
     assert project_of(tmp_path / "gone") == project_of(tmp_path / "gone")
+
+
+def test_a_link_into_a_project_and_a_path_that_is_not_whole_are_off_too(tmp_path: Path) -> None:
+    (tmp_path / "private" / "sub").mkdir(parents=True)
+    (tmp_path / "private" / ".nomemory").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "private" / "sub")
+    for folder in (tmp_path / "link", Path("private/sub")):
+        found = project_of(folder)
+        assert (found.recalls, found.saves) == (False, False)
 
 
 def test_the_project_of_a_folder_is_its_repository(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -147,6 +148,22 @@ def test_files_of_others_are_left_alone(book: Book, space: Space, tmp_path: Path
         MarkdownFolder(outside.parent, HERE)
     with pytest.raises(AlreadyExists, match="has the namespace user/ana"):
         MarkdownFolder(folder, ("user", "bob"))
+
+
+@pytest.mark.promise("export-markdown-manifest")
+def test_a_manifest_that_names_files_outside_removes_nothing_there(book: Book, space: Space, tmp_path: Path):
+    victim = tmp_path / "elsewhere" / "notes.txt"
+    victim.parent.mkdir()
+    victim.write_text("keep me")
+    folder = tmp_path / "out"
+    MarkdownFolder(folder, HERE).write(book.store)
+    manifest = folder / ".commonplace.json"
+    written = json.loads(manifest.read_text())
+    hashed = {"sha256": hashlib.sha256(b"keep me").hexdigest()}
+    written["files"] = {str(victim): hashed, "../elsewhere/notes.txt": hashed}
+    manifest.write_text(json.dumps(written))
+    MarkdownFolder(folder, HERE).write(book.store)
+    assert victim.read_text() == "keep me"
 
 
 def test_an_edited_file_comes_back_as_a_new_revision(book: Book, space: Space, tmp_path: Path):

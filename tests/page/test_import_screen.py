@@ -36,7 +36,9 @@ def test_a_file_is_looked_at_imported_and_undone(browser: Browser, space: common
     done = send(browser, "chatgpt/conversations.json", "import")
     assert "Imported" in done.text
     assert len(space.threads.list().threads) == 4
-    undone = browser.send(done, "/ui/import/undo")
+    assert "tick the box" in browser.send(done, "/ui/import/undo", sure="").text
+    assert len(space.threads.list().threads) == 4
+    undone = browser.send(done, "/ui/import/undo", sure="yes")
     assert "Undid 2 commits" in undone.text
     assert space.threads.list().threads == ()
 

@@ -8,6 +8,7 @@ secrets masked.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -408,12 +409,14 @@ def project_of(folder: str | Path) -> Project:
     """The project that a folder belongs to: the nearest folder above with `.git` or our files, or the folder itself.
 
     A file `.nomemory` in it or above turns everything off there. `commonplace.toml` can turn off parts; it only
-    turns off, because anybody's repository may contain one. One that cannot be read turns everything off.
+    turns off, because anybody's repository may contain one. One that cannot be read turns everything off. Links are
+    followed too, and nothing is recalled or saved in a folder without a whole path.
     """
     start = Path(folder)
     root: Path | None = None
-    recalls = saves = True
-    for one in (start, *start.parents):
+    recalls = saves = start.is_absolute()
+    real = Path(os.path.realpath(start))
+    for one in dict.fromkeys((start, *start.parents, real, *real.parents)):
         if (one / NO_MEMORY).exists():
             recalls = saves = False
         allowed = _switches(one / SWITCHES)

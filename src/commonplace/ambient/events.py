@@ -101,7 +101,7 @@ def answer(ambient: Ambient, sessions: Sessions, event: Mapping[str, Any]) -> di
     if not isinstance(name, str) or not isinstance(id, str) or not id or event.get("agent_id"):
         return None  # a subagent has its own conversation
     folder = event.get("cwd")
-    project = project_of(folder) if isinstance(folder, str) and os.path.isabs(folder) else None
+    project = project_of(folder) if isinstance(folder, str) else None
     recalls, saves = (True, True) if project is None else (project.recalls, project.saves)
     session = sessions.get(id, None if project is None else project.root)
     path = event.get("transcript_path")

@@ -187,6 +187,8 @@ def _unnamed(session: str, role: str, text: object, timestamp: object) -> Turn |
 
 
 def _turn(id: str, role: str, text: str, timestamp: object) -> Turn | None:
+    # No store takes a NUL or half of a surrogate pair, and one such turn must not keep the others from being saved.
+    text = text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     said = _REMINDER.sub(" ", text).strip() if role == "user" else text.strip()
     if not said or (role == "user" and _OF_CLIENT.match(said)):
         return None

@@ -434,7 +434,7 @@ def _is_hook(item: object) -> bool:
     """Whether an item in the list of an event is ours, of this or another installation."""
     commands = item.get("hooks") if isinstance(item, dict) else None
     found = [one.get("command") for one in commands if isinstance(one, dict)] if isinstance(commands, list) else []
-    return any(isinstance(one, str) and re.search(r"ambient[/\\]+hook\.py\b", one) for one in found)
+    return any(isinstance(one, str) and re.search(r"commonplace[/\\]+ambient[/\\]+hook\.py\b", one) for one in found)
 
 
 def _hook_command(context: Context, client: Client) -> str:

@@ -270,8 +270,10 @@ class MarkdownFolder:
         del self._noted[path]
 
     def _target(self, path: str) -> Path | None:
-        """Where a file belongs; None if a link or a file is in the way."""
+        """Where a file belongs; None if a link or a file is in the way, or if a manifest names a place outside."""
         target = self._root / path
+        if not target.is_relative_to(self._root):
+            return None
         if Path(os.path.realpath(target.parent)) != target.parent or target.is_symlink():
             return None
         return None if target.is_dir() or any(above.is_file() for above in target.parents) else target

@@ -42,6 +42,8 @@ def import_file(visit: VisitOf) -> Response:
 
 @router.post(f"{IMPORT}/undo", include_in_schema=False)
 def undo(visit: VisitOf) -> Response:
+    if visit.field("sure") != "yes":
+        return _page(visit, refusal="Nothing was changed: tick the box to take back the import.")
     undone = undo_import(visit.space, *commit_range(visit.field("commits")))
     return _page(visit, undone=undone)
 
