@@ -26,9 +26,12 @@ from commonplace.embedding.catalog import ARCTIC_S
 from commonplace.embedding.difference import unpack
 from commonplace.embedding.onnx import WordPiece
 from encoder import Base, Encoder, State, dithered, read_base, rounded
+from quality import report
+from quality_data import DATASETS
+from quality_run import Ranking, rank_all
 
-PARTS = {"longmemeval": 5, "assistant-chats": 2, "unnamed-needs": 2, "locomo": 1}
-"""The processes for a set; one for others."""
+PARTS = {"longmemeval": 10, "assistant-chats": 4, "unnamed-needs": 6, "locomo": 5}
+"""In how many parts a set is run; one for others."""
 
 SETS = ("locomo", "unnamed-needs", "assistant-chats", "longmemeval", "scifact", "devbench", "precisionmembench")
 
@@ -84,8 +87,8 @@ class TorchEmbedder:
         prefix = ARCTIC_S.query_prefix if purpose == "query" else ""
         rows = [self._words.encode(prefix + text) for text in new]
         order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
-        for start in range(0, len(order), 512):
-            some = order[start : start + 512]
+        for start in range(0, len(order), 128):
+            some = order[start : start + 128]
             lengths = torch.tensor([len(rows[row]) for row in some], device=self._device)
             ids = torch.zeros(len(some), int(lengths.max()), dtype=torch.long)
             for place, row in enumerate(some):
@@ -109,27 +112,13 @@ class Job:
     device: str
 
 
-def run(job: Job) -> dict[str, list[float]]:
-    """The scores of our search and of vectors alone, by figure."""
+def run(job: Job) -> list[Ranking]:
+    """The rankings of our search and of the baselines."""
     torch.set_num_threads(1)
-    from quality_data import DATASETS
-    from quality_run import OURS, VECTORS, rank_all
-    from quality_scores import LINES
-
     embedder = TorchEmbedder(job.state, job.vocabulary, calibration=job.calibration, device=job.device)
     whole = DATASETS[job.name](job.folder)
     dataset = replace(whole, corpora=lambda: islice(whole.corpora(), job.part, None, PARTS.get(job.name, 1)))
-    rankings = [one for one in rank_all(dataset, embedder, lambda line: None) if one.system in (OURS, VECTORS)]
-    found: dict[str, list[float]] = {}
-    for line in LINES[dataset.name]:
-        relevant = dataset.gold.relevant[line.level]
-        groups = {**dataset.gold.groups, **dataset.gold.types}
-        chosen = relevant.keys() if line.group is None else groups[line.group]
-        for one in rankings:
-            if one.level == line.level and one.question.id in relevant and one.question.id in chosen:
-                what = " ".join(filter(None, [line.level, line.name, line.group, one.system]))
-                found.setdefault(what, []).append(line.measure(one.ids, relevant[one.question.id]))
-    return found
+    return list(rank_all(dataset, embedder, lambda line: None))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -143,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--calibration", type=float, nargs=2, default=(0.5, 0.85))
     parser.add_argument("--only", nargs="*", default=SETS, choices=SETS)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--processes", type=int, default=16)
     options = parser.parse_args(arguments)
     base = read_base(options.base)
     if options.difference is not None:
@@ -157,13 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in options.only
         for part in range(PARTS.get(name, 1))
     ]
-    found: dict[str, dict[str, list[float]]] = {}
-    with ProcessPoolExecutor(len(jobs), mp_context=get_context("spawn")) as pool:
-        for job, scores in zip(jobs, pool.map(run, jobs), strict=True):
-            for what, some in scores.items():
-                found.setdefault(job.name, {}).setdefault(what, []).extend(some)
-    for name, figures in found.items():
-        print(name, " | ".join(f"{what} {sum(some) / len(some):.3f}" for what, some in figures.items()), flush=True)
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        made = list(pool.map(run, jobs))
+    for name in options.only:
+        some = [one for job, rankings in zip(jobs, made, strict=True) if job.name == name for one in rankings]
+        report(DATASETS[name](options.folder), some)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 Reads groups of passages with their questions, tokenizes them as the library does, and looks up which passages of a
 group share rare words with a question (BM25): a part of the hard negatives. README.md names the sets and licences.
+Adds groups of needs that are not named, from `unnamed_needs.txt`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import argparse
 import gzip
 import json
 import math
+import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,11 @@ from commonplace.language.weights import LONGEST_SENTENCES
 
 SHARE_ALIKE = frozenset({"squad", "sgd", "xquad"})
 """Their licence (CC BY-SA) would reach what is made from them; the weights that we ship do without."""
+
+NEEDS = Path(__file__).with_name("unnamed_needs.txt")
+UNRELATED = ("topical", "qmsum", "molweni")
+"""The sets whose passages surround the needs: hardly any of them says what a person needs."""
+UNRELATED_PASSAGES = 500
 
 ROLE = re.compile(r"^(user|assistant): ")
 PASSAGE_TOKENS, QUESTION_TOKENS, BY_WORDS = 160, 60, 20
@@ -44,26 +52,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sentence_starts, questions, sets, positives, by_words = [0], [], [], [], []
     groups = [0]
     group_of: list[int] = []
-    with gzip.open(options.groups, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            group = json.loads(line)
-            first = len(passages)
-            # A message of an unnamed speaker is stored without its role.
-            texts = [ROLE.sub("", text) for text in group["p"]]
-            for text in texts:
-                passages.append(words.encode(text)[1:-1])
-                some = split_sentences(text) if len(text) <= LONGEST_SENTENCES else []
-                sentences += [words.encode(one)[1:-1] for one in some] if len(some) > 1 else []
-                sentence_starts.append(len(sentences))
-            asked = [words.encode(question)[1:-1][:QUESTION_TOKENS] for question, _ in group["q"]]
-            found = best_by_words(asked, passages[first:])
-            for row, (_, right) in enumerate(group["q"]):
-                questions.append(prefix + asked[row])
-                sets.append(group["ds"])
-                group_of.append(len(groups) - 1)
-                positives.append([first + one for one in right])
-                by_words.append([first + one for one in found[row] if one not in right])
-            groups.append(len(passages))
+    for group in all_groups(options.groups):
+        first = len(passages)
+        # A message of an unnamed speaker is stored without its role.
+        texts = [ROLE.sub("", text) for text in group["p"]]
+        for text in texts:
+            passages.append(words.encode(text)[1:-1])
+            some = split_sentences(text) if len(text) <= LONGEST_SENTENCES else []
+            sentences += [words.encode(one)[1:-1] for one in some] if len(some) > 1 else []
+            sentence_starts.append(len(sentences))
+        asked = [words.encode(question)[1:-1][:QUESTION_TOKENS] for question, _ in group["q"]]
+        found = best_by_words(asked, passages[first:])
+        for row, (_, right) in enumerate(group["q"]):
+            questions.append(prefix + asked[row])
+            sets.append(group["ds"])
+            group_of.append(len(groups) - 1)
+            positives.append([first + one for one in right])
+            by_words.append([first + one for one in found[row] if one not in right])
+        groups.append(len(passages))
     names = sorted(set(sets))
     np.savez_compressed(
         options.prepared,
@@ -85,6 +91,42 @@ def main(arguments: Sequence[str] | None = None) -> None:
         by_words_starts=_starts(by_words),
     )
     print(f"{len(passages):,} passages, {len(sentences):,} sentences, {len(questions):,} questions: {Counter(sets)}")
+
+
+def all_groups(path: Path) -> Iterator[dict[str, Any]]:
+    """The groups of the file, then those of the needs."""
+    unrelated: list[str] = []
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            group = json.loads(line)
+            yield group
+            if group["ds"] in UNRELATED:
+                unrelated += [ROLE.sub("", text) for text in group["p"]]
+    yield from needs(NEEDS, unrelated)
+
+
+def needs(path: Path, unrelated: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Groups with one topic of each domain, so that no fact of another topic bears on a question.
+
+    Each fact stands alone and, a second time, next to a passage about something else, as people say things in passing.
+    """
+    chance = random.Random(5)
+    by_domain: dict[str, list[tuple[list[str], list[str]]]] = {}
+    for block in path.read_text(encoding="utf-8").split("\n\n")[1:]:
+        domain, *lines = block.strip().splitlines()
+        facts = [line[2:] for line in lines if line.startswith("- ")]
+        questions = [line[2:] for line in lines if line.startswith("? ")]
+        by_domain.setdefault(domain, []).append((facts, questions))
+    for topics in zip(*by_domain.values(), strict=True):
+        passages = chance.sample(unrelated, UNRELATED_PASSAGES)
+        asked = []
+        for facts, questions in topics:
+            first = len(passages)
+            for fact in facts:
+                other = chance.choice(unrelated)
+                passages += [fact, f"{fact} {other}" if chance.random() < 0.5 else f"{other} {fact}"]
+            asked += [[question, list(range(first, len(passages)))] for question in questions]
+        yield {"ds": "needs", "p": passages, "q": asked}
 
 
 def best_by_words(questions: Sequence[Sequence[int]], passages: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -21,16 +21,23 @@ from encoder import Base, Encoder, State, Tokens, by_length, dithered, half, rea
 from prepare import SHARE_ALIKE
 
 TEMPERATURE = 0.03
-BATCH = 128
 HARD = 6
 AMONG = 20
 
 
 class Candidates:
-    """By question: right passages and hard negatives, with the teacher's scores."""
+    """By question: right passages and hard negatives, with the mean of the teachers' scores."""
 
-    def __init__(self, path: Path) -> None:
-        z = np.load(path)
+    def __init__(self, paths: Sequence[Path]) -> None:
+        z = dict(np.load(paths[0]))
+        for path in paths[1:]:
+            # The passages of two teachers differ a little, because their negatives were looked up by two runs.
+            other = np.load(path)
+            known = {
+                (a, f): score for a, f, score in zip(other["asked"], other["found"], other["scores"], strict=True)
+            }
+            pairs = zip(z["asked"], z["found"], z["scores"], strict=True)
+            z["scores"] = np.array([(score + known.get((a, f), score)) / 2 for a, f, score in pairs], np.float32)
         order = np.lexsort((-z["is_right"].astype(int), z["asked"]))
         asked, found, right, scores = (z[name][order] for name in ("asked", "found", "is_right", "scores"))
         self.questions, starts = np.unique(asked, return_index=True)
@@ -46,9 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--base", type=Path, required=True)
     parser.add_argument("--prepared", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True, help="the folder with the teacher's candidates.npz")
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the teachers' scores")
     parser.add_argument("--name", default="student")
-    parser.add_argument("--candidates", default="candidates.npz")
+    parser.add_argument("--teachers", nargs="+", default=["teacher"], help="their names")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--without", nargs="*", default=(), help="sets to leave out, to see what they do")
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--rate", type=float, default=4e-5)
     parser.add_argument("--seed", type=int, default=3)
@@ -60,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_float32_matmul_precision("high")
     base = read_base(options.base)
     data = load(options.prepared, options.device)
-    state = train(data, base, Candidates(options.out / options.candidates), options)
+    state = train(data, base, Candidates([options.out / f"{name}-candidates.npz" for name in options.teachers]), options)
     torch.save(state, options.out / f"{options.name}.pt")
 
 
@@ -77,21 +86,24 @@ def train(data: Prepared, base: Base, candidates: Candidates, options: argparse.
         [
             q
             for q in candidates.questions
-            if len(candidates.wrong[q]) >= HARD and (options.share_alike or data.sets[q] not in SHARE_ALIKE)
+            if len(candidates.wrong[q]) >= HARD
+            and (options.share_alike or data.sets[q] not in SHARE_ALIKE)
+            and data.sets[q] not in options.without
         ]
     )
     weights = drawn(data, usable)
-    steps = max(2, int(weights.sum() * options.epochs / BATCH))
+    batch = options.batch
+    steps = max(2, int(weights.sum() * options.epochs / batch))
     optimizer = Optimizer(model, options.rate, steps)
     size = 1 + HARD
     shares = weights / weights.sum()
     start = time.perf_counter()
     running = 0.0
-    targets = torch.arange(BATCH, device=data.device) * size
+    targets = torch.arange(batch, device=data.device) * size
     for step in range(steps):
-        asked = chance.choice(usable, BATCH, replace=False, p=shares)
-        found = np.empty((BATCH, size), np.int64)
-        wanted = np.empty((BATCH, size), np.float32)
+        asked = chance.choice(usable, batch, replace=False, p=shares)
+        found = np.empty((batch, size), np.int64)
+        wanted = np.empty((batch, size), np.float32)
         for row, question in enumerate(asked):
             right = candidates.right[question]
             wrong = candidates.wrong[question]
@@ -104,7 +116,7 @@ def train(data: Prepared, base: Base, candidates: Candidates, options: argparse.
         passages = _passages(model, w, data, torch.from_numpy(found.ravel()).to(data.device), not options.no_sentences)
         scores = questions @ passages.T / TEMPERATURE
         # Another right passage of the same question in the batch is not a mistake.
-        also_right = np.zeros((BATCH, BATCH * size), bool)
+        also_right = np.zeros((batch, batch * size), bool)
         columns: dict[int, list[int]] = {}
         for column, passage in enumerate(found.ravel()):
             columns.setdefault(int(passage), []).append(column)
@@ -113,7 +125,7 @@ def train(data: Prepared, base: Base, candidates: Candidates, options: argparse.
                 also_right[row, columns.get(int(passage), [])] = True
             also_right[row, row * size] = False
         scores_all = scores.masked_fill(torch.from_numpy(also_right).to(data.device), -1e4)
-        own = scores.view(BATCH, BATCH, size).diagonal(dim1=0, dim2=1).T
+        own = scores.view(batch, batch, size).diagonal(dim1=0, dim2=1).T
         teacher = torch.from_numpy(wanted).to(data.device)
         loss = 0.5 * F.cross_entropy(scores_all, targets) + F.kl_div(
             own.log_softmax(-1), teacher.log_softmax(-1), log_target=True, reduction="batchmean"

@@ -1,7 +1,8 @@
 """Stage 2, on a GPU: `python training/teacher.py --base model.onnx --prepared prepared.npz --out FOLDER`.
 
 Finds hard negatives with the base model, trains a cross-encoder that reads question and passage together, and writes
-its scores of each question's candidates, which the embedder learns from (`candidates.npz`).
+its scores of each question's candidates, which the embedder learns from (`teacher-candidates.npz`). A second teacher with
+another --name and --seed gives a second opinion; the embedder learns from the mean.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--prepared", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--name", default="teacher", help="of the weights; the scores are NAME-candidates.npz")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, to try the code")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -41,10 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     scored = np.array([row for row, some in enumerate(negatives) if len(some) >= 4])
     usable = np.array([row for row in scored if data.sets[row] not in SHARE_ALIKE])
     print(f"{len(usable):,} questions with negatives in {time.perf_counter() - start:.0f} s", flush=True)
-    state = train(data, negatives, usable, base.tensors, epochs=2 * options.scale, rate=5e-5, size=12, seed=1)
-    state = train(data, negatives, usable, state, epochs=2.5 * options.scale, rate=4e-5, size=16, seed=2)
-    torch.save(state, options.out / "teacher.pt")
-    write_candidates(data, negatives, scored, state, options.out / "candidates.npz")
+    seed = options.seed
+    state = train(data, negatives, usable, base.tensors, epochs=2 * options.scale, rate=5e-5, size=12, seed=seed)
+    state = train(data, negatives, usable, state, epochs=2.5 * options.scale, rate=4e-5, size=16, seed=seed + 1)
+    torch.save(state, options.out / f"{options.name}.pt")
+    write_candidates(data, negatives, scored, state, options.out / f"{options.name}-candidates.npz")
 
 
 def train(
