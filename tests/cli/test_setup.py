@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.cli.config_edits import CannotEdit, append_item, edit, parse, remove_items
+from commonplace.cli.config_edits import CannotEdit, append_item, edit, entry_at, parse, remove_items
 from commonplace.cli.setup_commands import BACKUP, settings_file
 from commonplace.server.mcp.clients import CLIENTS, HttpServer, StdioServer, server_of
 
@@ -87,10 +87,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Path:
 def sample(name: str) -> str:
     client = CLIENTS[name]
     text = SAMPLES[client.format]
-    if len(client.section) == 2:  # opencode
-        text = text.replace('"SECTION": {', '"mcp": { "servers": {').replace(
-            '    },\n    "last"', '    }},\n    "last"'
-        )
     return text.replace("SECTION", client.section[0])
 
 
@@ -163,9 +159,46 @@ def test_a_missing_file_is_made_and_removed_again(home: Path, run: Run, name: st
     assert run("setup", name, "--undo", "--yes").code == 0
     assert not file.exists() or load(name, file.read_text(encoding="utf-8")) in (
         {CLIENTS[name].section[0]: {}},
-        {"mcp": {"servers": {}}},
         {"extensions": None},
     )
+
+
+OPENCODE = '"github": { "type": "local", "command": ["npx"] }'
+
+
+@pytest.mark.parametrize(
+    ("text", "section"),
+    [
+        ("", ("mcp",)),
+        ('{ "mcp": {} }', ("mcp",)),
+        (f'{{ "mcp": {{ {OPENCODE} }} }}', ("mcp",)),
+        ('{ "mcp": { "servers": { "type": "local", "command": ["a-server-of-this-name"] } } }', ("mcp",)),
+        ('{ "mcp": { "servers": { "enabled": false } } }', ("mcp",)),
+        ('{ "mcp": { "servers": {} } }', ("mcp", "servers")),
+        (f'{{ "mcp": {{ "timeout": {{ "startup": 5 }}, "servers": {{ {OPENCODE} }} }} }}', ("mcp", "servers")),
+    ],
+)
+def test_both_versions_of_opencode_are_set_up(home: Path, run: Run, text: str, section: tuple[str, ...]):
+    file = prepare("opencode", text)
+    done = run("setup", "opencode", "--yes")
+    assert done.code == 0, done.err
+    after = file.read_text()
+    entry = entry_at(json.loads(after), (*section, "memory"))
+    assert entry["type"] == "local"
+    assert "mcp" in entry["command"]
+    assert {row["client"]: row["set_up"] for row in run("setup", "--json").json}["opencode"] is True
+    assert run("setup", "opencode", "--yes").code == 0
+    assert file.read_text() == after
+    assert run("setup", "opencode", "--undo", "--yes").code == 0
+    assert file.read_text() == text if text else not file.exists()
+
+
+def test_a_file_of_opencode_with_its_other_suffix_is_found(home: Path, run: Run):
+    file = prepare("opencode", "").rename(home / ".config/opencode/opencode.jsonc")
+    file.write_text('{ "mcp": {} } // mine\n')
+    assert run("setup", "opencode", "--yes").code == 0
+    assert "commonplace" in file.read_text()
+    assert not file.with_suffix(".json").exists()
 
 
 def test_nothing_is_written_without_consent(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch):

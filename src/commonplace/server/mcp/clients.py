@@ -93,6 +93,20 @@ class Client:
     project: str | None = None
     """The settings of one project, below its folder."""
     hooks: Hooks | None = None
+    inner_key: str | None = None
+    """The key of a further object between the section and the servers, in some of the client's files."""
+    other_suffix: str | None = None
+    """Another suffix that the file may have."""
+
+    def sections(self, tree: Any) -> tuple[tuple[str, ...], ...]:
+        """Where the servers are in what a file says, the place for a new one first."""
+        for key in self.section:
+            tree = tree.get(key) if isinstance(tree, dict) else None
+        inner = tree.get(self.inner_key) if isinstance(tree, dict) and self.inner_key is not None else None
+        # A server may have that name too.
+        if not isinstance(inner, dict) or isinstance(inner.get("type"), str) or isinstance(inner.get("enabled"), bool):
+            return (self.section,)
+        return (*self.section, str(self.inner_key)), self.section
 
     def entry(self, server: StdioServer | HttpServer) -> Entry:
         if isinstance(server, StdioServer):
@@ -382,13 +396,16 @@ CLIENTS: Mapping[str, Client] = {
             "https://opencode.ai/docs/mcp-servers/",
             _everywhere("~/.config/opencode/opencode.json"),
             "jsonc",
-            # Version 2; version 1 has the servers directly in `mcp`.
-            ("mcp", "servers"),
+            # Version 1, which version 2 reads too: https://opencode.ai/docs/migrate-v1/. Where a file has `servers`
+            # in `mcp`, as version 2 writes it, the entry goes there.
+            ("mcp",),
             lambda server: _with(
                 {"type": "local", "command": [server.command, *server.args]}, "environment", server.env
             ),
             lambda server: {"type": "remote", **_url(server)},
             project="opencode.json",
+            inner_key="servers",
+            other_suffix=".jsonc",
         ),
         Client(
             "goose",
