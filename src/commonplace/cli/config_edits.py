@@ -58,6 +58,11 @@ def parse(text: str, format: str) -> Tree:
     return tree
 
 
+def says_something(text: str, format: str) -> bool:
+    """Whether a file has a setting or a comment."""
+    return _without_empty(parse(text, format)) != {} or any(mark in text for mark in ("//", "/*", "#"))
+
+
 def entry_at(tree: Any, path: ArrayPath) -> Any | None:
     for key in path:
         if isinstance(key, int):

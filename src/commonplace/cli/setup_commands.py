@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import commonplace
 from commonplace.cli.arguments import Commands
-from commonplace.cli.config_edits import CannotEdit, append_item, edit, entry_at, parse, remove_items
+from commonplace.cli.config_edits import CannotEdit, append_item, edit, entry_at, parse, remove_items, says_something
 from commonplace.cli.exit_codes import NEGATIVE, OK
 from commonplace.cli.invocation import Context
 from commonplace.cli.service_commands import PROFILES
@@ -264,8 +264,9 @@ def _take_out(context: Context, client: Client, file: Path) -> int:
     server = place.server
     secrets = _secrets(server.key) if isinstance(server, HttpServer) else _secrets(*server.env.values())
     ours = frozenset((*place.path, *_leaves(client.entry(server))))
-    _apply(context, _Change(file, current, after if after.strip() else None, ours, secrets), is_undo=True)
     backup = file.with_name(file.name + BACKUP)
+    is_left = backup.exists() or says_something(after, client.format)
+    _apply(context, _Change(file, current, after if is_left else None, ours, secrets), is_undo=True)
     backup.unlink(missing_ok=True)
     context.out.note(f"our entry was taken out of {file}")
     return OK
@@ -393,7 +394,7 @@ def _take_out_hooks(context: Context, client: Client, hooks: Hooks, file: Path, 
     former = _read(backup)
     if former is not None and _with_hooks(former, hooks, command) == current:
         after = former  # to the letter, since nothing else has changed
-    is_left = former is not None or parse(after, "jsonc") != {}
+    is_left = former is not None or says_something(after, "jsonc")
     ours = frozenset(_leaves(hooks.item(command)))
     _apply(context, _Change(file, current, after if is_left else None, ours), is_undo=True)
     backup.unlink(missing_ok=True)
