@@ -223,7 +223,19 @@ def test_another_server_of_our_name_stays(home: Path, run: Run):
 
 
 @pytest.mark.parametrize(
-    "text", ['{"a": ', "[1]", '{"mcpServers": []}', '{"mcpServers": 1}', '{"a": 1, "a": 2}', "\xff"]
+    "text",
+    [
+        '{"a": ',
+        "[1]",
+        '{"mcpServers": []}',
+        '{"mcpServers": 1}',
+        '{"a": 1, "a": 2}',
+        "\xff",
+        "null",
+        "{} }",
+        "{} /* ",
+        "{}\0",
+    ],
 )
 def test_a_file_that_cannot_be_read_is_left_alone(home: Path, run: Run, text: str):
     file = prepare("cursor", "")
@@ -231,6 +243,27 @@ def test_a_file_that_cannot_be_read_is_left_alone(home: Path, run: Run, text: st
     refused = run("setup", "cursor", "--yes")
     assert (refused.code, file.read_bytes()) == (6, text.encode("latin-1"))
     assert "--print-config cursor" in refused.err or "UTF-8" in refused.err
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"url": "http://x/sse", "headers": ["Authorization"]},
+        {"url": "http://[x/mcp"},
+        {"url": {}, "command": ["x", 1], "args": {"y": 1}, "env": 5},
+        {"command": "x", "args": "--flag", "env": ["A"]},
+        "x",
+    ],
+    ids=str,
+)
+def test_an_odd_entry_of_our_name_is_another_server(home: Path, run: Run, entry: object):
+    before = {"mcpServers": {"memory": entry}}
+    file = prepare("cursor", json.dumps(before))
+    assert run("setup", "cursor", "--yes").code == 0
+    assert json.loads(file.read_text())["mcpServers"]["memory"] == entry
+    assert run("setup", "--json").code == 0
+    assert run("setup", "cursor", "--undo", "--yes").code == 0
+    assert json.loads(file.read_text()) == before
 
 
 def test_a_table_in_another_form_is_left_alone(home: Path, run: Run):

@@ -158,7 +158,13 @@ def _value_end(text: str, at: int) -> int:
 
 def _parse_json(text: str) -> Any:
     start = _skip(text, 0)
-    return None if start == len(text) else _json_value(text, start)
+    if start == len(text):
+        return {}
+    end = _skip(text, _value_end(text, start))
+    if end < len(text):
+        raise ValueError(f"nothing more is expected at character {end}")
+    found = _json_value(text, start)
+    return [] if found is None else found  # null is a value; only YAML has it for an empty file
 
 
 def _json_value(text: str, at: int) -> Any:

@@ -134,18 +134,24 @@ def server_of(entry: Entry) -> StdioServer | HttpServer | None:
 
     url, command = first("url", "httpUrl", "serverUrl", "uri"), first("command", "cmd")
     if isinstance(url, str):
-        key = str((first("headers", "http_headers") or {}).get("Authorization", "")).removeprefix("Bearer ")
+        headers = first("headers", "http_headers")
+        key = str(headers.get("Authorization", "") if isinstance(headers, dict) else "").removeprefix("Bearer ")
         return HttpServer(url, key or None)
-    words = command if isinstance(command, list) else [command, *(entry.get("args") or ())]
+    args, env = entry.get("args") or (), first("env", "envs", "environment")
+    words = command if isinstance(command, list) else [command, *(args if isinstance(args, list) else ())]
     if not words or not all(isinstance(word, str) for word in words):
         return None
-    return StdioServer(words[0], tuple(words[1:]), first("env", "envs", "environment") or {})
+    variables = {str(name): str(value) for name, value in env.items()} if isinstance(env, dict) else {}
+    return StdioServer(words[0], tuple(words[1:]), variables)
 
 
 def is_ours(server: StdioServer | HttpServer) -> bool:
     """Whether a server is this program, or at an address such as ours."""
     if isinstance(server, HttpServer):
-        return urlsplit(server.url).path.startswith("/mcp")
+        try:
+            return urlsplit(server.url).path.startswith("/mcp")
+        except ValueError:  # an address such as http://[x
+            return False
     words = (server.command, *server.args)
     return any(word == "commonplace.cli" or re.split(r"[/\\]", word)[-1] in _PROGRAMS for word in words)
 
