@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -283,6 +284,25 @@ def test_a_link_stays_a_link(home: Path, run: Run):
     assert run("setup", "cursor", "--yes").code == 0
     assert file.is_symlink()
     assert "commonplace" in real.read_text()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "loop"])
+def test_what_is_not_a_regular_file_is_left_alone(home: Path, run: Run, kind: str):
+    file = prepare("cursor", "")
+    file.unlink()
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to("/dev/null" if kind == "device" else file)
+    before = os.stat("/dev/null").st_ino
+    for words in (("setup", "cursor", "--yes"), ("setup", "cursor", "--undo", "--yes")):
+        refused = run(*words)
+        assert refused.code != 0
+        assert str(file) in refused.err
+    assert {row["client"]: row["set_up"] for row in run("setup", "--json").json}["cursor"] is None
+    assert os.stat("/dev/null").st_ino == before
 
 
 def test_a_key_is_entered_and_never_printed(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch):

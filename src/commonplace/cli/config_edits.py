@@ -160,11 +160,21 @@ def _parse_json(text: str) -> Any:
     start = _skip(text, 0)
     if start == len(text):
         return {}
-    end = _skip(text, _value_end(text, start))
-    if end < len(text):
-        raise ValueError(f"nothing more is expected at character {end}")
-    found = _json_value(text, start)
+    try:
+        found = json.loads(text.lstrip("\ufeff \t\r\n"), object_pairs_hook=_unique)  # settings may have megabytes
+    except (ValueError, RecursionError):  # it may have comments
+        end = _skip(text, _value_end(text, start))
+        if end < len(text):
+            raise ValueError(f"nothing more is expected at character {end}") from None
+        found = _json_value(text, start)
     return [] if found is None else found  # null is a value; only YAML has it for an empty file
+
+
+def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) != len(members):
+        raise ValueError("a key stands twice in one object")
+    return found
 
 
 def _json_value(text: str, at: int) -> Any:
@@ -173,10 +183,7 @@ def _json_value(text: str, at: int) -> Any:
     items, _ = _items(text, at)
     if text[at] == "[":
         return [_json_value(text, item.value) for item in items]
-    keys = [item.key for item in items]
-    if len(set(keys)) != len(keys):
-        raise ValueError("a key stands twice in one object")
-    return {str(item.key): _json_value(text, item.value) for item in items}
+    return _unique([(str(item.key), _json_value(text, item.value)) for item in items])
 
 
 def _edit_json(text: str, path: Path, entry: Any | None, written: str) -> str:

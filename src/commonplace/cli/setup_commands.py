@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -160,7 +161,10 @@ def our_server(client: Client, file: Path) -> StdioServer | HttpServer | None:
 def _read(file: Path) -> str | None:
     """The text of a file; None if there is none."""
     try:
-        if file.stat().st_size > _MAX_FILE_BYTES:
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would not end, and nothing may replace /dev/null
+            raise CannotEdit(f"{file} is not a regular file")
+        if found.st_size > _MAX_FILE_BYTES:
             raise CannotEdit(f"{file} is larger than {_MAX_FILE_BYTES:,} bytes")
         with file.open(encoding="utf-8", newline="") as stream:
             return stream.read()
