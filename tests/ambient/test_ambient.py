@@ -392,7 +392,7 @@ def test_a_link_into_a_project_and_a_path_that_is_not_whole_are_off_too(tmp_path
     (tmp_path / "private" / "sub").mkdir(parents=True)
     (tmp_path / "private" / ".nomemory").touch()
     (tmp_path / "link").symlink_to(tmp_path / "private" / "sub")
-    for folder in (tmp_path / "link", Path("private/sub")):
+    for folder in (tmp_path / "link", Path("private/sub"), "/a\0b", "/a" * 100_000):
         found = project_of(folder)
         assert (found.recalls, found.saves) == (False, False)
 

@@ -399,6 +399,8 @@ def _cut(text: str, most: int) -> str:
 SWITCHES = "commonplace.toml"
 NO_MEMORY = ".nomemory"
 _MAX_SWITCHES_BYTES = 100_000
+_MAX_PATH_CHARACTERS = 4_096
+"""No system has longer paths, and each folder above is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +420,7 @@ def project_of(folder: str | Path) -> Project:
     followed too, and nothing is recalled or saved in a folder without a whole path.
     """
     start = Path(folder)
-    if "\0" in str(folder):
+    if "\0" in str(folder) or len(str(folder)) > _MAX_PATH_CHARACTERS:
         return Project(start, recalls=False, saves=False)
     root: Path | None = None
     recalls = saves = start.is_absolute()
