@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 SMALL = 1_000
 IN_A_COMMIT = 10
 MESSAGES_IN_A_THREAD = 20
+IMPORTED = 40
 GOAL_MS = 100.0
 GOAL_RATIO = 2.0
 GOAL_SLACK_MS = 10.0
@@ -78,6 +79,7 @@ class Place:
     """The time when half of the long thread was there."""
     middle_micros: int
     commits: int
+    """How many there are. The last one is an import."""
     queries: Iterator[str]
 
 
@@ -142,7 +144,10 @@ PANES: dict[str, Address] = {
     "records": RECORDS,
     "records, with a tag": fixed("/ui/records", tag="project:delta", type="fact"),
     "records, with words": lambda place, number: ("/ui/records", {"q": next(place.queries)}),
+    "records, with a source": fixed("/ui/records", source="nobody"),
+    "records, with a confidence": fixed("/ui/records", confidence="0.99"),
     "records, in the past": as_of(RECORDS),
+    "records, with a source, in the past": as_of(fixed("/ui/records", source="nobody")),
     "a record": opened("/ui/records", "record", lambda place: place.records),
     "threads": THREADS,
     "threads, in the past": as_of(THREADS),
@@ -159,6 +164,8 @@ PANES: dict[str, Address] = {
     "as of": fixed("/ui/as-of"),
     "as of, the preview": lambda place, number: ("/ui/as-of/moment", {"at": str(place.middle_micros + number)}),
     "undo": lambda place, number: ("/ui/undo", {"commit": str(place.commits - number)}),
+    "import": fixed("/ui/import"),
+    "undo an import": lambda place, number: ("/ui/import/undo", {"commits": str(place.commits)}),
     "usage": fixed("/ui/usage"),
     "connect": fixed("/ui/connect"),
     "memories": fixed("/ui/namespaces"),
@@ -203,6 +210,10 @@ def fill(book: commonplace.Book, space: Space, entries: int) -> None:
     for _ in range(entries // 5 // MESSAGES_IN_A_THREAD):
         _fill_thread(space, texts, MESSAGES_IN_A_THREAD)
     _fill_thread(space, texts, entries // 20)
+    with tempfile.TemporaryDirectory(prefix="commonplace-notes-") as folder:
+        for number in range(IMPORTED):
+            (Path(folder) / f"{number}.md").write_text(texts.text())
+        book.import_memory(folder, space.namespace)
 
 
 def place_of(book: commonplace.Book, name: str, entries: int) -> Place:

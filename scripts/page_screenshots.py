@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SIZES = {"wide": (1280, 800), "narrow": (390, 844)}
 SAMPLE = "sample"
+IMPORTED = "notes"
 SEARCHES = ("how do I get to the boathouse", "tide tables", "what does Wilma drink", "deploy", "zebra migration")
 """Asked before the pictures are taken, so that Usage has something to show."""
 
@@ -48,6 +49,8 @@ SCREENS = {
     "past-search": "/ui?q=colours&as_of=2026-10-10T12:00:00Z",
     "undo": "/ui/undo?commit={commit}",
     "usage": "/ui/usage",
+    "import": "/ui/import",
+    "undo-import": "/ui/import/undo?commits={imported}&ns=" + IMPORTED,
     "connect": "/ui/connect",
     "new-key": "/ui/connect/new-key",
     "memories": "/ui/namespaces",
@@ -90,13 +93,25 @@ def prepare(browser: Browser, address: str, folder: Path) -> dict[str, str]:
     for query in SEARCHES * 2:
         page.goto(f"{address}/ui?ns={SAMPLE}&q={query}")
     time.sleep(5)  # the vectors of the sample are made behind the writes
+    look_into(page, address, "Import it")
+    imported = re.search(r"commits=([\d-]+)", page.content())
+    assert imported is not None, "the import offers no undo"
     found = {
+        "imported": imported[1],
         "record": first(page, f"{address}/ui/records?ns={SAMPLE}", "record:"),
         "thread": first(page, f"{address}/ui/threads?ns={SAMPLE}", "thread:"),
         "commit": newest_of(page, f"{address}/ui/history?ns={SAMPLE}&open=file:/tideline/decisions.md"),
     }
     page.close()
     return found
+
+
+def look_into(page: Page, address: str, button: str = "See what it holds") -> None:
+    """Choose an export of ChatGPT on the Import screen, and press a button."""
+    page.goto(f"{address}/ui/import?ns={IMPORTED}")
+    page.get_by_label("File").set_input_files(ROOT / "tests/exchange/samples/chatgpt/conversations.json")
+    page.get_by_role("button", name=button).click()
+    page.locator("#result").wait_for()
 
 
 def first(page: Page, address: str, kind: str) -> str:
@@ -116,7 +131,8 @@ def newest_of(page: Page, address: str) -> str:
 
 
 def with_sample(path: str, names: dict[str, str]) -> str:
-    return path.format_map(names) + ("&" if "?" in path else "?") + f"ns={SAMPLE}"
+    place = "" if "ns=" in path else ("&" if "?" in path else "?") + f"ns={SAMPLE}"
+    return path.format_map(names) + place
 
 
 def take(browser: Browser, target: Path, address: str, highest: int = 2_000) -> None:
@@ -125,7 +141,10 @@ def take(browser: Browser, target: Path, address: str, highest: int = 2_000) -> 
     page = browser.new_page(
         viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
     )
-    page.goto(address)
+    if address.split("?")[0].endswith("/ui/import"):
+        look_into(page, address.split("/ui/")[0])
+    else:
+        page.goto(address)
     page.wait_for_timeout(300)  # plots are drawn after the page is loaded
     whole = page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({"width": width, "height": max(height, min(whole, highest))})

@@ -52,6 +52,7 @@ NOT_SCREENS = {
     "/ui/live": "a stream of events",
     "/ui/authorize": "shown when a client asks for access only; see tests/http/test_oauth.py",
     "/ui/connect/revoke": "shown with keys only; see test_connect.py",
+    "/ui/import/undo": "shown for the commits of an import only; see test_connect.py",
     "/ui/sample/remove": "shown with the sample only; see test_connect.py",
     "/ui/sign-in": "shown with keys only; see test_sign_in.py",
 }

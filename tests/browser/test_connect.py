@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from furnished import Memory
 from person import Person
 from playwright.sync_api import expect
+
+SAMPLES = Path(__file__).parent.parent / "exchange" / "samples"
 
 
 def test_the_sample_is_loaded_looked_at_and_removed_and_the_own_memory_stays_empty(person: Person, memory: Memory):
@@ -19,6 +23,26 @@ def test_the_sample_is_loaded_looked_at_and_removed_and_the_own_memory_stays_emp
     page.get_by_role("button", name="Remove it").click()
     expect(page.get_by_role("button", name="Load the sample memory")).to_be_visible()
     assert memory.book.space("sample").stats().entries == {}
+
+
+def test_a_file_is_looked_at_imported_and_its_import_undone_after_a_preview(person: Person, memory: Memory):
+    page = person.go("/ui/import")
+    page.get_by_label("File").set_input_files(SAMPLES / "chatgpt" / "conversations.json")
+    for button, heading in (("See what it holds", "What it holds"), ("Import it", "Imported")):
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("heading", name=heading)).to_be_visible()
+        assert person.accessibility_faults() == []
+        assert person.layout_faults(390, 1280) == []
+    count = memory.space.stats().commit
+    page.get_by_role("link", name="Undo this import…").click()
+    expect(page.get_by_role("heading", name="Undo an import")).to_be_visible()
+    expect(page.get_by_text("is removed", exact=True).first).to_be_visible()
+    assert person.accessibility_faults() == []
+    assert person.layout_faults(390, 1280) == []
+    assert memory.space.stats().commit == count
+    page.get_by_role("button", name="Undo this import").click()
+    expect(page.get_by_text("Undid 2 commits of the import.")).to_be_visible()
+    assert memory.space.stats().entries == {}
 
 
 def test_the_settings_of_a_client_are_copied_by_a_button(person: Person, memory: Memory):

@@ -89,6 +89,26 @@ def test_a_file_that_was_deleted_or_made_meanwhile_is_a_conflict_too(browser: Br
     assert space.files.read("/a.md") == "mine"
 
 
+@pytest.mark.promise("page-conflict-loses-nothing")
+def test_what_was_changed_meanwhile_is_deleted_only_after_its_change_was_seen(
+    browser: Browser, space: commonplace.Space
+):
+    space.files.write("/a.md", "as it was")
+    id = space.records.create(type="fact", content="the crane is red", source="test", confidence=1).id
+    file, record = browser.get("/ui/files?open=file:/a.md"), browser.get(f"/ui/records?open=record:{id}")
+    space.files.write("/a.md", "as it became")
+    space.records.update(id, content="the crane is green")
+    for page, action, changed in ((file, "/ui/files/delete", "became"), (record, "/ui/records/delete", "green")):
+        conflict = browser.send(page, action)
+        assert conflict.status_code == 409
+        assert "Nothing was deleted" in conflict.text
+        assert f"added: </span>{changed}<" in conflict.text
+        assert space.stats().entries["file" if "file" in action else "record"] == 1
+        assert "Deleted as commit" in browser.send(conflict, action).text
+    assert (space.stats().entries.get("file", 0), space.stats().entries.get("record", 0)) == (0, 0)
+    assert browser.send(file, "/ui/files/delete").status_code == 404
+
+
 def test_a_file_keeps_its_expiry_and_its_ends_of_line(browser: Browser, space: commonplace.Space):
     space.files.write("/a.txt", "one\r\ntwo\r\n", ttl_seconds=3_600)
     before = space.state("file", "/a.txt", 1).expires_at

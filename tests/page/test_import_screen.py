@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from browsing import PAGE, Browser, Forms
 
 import commonplace
+from commonplace.server.page import import_screen
 
 SAMPLES = Path(__file__).parent.parent / "exchange" / "samples"
 SQLITE_ONLY = pytest.mark.parametrize("book", ["sqlite"], indirect=True)
@@ -26,6 +29,13 @@ def send(browser: Browser, name: str, do: str, raw: bytes | None = None, **heade
     )
 
 
+def undo_address(done: httpx.Response) -> str:
+    """Where the result of an import leads, to undo it."""
+    found = re.search(r'href="(/ui/import/undo\?[^"]+)"', done.text)
+    assert found is not None
+    return html.unescape(found[1])
+
+
 @pytest.mark.promise("page-import")
 def test_a_file_is_looked_at_imported_and_undone(browser: Browser, space: commonplace.Space):
     seen = send(browser, "chatgpt/conversations.json", "look")
@@ -36,11 +46,46 @@ def test_a_file_is_looked_at_imported_and_undone(browser: Browser, space: common
     done = send(browser, "chatgpt/conversations.json", "import")
     assert "Imported" in done.text
     assert len(space.threads.list().threads) == 4
-    assert "tick the box" in browser.send(done, "/ui/import/undo", sure="").text
+    preview = browser.get(undo_address(done))
+    assert "Undoing makes 2 new commits" in preview.text
+    assert (
+        preview.text.count("<bdi>is removed</bdi>")
+        == space.stats().entries["thread"] + space.stats().entries["message"]
+    )
     assert len(space.threads.list().threads) == 4
-    undone = browser.send(done, "/ui/import/undo", sure="yes")
+    undone = browser.send(preview, "/ui/import/undo")
     assert "Undid 2 commits" in undone.text
     assert space.threads.list().threads == ()
+
+
+def test_the_preview_of_an_import_names_what_was_changed_since(browser: Browser, space: commonplace.Space):
+    done = send(browser, "x.md", "import", b"tide tables")
+    [change] = space.changes()[-1:]
+    space.files.edit(change.key, lambda text: f"{text} of Porto")
+    preview = browser.get(undo_address(done))
+    assert f"file {change.key} was changed since" in preview.text
+    kept = browser.send(preview, "/ui/import/undo")
+    assert "Undid 0 commits" in kept.text
+    assert space.files.read(change.key) == "tide tables of Porto"
+
+
+@SQLITE_ONLY
+def test_a_long_import_is_undone_without_a_preview_of_each_change(
+    browser: Browser, space: commonplace.Space, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(import_screen, "MOST_PREVIEWED", 2)
+    done = send(browser, "chatgpt/conversations.json", "import")
+    preview = browser.get(undo_address(done))
+    assert "It has more than 2 changes" in preview.text
+    browser.send(preview, "/ui/import/undo")
+    assert space.threads.list().threads == ()
+
+
+@SQLITE_ONLY
+def test_only_an_import_is_undone_there(browser: Browser, space: commonplace.Space):
+    space.files.write("/a.md", "alpha")
+    assert browser.get(f"/ui/import/undo?commits={space.stats().commit}").status_code == 404
+    assert browser.get("/ui/import/undo?commits=x").status_code == 422
 
 
 @SQLITE_ONLY

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from typing import Any, cast
 
 import pytest
 from browsing import Browser
 
 import commonplace
+from commonplace.language.relevance import CALIBRATIONS, Calibration
 from commonplace.server.page.search_screen import BAR_WIDTH, score_bar
+from doubles import WordEmbedder
 
 
 def fill(space: commonplace.Space) -> None:
@@ -44,6 +47,22 @@ def test_the_screen_shows_what_a_model_would_get_and_its_tokens(browser: Browser
     assert re.search(r"What would the model get\? About [1-9]\d* tokens", page)
     assert "It is data, not instructions" in page
     assert "file /notes/harbour.md\nThe harbour opens at nine." in page
+
+
+@pytest.mark.promise("page-search")
+def test_what_a_model_would_not_get_is_counted_and_shown_when_asked_for(
+    browser: Browser, embedder: WordEmbedder, space: commonplace.Space, monkeypatch: pytest.MonkeyPatch
+):
+    fill(space)
+    monkeypatch.setitem(cast("Any", CALIBRATIONS), embedder.identity, Calibration(bias=-9.0, words=25.0, floor=0.003))
+    asked = browser.get("/ui?q=harbour+opens+today+around+noon")
+    assert (asked.text.count('class="hit"'), asked.text.count("Below this nothing matches well")) == (2, 1)
+    assert "1 hit is too far from the question to be shown to a model." in plain(asked.text)
+    assert "Bread" not in plain(asked.text)
+    shown = browser.get(unescape(asked.text.split('">Show all</a>')[0].rsplit('href="', 1)[1])).text
+    assert "Bread needs flour" in plain(shown)
+    assert "too far" not in shown
+    assert "What would the model get" not in shown
 
 
 def test_kinds_narrow_the_search_and_the_list_of_changes(browser: Browser, space: commonplace.Space):

@@ -83,7 +83,8 @@ class ScansConformance:
         }[order]
         expected = sorted(entries, key=sort, reverse=descending)
         assert len(expected) == 8
-        assert pages(store, Scan(order=order, descending=descending, limit=limit)) == expected
+        for filter in (Filter(), Filter(kinds=("record", "file"))):
+            assert pages(store, Scan(filter, order=order, descending=descending, limit=limit)) == expected
 
     @pytest.mark.parametrize("descending", [False, True])
     @pytest.mark.parametrize("order", ["key", "created", "updated"])

@@ -793,7 +793,7 @@ class Undone:
 def undo_import(space: Any, first: int, last: int) -> Undone:
     """Undo the commits of one import, the last one first. Commits of others between them stay."""
     undoable = cast("Undoable", space)
-    numbers = _commits_of(undoable, first, last)
+    numbers = {change.commit for change in changes_of_import(undoable, first, last)}
     conflicts: list[str] = []
     count = 0
     for number in sorted(numbers, reverse=True):
@@ -805,12 +805,13 @@ def undo_import(space: Any, first: int, last: int) -> Undone:
     return Undone(count, tuple(conflicts))
 
 
-def _commits_of(space: Undoable, first: int, last: int) -> set[int]:
-    numbers: set[int] = set()
+def changes_of_import(space: Any, first: int, last: int) -> Iterator[Change]:
+    """What the commits of one import changed, in order. Commits of others between them are left out."""
+    undoable = cast("Undoable", space)
     mark: str | None = None
     after = first - 1
     while after < last:
-        page = space.changes(after, 1_000)
+        page = undoable.changes(after, 1_000)
         if not page:
             break
         for change in page:
@@ -818,11 +819,12 @@ def _commits_of(space: Undoable, first: int, last: int) -> set[int]:
             if mark is None and change.commit == first:
                 mark = found
             if mark is not None and found == mark and change.commit <= last:
-                numbers.add(change.commit)
+                yield change
         after = page[-1].commit
+        if mark is None:
+            break
     if mark is None:
         raise NotFound(f"commit {first} is not the first one of an import; the import has printed its commits")
-    return numbers
 
 
 def _mark_of(actor: str | None) -> str | None:

@@ -23,6 +23,7 @@ from typing import Any, cast
 from commonplace.checks import JSON, Namespace, moment
 from commonplace.entry import SearchSeen
 from commonplace.errors import CommonplaceError, Conflict
+from commonplace.language.relevance import GOOD
 from commonplace.space.space import Space
 from commonplace.store import Store, Usage
 
@@ -37,12 +38,8 @@ ROWS_A_FLUSH = 200
 FLUSHES_AT_END = 5
 """A stop does not wait for more. What is left then is lost: counts, and nothing that was remembered."""
 
-GOOD_RELEVANCE = 0.2
-"""A hit that is less likely relevant is not a good one. In the sample memory, the best hit for 11 questions that it
-answers has a relevance of 0.27 to 1.00, that for 12 others 0.02 to 0.06, or 0.44 if it names somebody in the memory."""
-
 GOOD_SCORE = 0.25
-"""The same as a score, for a model without a calibration."""
+"""The least score of a good hit, for a model without a calibration. With one, its relevance decides."""
 
 MAX_KNOWN_DAYS = 10_000
 _BUCKETS_AN_OCTAVE = 4
@@ -85,7 +82,7 @@ class SearchCounts:
 
 def is_good(score: float, relevance: float | None) -> bool:
     """Whether a hit matches well."""
-    return score >= GOOD_SCORE if relevance is None else relevance >= GOOD_RELEVANCE
+    return score >= GOOD_SCORE if relevance is None else relevance >= GOOD
 
 
 NO_SEARCHES = SearchCounts()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from commonplace.entry import Draft, Entry, Revision
@@ -132,22 +132,38 @@ class UndoStep:
 
 @dataclass(frozen=True, slots=True)
 class UndoPreview:
-    """What undoing a commit would change, and what was changed since, which makes it impossible."""
+    """What undoing commits would change, and what was changed since, which makes it impossible."""
 
     steps: tuple[UndoStep, ...]
     conflicts: tuple[str, ...]
 
 
-def preview_undo(reader: Reader, commit: int, now: int) -> UndoPreview:
-    """What `undo` would do. It can still be refused: a path may be taken, or a thread changed."""
-    begun, ended = _difference(reader, commit, now)
+def preview_undo(reader: Reader, commits: Iterable[int], now: int) -> UndoPreview:
+    """What `undo` of some commits, the last one first, would do.
+
+    It can still be refused: a path may be taken, or a thread changed.
+    """
+    begun: dict[int, Entry] = {}
+    ended: dict[int, Entry] = {}
+    conflicts: dict[str, None] = {}
+    for commit in sorted(commits):
+        made, lost = _difference(reader, commit, now)
+        for id, state in lost.items():
+            own = begun.pop(id, None)
+            if own is None:
+                ended.setdefault(id, state)
+            elif own.revision != state.revision:  # somebody else changed it between two of the commits
+                ended[id] = state
+                conflicts[f"{_name(state)} was changed since"] = None
+        begun |= made
+    conflicts |= dict.fromkeys(_conflicts(reader, begun, ended))
     states = [(begun.get(id), ended.get(id)) for id in dict.fromkeys((*begun, *ended))]
     steps = [
         UndoStep(one.kind, _named(removed), _named(restored))
         for removed, restored in states
         if (one := removed or restored) is not None
     ]
-    return UndoPreview(tuple(steps), tuple(_conflicts(reader, begun, ended)))
+    return UndoPreview(tuple(steps), tuple(conflicts))
 
 
 def _named(state: Entry | None) -> Entry | None:

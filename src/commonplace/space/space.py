@@ -209,13 +209,9 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
 
     def recent(self, limit: int = 20, kinds: Sequence[str] | None = None) -> tuple[Recent, ...]:
         """The files, records, messages and items that changed last, or the entries of other kinds; the newest first."""
-        count = check_number("limit", limit)
-        found: list[Entry] = []
-        for kind in dict.fromkeys(check_kinds(kinds)):  # each by its index, which is faster than all at once
-            scan = Scan(Filter(kinds=(kind,)), order="updated", descending=True, limit=count)
-            found += self._handle.store.scan(self.namespace, scan).entries
-        found.sort(key=lambda entry: (-entry.updated_at, -entry.id))
-        return tuple(_recent(entry) for entry in found[:count])
+        filter = Filter(kinds=check_kinds(kinds))
+        scan = Scan(filter, order="updated", descending=True, limit=check_number("limit", limit))
+        return tuple(map(_recent, self._handle.store.scan(self.namespace, scan).entries))
 
     def history(self, kind: str, key: str) -> list[Revision]:
         """Every revision of a file, record, thread or message, by its path or id; oldest first, with deletions."""

@@ -190,11 +190,10 @@ class Timeline:
             found += [Difference(*place, before[place], after[place]) for place in places]
         return found
 
-    def preview_undo(self, commit: int) -> UndoPreview:
-        now = time.time_ns() // 1_000
-        return self._handle.store.read(
-            self._space.namespace, lambda reader: preview_undo(reader, check_number("commit", commit), now)
-        )
+    def preview_undo(self, *commits: int) -> UndoPreview:
+        """What undoing commits would change, the last one first."""
+        now, numbers = time.time_ns() // 1_000, [check_number("commit", commit) for commit in commits]
+        return self._handle.store.read(self._space.namespace, lambda reader: preview_undo(reader, numbers, now))
 
     # Differences
 

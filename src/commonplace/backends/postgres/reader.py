@@ -262,8 +262,9 @@ class PostgresReader(Reader):
             where.add("e.valid_from <= %s", scan.as_of)
         rows = self._session.rows(
             f"SELECT {columns('e')} FROM entry AS e WHERE {where.sql}"
-            f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT %s",
-            (*where.parameters, scan.limit + 1),
+            # The plan must know how short a page is, or it reads and sorts all entries that have a label.
+            f" ORDER BY e.{order[0]} {direction}, e.{order[1]} {direction} LIMIT {int(scan.limit) + 1}",
+            where.parameters,
             last=self._is_single and scan.as_of is None,
         )
         found = [entry_of(spot.namespace, row) for row in rows]

@@ -87,6 +87,13 @@ def _selection(table: str, conditions: tuple[str, ...], order: str) -> str:
 _LIVE_STATE, _FORMER_STATE = (_selection(table, ("kind", "key", "revision"), "") for table in ("entry", "history"))
 
 
+def _by_index(scan: Scan) -> list[Scan]:
+    """A scan as scans that have an index each. The one of the last change begins with the kind."""
+    if scan.order != "updated" or len(scan.filter.kinds) < 2:
+        return [scan]
+    return [replace(scan, filter=replace(scan.filter, kinds=(kind,))) for kind in dict.fromkeys(scan.filter.kinds)]
+
+
 class SQLiteReader(Reader):
     """Reads a namespace at a time. Transactions read in the same way."""
 
@@ -152,10 +159,15 @@ class SQLiteReader(Reader):
     def scan(self, scan: Scan) -> Page:
         """One page. With `as_of`, the live rows that were valid then and the former states, merged."""
         position = self._position(scan)
-        rows = self._live_rows(scan, position, prefixed(LIVE, "e"), scan.limit + 1)
+        rows = [
+            row
+            for one in _by_index(scan)
+            for row in self._live_rows(one, position, prefixed(LIVE, "e"), scan.limit + 1)
+        ]
         found = [live_entry(self._namespace, row) for row in rows]
         if scan.as_of is not None:
             found += self._former_page(scan, position, tuple(found))
+        if scan.as_of is not None or scan.order == "updated":
             found.sort(key=lambda entry: pages.position(scan, entry), reverse=scan.descending)
         page = found[: scan.limit]
         more = len(found) > scan.limit

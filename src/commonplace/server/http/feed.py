@@ -29,7 +29,7 @@ from commonplace.store import Store, Waker
 
 HEARTBEAT_SECONDS = 15.0
 STREAM_SECONDS = 600.0
-"""A stream ends after this time. Its reader reconnects with its credentials, so a revoked key sees no more changes."""
+"""A stream ends after this time, and its reader reconnects. `EventStreams` ends it before if its key is revoked."""
 
 AWAY_SECONDS = 1.0
 """How long a stream waits before it tries an unavailable store again."""

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from commonplace.errors import NotFound, Outdated
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
+from commonplace.server.page.history_screen import changed_meanwhile
 from commonplace.server.page.visit import Visit, VisitOf, parse_seen, seen_of
 from commonplace.space.files import FileInfo
 from commonplace.space.names import DIRECTORY, FILE, ROOT, name_of, parents
@@ -36,6 +37,10 @@ class Shown:
     is_cut: bool
     info: FileInfo
     actor: str | None
+
+    @property
+    def seen(self) -> str:
+        return seen_of(self.info)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +133,12 @@ def move_file(visit: VisitOf) -> Response:
 
 @router.post(f"{FILES}/delete", include_in_schema=False)
 def delete_file(visit: VisitOf) -> Response:
-    path = visit.field("path")
-    removed = visit.space.files.delete(path)
+    path, seen = visit.field("path"), visit.field("seen")
+    space = visit.space.expecting(FILE, path, parse_seen(seen)) if seen else visit.space  # a folder has no state
+    try:
+        removed = space.files.delete(path)
+    except Outdated:
+        return changed_meanwhile(visit, f"{FILES}/delete", FILE, "path")
     return visit.done("deleted", removed.commit, FILES, open=f"directory:{_above(path)}")
 
 

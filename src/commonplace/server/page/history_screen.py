@@ -19,7 +19,7 @@ from commonplace.language.edits import Effort, Piece, word_diff
 from commonplace.server.http.feed import stream_changes
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute, in_thread
-from commonplace.server.page.visit import Visit, VisitOf, at_time, own_address, page_number, written
+from commonplace.server.page.visit import Visit, VisitOf, at_time, own_address, page_number, parse_seen, written
 from commonplace.space.names import MESSAGE
 from commonplace.space.timeline import Commit
 
@@ -96,6 +96,31 @@ def _text(value: object) -> str:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ", ".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True)
+
+
+def changed_meanwhile(visit: Visit, action: str, kind: str, name: str) -> Response:
+    """Answer a deletion of an entry that has changed since it was shown: what changed, and the form with its state.
+
+    The form has the key in the field `name`, and the state that was shown in the field `seen`.
+    """
+    key, (revision, _) = visit.field(name), parse_seen(visit.field("seen"))
+    present = visit.timeline.state_at(kind, key, None)
+    if present is None:
+        raise NotFound(f"there is no {kind} {key} any more; its history says who deleted it")
+    try:
+        shown = visit.space.state(kind, key, revision)
+    except NotFound:  # it was erased
+        shown = None
+    return visit.render(
+        "delete_changed.html",
+        409,
+        action=action,
+        kind=kind,
+        key=key,
+        fields={name: key, "seen": f"{present.revision}.{present.updated_at}"},
+        labels=visit.timeline.labels([(kind, key)]),
+        changes=differences_of(shown, present, Effort()),
+    )
 
 
 # Commits

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from itertools import islice
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -15,10 +16,11 @@ from fastapi.responses import Response
 
 from commonplace.errors import InvalidInput
 from commonplace.exchange import ImportReport
-from commonplace.exchange.foreign import FORMATS, OWN, Undone, commit_range, undo_import
+from commonplace.exchange.foreign import FORMATS, OWN, Undone, changes_of_import, commit_range, undo_import
 from commonplace.exchange.sources import UPLOAD_BOUNDS
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
+from commonplace.server.page.undo_screen import MOST_PREVIEWED, previewed
 from commonplace.server.page.visit import Visit, VisitOf
 
 IMPORT = f"{PAGE_PATH}/import"
@@ -40,12 +42,26 @@ def import_file(visit: VisitOf) -> Response:
         return _page(visit, refusal=str(error))
 
 
+@router.get(f"{IMPORT}/undo", include_in_schema=False)
+def undo_form(visit: VisitOf) -> Response:
+    first, last = commit_range(visit.param("commits"))
+    changes = [*islice(changes_of_import(visit.space, first, last), MOST_PREVIEWED + 1)]
+    is_previewed = len(changes) <= MOST_PREVIEWED
+    commits = {change.commit for change in changes} if is_previewed else set()
+    return visit.render(
+        "undo_import.html",
+        first=first,
+        last=last,
+        is_previewed=is_previewed,
+        commits=len(commits),
+        most=MOST_PREVIEWED,
+        **previewed(visit, commits),
+    )
+
+
 @router.post(f"{IMPORT}/undo", include_in_schema=False)
 def undo(visit: VisitOf) -> Response:
-    if visit.field("sure") != "yes":
-        return _page(visit, refusal="Nothing was changed: tick the box to take back the import.")
-    undone = undo_import(visit.space, *commit_range(visit.field("commits")))
-    return _page(visit, undone=undone)
+    return _page(visit, undone=undo_import(visit.space, *commit_range(visit.field("commits"))))
 
 
 def _imported(visit: Visit) -> ImportReport:

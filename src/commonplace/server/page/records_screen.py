@@ -19,6 +19,7 @@ from commonplace.language.tokenizer import query_terms
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
 from commonplace.server.page.files_screen import with_line_ends_of
+from commonplace.server.page.history_screen import changed_meanwhile
 from commonplace.server.page.templates import pieces
 from commonplace.server.page.visit import (
     Visit,
@@ -216,6 +217,10 @@ class Shown:
     learned: tuple[EntryLink, ...]
     links: tuple[EntryLink, ...]
 
+    @property
+    def seen(self) -> str:
+        return seen_of(self.record)
+
 
 def _record_page(visit: Visit, id: str) -> Response:
     record = visit.space.records.get(id, as_of=visit.as_of)
@@ -387,7 +392,12 @@ def _conflict(visit: Visit, draft: Draft) -> Response:
 
 @router.post(f"{RECORDS}/delete", include_in_schema=False)
 def delete_record(visit: VisitOf) -> Response:
-    return visit.done("deleted", visit.space.records.delete(visit.field("id")), RECORDS)
+    id = visit.field("id")
+    try:
+        commit = visit.space.expecting(RECORD, id, parse_seen(visit.field("seen"))).records.delete(id)
+    except Outdated:
+        return changed_meanwhile(visit, f"{RECORDS}/delete", RECORD, "id")
+    return visit.done("deleted", commit, RECORDS)
 
 
 # What is typed

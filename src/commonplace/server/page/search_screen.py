@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from commonplace.entry import Hit
+from commonplace.language.relevance import DEFAULT_FLOOR
 from commonplace.language.snippets import matched_spans
 from commonplace.language.tokenizer import query_terms
 from commonplace.server.http.sessions import PAGE_PATH
@@ -81,27 +82,31 @@ def _found(visit: Visit) -> dict[str, Any]:
         "context": "",
         "tokens": 0,
         "has_more": False,
+        "left_out": 0,
         "bar_width": BAR_WIDTH,
         "good": 0,
     }
     if not query:
         recent = [] if visit.as_of else visit.space.recent(RECENT, [kind] if kind else None)
         return {**shown, "recent": recent, "is_empty": not recent and visit.is_empty}
+    is_all = visit.param("all") == "1"
     found = visit.space.search(
         query,
         limit=PAGE_SIZE + 1,
         offset=(number - 1) * PAGE_SIZE,
         kinds=[kind] if kind else None,
         as_of=visit.as_of,
+        min_relevance=None if is_all else DEFAULT_FLOOR,
     )
     hits = found[:PAGE_SIZE]
-    context = hits_as_data(hits)
+    context = "" if is_all else hits_as_data(hits)  # a model gets what the floor lets through
     terms = query_terms(query)
     return {
         **shown,
         "hits": [_shown(visit, hit, terms) for hit in hits],
         "good": _good(hits),
         "notices": found.notices,
+        "left_out": found.left_out if len(found) <= PAGE_SIZE else 0,
         "has_more": len(found) > PAGE_SIZE and number < MOST_PAGES,
         "context": context,
         "tokens": estimate_tokens(context),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -21,7 +23,7 @@ from commonplace.space.names import DIRECTORY
 UNDO = f"{PAGE_PATH}/undo"
 RESTORE = f"{PAGE_PATH}/restore"
 MOST_PREVIEWED = 200
-"""A commit with more changes is undone without a preview of each."""
+"""More changes are undone without a preview of each."""
 
 MOST_SHOWN = 50
 router = APIRouter(route_class=ThreadedRoute)
@@ -57,25 +59,29 @@ def undo(visit: VisitOf) -> Response:
 
 def _undo_page(visit: Visit, number: int, back: str, refusal: str | None = None) -> Response:
     commit = visit.timeline.commit(number, limit=MOST_PREVIEWED + 1)
-    steps: tuple[UndoStep, ...] = ()
-    conflicts: tuple[str, ...] = ()
-    if commit.count <= MOST_PREVIEWED:
-        preview = visit.timeline.preview_undo(number)
-        steps, conflicts = preview.steps, preview.conflicts
-    effort = Effort()
-    shown = [_shown_step(step, effort) for step in steps[:MOST_SHOWN]]
+    is_previewed = commit.count <= MOST_PREVIEWED
     return visit.render(
         "undo.html",
         409 if refusal else 200,
         commit=commit,
-        labels=visit.timeline.labels((step.kind, step.key) for step in shown),
-        steps=shown,
-        more=len(steps) - MOST_SHOWN,
-        conflicts=conflicts,
         refusal=refusal,
-        is_previewed=commit.count <= MOST_PREVIEWED,
         back=back,
+        is_previewed=is_previewed,
+        **previewed(visit, [number] if is_previewed else []),
     )
+
+
+def previewed(visit: Visit, commits: Iterable[int]) -> dict[str, Any]:
+    """What undoing commits would change, for `_undo_steps.html`."""
+    preview = visit.timeline.preview_undo(*commits)
+    effort = Effort()
+    steps = [_shown_step(step, effort) for step in preview.steps[:MOST_SHOWN]]
+    return {
+        "steps": steps,
+        "labels": visit.timeline.labels((step.kind, step.key) for step in steps),
+        "more": len(preview.steps) - MOST_SHOWN,
+        "conflicts": preview.conflicts,
+    }
 
 
 def _shown_step(step: UndoStep, effort: Effort) -> ShownStep:
