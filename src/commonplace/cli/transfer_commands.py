@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from commonplace.checks import local_path, unfinished_file
 from commonplace.cli.arguments import Commands
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.exchange import Imported, ImportedCommits, ImportReport
     from commonplace.exchange.mastra import MastraImport
+    from commonplace.exchange.recognition import Source
 
 GROUP = "Transfer and back up"
 STDOUT = ("-", "/dev/stdout")
@@ -80,10 +81,23 @@ def _declare_transfer(commands: Commands) -> None:
         GROUP,
         "Import an export, or the memory of another program.",
         import_anything,
-        about="What you give is recognised by its content: a file, a folder, a zip archive, a database.\n"
-        "docs/import.md lists the programs. Entries that the book has already are kept, so a second import adds only\n"
-        "what is new. Every conversation is one commit, which you can undo. What cannot be read is named, the rest is\n"
-        "imported, and the exit code is 1.\n\n"
+        about="What you give is recognised by its content: a file, a folder, a zip archive, a database. The formats,\n"
+        "which --from names, are:\n"
+        "  commonplace, commonplace-markdown    what `commonplace export` wrote\n"
+        "  chatgpt, chatgpt-memory              ChatGPT: the export, and its saved memories\n"
+        "  claude, claude-projects              Claude.ai: the export, and its projects\n"
+        "  claude-code, claude-code-memory      Claude Code: sessions, and the memory folder\n"
+        "  codex, gemini                        sessions of Codex and of the Gemini CLI\n"
+        "  mem0, mem0-history                   mem0: memories as JSON, and history.db\n"
+        "  langgraph                            LangGraph's store, on SQLite or at postgresql://…\n"
+        "  mastra                               Mastra's LibSQLStore\n"
+        "  mcp-memory-service, server-memory    the MCP servers of these names\n"
+        "  letta                                agent files of Letta\n"
+        "  basic-memory, obsidian, text         folders of notes\n"
+        "  messages                             lists of messages, as OpenAI and LangChain write them\n\n"
+        "Entries that the book has already are kept, so a second import adds only what is new.\n"
+        "Every conversation is one commit, which you can undo. What cannot be read is named, the rest is imported,\n"
+        "and the exit code is 1.\n\n"
         "If you give an export of commonplace, a namespace that is empty in the book gets everything, history and\n"
         "commit numbers included. One that is identical is left alone. Any other is refused (exit code 4), or with\n"
         "--merge gets the live entries that it does not have. Each namespace is imported completely or not at all.",
@@ -272,7 +286,7 @@ def _book_files(context: Context) -> Iterator[Path]:
 
 
 def import_anything(context: Context) -> int:
-    from commonplace.exchange.foreign import OWN, open_source
+    from commonplace.exchange.recognition import OWN, open_source
 
     arguments = context.arguments
     if arguments.undo is not None:
@@ -281,13 +295,24 @@ def import_anything(context: Context) -> int:
         raise InvalidInput("name the file or folder to import; - is standard input")
     with _local_source(arguments.file) as path, open_source(path, arguments.format) as source:
         if source.names == (OWN,):
-            return import_lines(context, cast("Path", path))
+            with _only_export(source) as lines:
+                return import_lines(context, lines)
         if arguments.merge:
             raise InvalidInput("--merge is for exports of commonplace; another import always adds what is missing")
         if not context.out.is_json:
             for sentence in source.sentences:
                 context.out.note(f"found {sentence}")
         return _import_memory(context, path)
+
+
+@contextmanager
+def _only_export(source: Source) -> Iterator[Path]:
+    """The export of commonplace that a file, a folder or an archive holds."""
+    leaves = [leaf for part in source.parts for leaf in part.leaves]
+    if len(leaves) > 1:
+        raise InvalidInput(f"{source.tree.name} has {len(leaves)} exports of commonplace; import one at a time")
+    with leaves[0].on_disk() as path:
+        yield path
 
 
 def _import_memory(context: Context, path: Path | str) -> int:
@@ -366,7 +391,11 @@ def _print_report(context: Context, report: ImportReport) -> None:
     for reason in report.reasons:
         out.note(f"not readable: {out.clean(reason)}")
     if report.unreadable > len(report.reasons):
-        out.note(f"and {report.unreadable - len(report.reasons):,} more")
+        out.note(f"and {report.unreadable - len(report.reasons):,} more that are not readable")
+    for reason in report.left_out_reasons:
+        out.note(f"left out: {out.clean(reason)}")
+    if report.left_out > len(report.left_out_reasons):
+        out.note(f"and {report.left_out - len(report.left_out_reasons):,} more that were left out")
     for one in report.commits:
         span = str(one.first) if one.first == one.last else f"{one.first}-{one.last}"
         words = ["commonplace", *_flags(context), "--namespace", "/".join(one.namespace), "import", "--undo", span]
