@@ -26,7 +26,6 @@ from commonplace.settings import Settings, hide_password, open_from_settings
 if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.exchange import Imported, ImportedCommits, ImportReport
-    from commonplace.exchange.mastra import MastraImport
     from commonplace.exchange.recognition import Source
 
 GROUP = "Transfer and back up"
@@ -123,13 +122,13 @@ def _declare_transfer(commands: Commands) -> None:
         GROUP,
         "Import threads, messages and working memory from Mastra.",
         import_mastra_file,
-        about="Reads the file of Mastra's LibSQLStore, which is not changed. Ids and times are kept. Entries that\n"
-        "exist already are kept, so you can continue or repeat an import without duplicates. Rows that cannot be\n"
-        "read are reported and skipped, and the exit code is 1.",
+        about="The same as `import --from mastra`. Reads the file of Mastra's LibSQLStore, which is not changed.\n"
+        "Ids and times are kept. Rows that cannot be read are reported and skipped, and the exit code is 1.",
         examples="""\
   commonplace import-mastra memory.db
   commonplace import-mastra mastra.db --db agent.db --namespace agent/a1b2c3d4-e5f6-7890-abcd-ef1234567890""",
     )
+    mastra.set_defaults(format="mastra", map=[], again=False, dry_run=False)
     mastra.add_argument("file", help="the memory.db to read")
 
     backup = commands.add(
@@ -530,44 +529,12 @@ def _outcome_sentence(outcome: Imported) -> str:
 
 
 def import_mastra_file(context: Context) -> int:
-    from commonplace.exchange.mastra import check_mastra, import_mastra
+    """`import --from mastra`; a file that is refused does not create a book."""
+    from commonplace.exchange.mastra import check_mastra
 
     source = local_path("the file to import", context.arguments.file)
-    check_mastra(source)  # before the book is opened, so that a refused file does not create a book
-    with context.book(create=True) as book, context.progress() as progress:
-        found = import_mastra(
-            book.store,
-            context.settings.namespace_labels,
-            source,
-            limits=book.limits,
-            actor=ACTOR,
-            screen=None if book.redaction is None else book.redaction.screen,
-            progress=progress,
-        )
-    if context.out.is_json:
-        context.out.document(asdict(found))
-        return NEGATIVE if found.damaged else OK
-    context.out.line(_mastra_sentence(found))
-    for reason in found.reasons:
-        context.out.note(f"left out: {reason}")
-    if found.damaged > len(found.reasons):
-        context.out.note(f"and {found.damaged - len(found.reasons):,} more rows were left out")
-    if found.messages:
-        context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
-    return NEGATIVE if found.damaged else OK
-
-
-def _mastra_sentence(found: MastraImport) -> str:
-    came = [pluralize(found.threads, "thread"), pluralize(found.messages, "message")]
-    came.append(pluralize(found.working_memories, "working memory", "working memories"))
-    sentence = f"imported {', '.join(came)}"
-    if found.kept:
-        sentence += f"; {found.kept:,} were there already"
-    if found.differing:
-        sentence += f", {found.differing:,} of them differ and stayed as they were"
-    if found.left_out:
-        sentence += f"; {pluralize(found.left_out, 'system message')} left out"
-    return sentence
+    check_mastra(source)
+    return _import_memory(context, source)
 
 
 def backup_book(context: Context) -> int:

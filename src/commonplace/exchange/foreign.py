@@ -21,7 +21,7 @@ from commonplace.exchange.import_ import ImportedCommits, ImportReport
 from commonplace.exchange.recognition import MASTRA, OWN, Source
 from commonplace.exchange.sources import Conversation, CountedStream, Document, Item, LeftOut, Memory, Problem, Working
 from commonplace.space.handle import Handle
-from commonplace.store import Progress
+from commonplace.store import Progress, Reader
 
 MAX_NAMED = 20
 """How many of the things that are not readable, and of those that are left out, a report names."""
@@ -124,7 +124,7 @@ class Importer:
                 "this is an export of commonplace, which has its own namespaces and its history; import it with "
                 "`commonplace import FILE` or POST /v1/import, with a key that may do everything"
             )
-        if MASTRA in source.names:
+        if source.names == (MASTRA,):
             return self._mastra(source)
         self._count_bytes(source)
         waiting: dict[Namespace, list[Memory | Document | Working]] = {}
@@ -168,32 +168,39 @@ class Importer:
 
     def _mastra(self, source: Source) -> ImportReport:
         """Mastra's memory has its own importer, which also knows working memories."""
-        from commonplace.exchange.mastra import count_mastra, import_mastra
+        from commonplace.exchange.mastra import Counts, import_mastra
 
-        handle = self.handle(self._options.placement.namespace)
-        (leaf,) = next(part.leaves for part in source.parts if part.format.name == MASTRA)[:1]
-        with leaf.on_disk() as path:
+        namespace = self._options.placement.place((MASTRA,))
+        handle = self.handle(namespace)
+
+        def write(work: Callable[[Reader], Counts]) -> Counts:
             if self._options.is_dry:
-                threads, messages = count_mastra(path)
-                self._add({"threads": threads, "messages": messages})
-                return self._report(source)
-            before = handle.store.namespace_stats(handle.namespace).commit
-            found = import_mastra(
-                handle.store,
-                handle.namespace,
-                path,
-                limits=self._limits,
-                actor=handle.actor,
-                screen=handle.rules.screen,
-                progress=self._progress,
-            )
-            last = handle.store.namespace_stats(handle.namespace).commit
-        self._add({"threads": found.threads, "messages": found.messages, "working_memories": found.working_memories})
-        self._add({"kept": found.kept, "differing": found.differing, "left_out": found.left_out})
-        self._add({"unreadable": found.damaged})
-        self._reasons += found.reasons
-        if last > before:
-            self._commits[handle.namespace] = list(range(before + 1, last + 1))
+                return handle.store.read(namespace, work)
+            counts, commit = handle.write("Space.import", work)
+            if commit is not None:
+                self._commits.setdefault(namespace, []).append(commit)
+            return counts
+
+        for leaf in source.parts[0].leaves:
+            with leaf.on_disk() as path:
+                found = import_mastra(
+                    handle.store,
+                    namespace,
+                    path,
+                    limits=self._limits,
+                    screen=handle.rules.screen,
+                    progress=self._progress,
+                    again=self._options.again,
+                    write=write,
+                )
+            self._add({"threads": found.threads, "messages": found.messages, "kept": found.kept})
+            self._add({"working_memories": found.working_memories, "differing": found.differing})
+            self._add({"deleted_here": found.deleted_here, "left_out": found.left_out, "unreadable": found.damaged})
+            self._reasons += found.reasons
+            self._left_out += found.left_out_reasons
+            self._samples += found.samples
+        for item in source.aside():
+            self._note(item)
         return self._report(source)
 
     def _report(self, source: Source) -> ImportReport:
@@ -205,9 +212,9 @@ class Importer:
             formats=source.names,
             found=source.sentences,
             **self._counts,
-            reasons=tuple(self._reasons),
-            left_out_reasons=tuple(self._left_out),
-            samples=tuple(self._samples),
+            reasons=tuple(self._reasons[:MAX_NAMED]),
+            left_out_reasons=tuple(self._left_out[:MAX_NAMED]),
+            samples=tuple(self._samples[:MAX_SAMPLES]),
             commits=commits,
             is_dry=self._options.is_dry,
         )

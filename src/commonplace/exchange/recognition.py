@@ -74,10 +74,16 @@ class Source:
             for part in self.parts
         )
 
-    def items(self) -> Iterator[Item]:
+    def aside(self) -> Iterator[Problem | LeftOut]:
+        """What belongs to no format: files that cannot be read, and others that are left out."""
         yield from self.tree.problems
         for leaf in self.damaged:
             yield _damage(leaf)
+        for leaf in self.rest:
+            yield LeftOut(leaf.path, "it is not part of the memory")
+
+    def items(self) -> Iterator[Item]:
+        yield from self.aside()
         for part in self.parts:
             for leaf in part.leaves:
                 try:
@@ -85,8 +91,6 @@ class Source:
                         yield _within(leaf, item)
                 except (InvalidInput, NotFound, Unavailable, OSError) as error:
                     yield Problem(leaf.path, str(error))
-        for leaf in self.rest:
-            yield LeftOut(leaf.path, "it is not part of the memory")
 
 
 def _damage(leaf: Leaf) -> Problem:
