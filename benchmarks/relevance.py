@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import commonplace
+from commonplace.ambient.engine import MOST_RECALLED
 from commonplace.embedding import Embedder, Purpose, create_embedder
 from commonplace.embedding.catalog import MODELS
 from commonplace.engine.embedders import with_sentences
@@ -43,6 +44,7 @@ BINS = 10
 NEW_FLOOR = 0.02
 """Of a model that has none yet; then choose one by the table of floors."""
 FLOORS = (0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.1, 0.2)
+UNASKED_FLOORS = (0.015, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 SEED = 7
 GOALS = {"AUROC": 0.85, "ECE": 0.05, "recall@5 lost": 0.01}
 Floats = NDArray[np.float64]
@@ -348,6 +350,30 @@ def sweep(asked: Sequence[Asked], calibration: Calibration) -> None:
         print(f"| {floor} | {' | '.join(f'{100 * one:+.2f}' for one in lost)} | {empty:.2f} | {left:.1f} |")
 
 
+def unasked(asked: Sequence[Asked], calibration: Calibration) -> None:
+    """Print what floors do for what is recalled without being asked for (`commonplace.ambient`): few hits, or none."""
+    measured = [one for one in asked if not one.is_fitted and one.is_answerable]
+    names = list(dict.fromkeys(one.set for one in measured))
+    print(
+        f"\n| floor | evidence among {MOST_RECALLED}: {' | '.join(names)} | other memory: silent: {' | '.join(names)} |"
+    )
+    print("| --- " * (2 * len(names) + 1) + "|")
+    for floor in UNASKED_FLOORS:
+        found: list[float] = []
+        silent: list[float] = []
+        for name in names:
+            some = [one for one in measured if one.set == name]
+            own = [_recalled(one.own, calibration, floor) for one in some]
+            found.append(float(np.mean([any(hit.is_evidence for hit in hits) for hits in own])))
+            silent.append(float(np.mean([not _recalled(one.other, calibration, floor) for one in some])))
+        print(f"| {floor} | {' | '.join(f'{one:.2f}' for one in (*found, *silent))} |")
+
+
+def _recalled(found: Sequence[Found], calibration: Calibration, floor: float) -> list[Found]:
+    values = relevances(found, calibration)
+    return [one for one, value in zip(found, values, strict=True) if value >= floor][:MOST_RECALLED]
+
+
 def _probability(row: Floats, calibration: Calibration) -> float:
     return calibration.relevance(float(row[1]) ** 2, float(row[2]))
 
@@ -387,6 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n## {name}\n\nidentity {with_sentences(embedder).identity}\n{fitted}\n")
         faults = misses(report(asked, fitted))
         sweep(asked, fitted)
+        unasked(asked, fitted)
         print(f"\n{'; '.join(faults) or 'every goal is reached'}", flush=True)
         missed += faults
     return 1 if missed else 0

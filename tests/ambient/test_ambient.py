@@ -290,6 +290,19 @@ def test_secrets_are_masked_in_turns_and_titles(space: Space, ambient: Ambient) 
     assert key not in str(space.threads.get(SESSION).title)
 
 
+@pytest.mark.promise("ambient-redacts")
+def test_a_secret_at_the_place_where_a_turn_is_cut_is_masked_whole(
+    space: Space, ambient: Ambient, tmp_path: Path
+) -> None:
+    key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+    file = tmp_path / "session.jsonl"
+    file.write_text(line("user", "word " * 3_995 + key + " and more" * 100, number(1)))
+    ambient.save(Session(SESSION), Transcript(SESSION).read(str(file)))
+    [message] = space.threads.messages(SESSION).messages
+    assert key[:12] not in str(message.content)
+    assert 19_900 < len(str(message.content)) <= 20_000
+
+
 def test_transcripts_of_codex_and_gemini_are_read(tmp_path: Path) -> None:
     codex = tmp_path / "rollout.jsonl"
     steps = [

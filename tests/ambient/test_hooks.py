@@ -253,8 +253,23 @@ def test_a_background_process_that_hangs_delays_nobody(hooks: Hooks, monkeypatch
         before = time.monotonic()
         assert hooks.said("UserPromptSubmit", prompt="What is the name of my cat?") == ""
         assert time.monotonic() - before < hook.SECONDS + 1
+        assert "timed out" in hooks.log
+        # The next events wait less, and do not search by themselves either, for a minute.
+        before = time.monotonic()
+        for _ in range(3):
+            assert hooks.said("UserPromptSubmit", prompt="What is the name of my cat?") == ""
+        assert time.monotonic() - before < 3 * 0.6
+        os.utime(hook.late_mark(path), (0, 0))
+        before = time.monotonic()
+        assert hooks.said("UserPromptSubmit", prompt="What is the name of my cat?") == ""
+        assert time.monotonic() - before > hook.ANSWER_SECONDS
     Path(path).unlink()
-    assert "timed out" in hooks.log
+    # A process that is gone is replaced at once; the first answer in time ends the haste.
+    assert hooks.said("UserPromptSubmit", prompt="What is the name of my cat?") == ""
+    hooks.wait_for_background()
+    hooks.wait_until(
+        lambda: hooks.said("UserPromptSubmit", prompt="yes") == "" and not Path(hook.late_mark(path)).exists()
+    )
 
 
 def test_a_killed_process_is_replaced_and_a_replaced_book_opened_again(hooks: Hooks) -> None:

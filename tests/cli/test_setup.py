@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.cli.config_edits import CannotEdit, append_item, edit, parse, remove_items
+from commonplace.cli.config_edits import CannotEdit, append_item, edit, entry_at, parse, remove_items
 from commonplace.cli.setup_commands import BACKUP, settings_file
 from commonplace.server.mcp.clients import CLIENTS, HttpServer, StdioServer, server_of
 
@@ -87,10 +87,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Path:
 def sample(name: str) -> str:
     client = CLIENTS[name]
     text = SAMPLES[client.format]
-    if len(client.section) == 2:  # opencode
-        text = text.replace('"SECTION": {', '"mcp": { "servers": {').replace(
-            '    },\n    "last"', '    }},\n    "last"'
-        )
     return text.replace("SECTION", client.section[0])
 
 
@@ -161,11 +157,49 @@ def test_a_missing_file_is_made_and_removed_again(home: Path, run: Run, name: st
     assert run("setup", name, "--yes").code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert run("setup", name, "--undo", "--yes").code == 0
-    assert not file.exists() or load(name, file.read_text(encoding="utf-8")) in (
-        {CLIENTS[name].section[0]: {}},
-        {"mcp": {"servers": {}}},
-        {"extensions": None},
-    )
+    assert not file.exists()
+    file.touch()
+    assert run("setup", name, "--yes").code == 0
+    assert run("setup", name, "--undo", "--yes").code == 0
+    assert file.read_text() == "", "a file that was there stays"
+
+
+OPENCODE = '"github": { "type": "local", "command": ["npx"] }'
+
+
+@pytest.mark.parametrize(
+    ("text", "section"),
+    [
+        ("", ("mcp",)),
+        ('{ "mcp": {} }', ("mcp",)),
+        (f'{{ "mcp": {{ {OPENCODE} }} }}', ("mcp",)),
+        ('{ "mcp": { "servers": { "type": "local", "command": ["a-server-of-this-name"] } } }', ("mcp",)),
+        ('{ "mcp": { "servers": { "enabled": false } } }', ("mcp",)),
+        ('{ "mcp": { "servers": {} } }', ("mcp", "servers")),
+        (f'{{ "mcp": {{ "timeout": {{ "startup": 5 }}, "servers": {{ {OPENCODE} }} }} }}', ("mcp", "servers")),
+    ],
+)
+def test_both_versions_of_opencode_are_set_up(home: Path, run: Run, text: str, section: tuple[str, ...]):
+    file = prepare("opencode", text)
+    done = run("setup", "opencode", "--yes")
+    assert done.code == 0, done.err
+    after = file.read_text()
+    entry = entry_at(json.loads(after), (*section, "memory"))
+    assert entry["type"] == "local"
+    assert "mcp" in entry["command"]
+    assert {row["client"]: row["set_up"] for row in run("setup", "--json").json}["opencode"] is True
+    assert run("setup", "opencode", "--yes").code == 0
+    assert file.read_text() == after
+    assert run("setup", "opencode", "--undo", "--yes").code == 0
+    assert file.read_text() == text
+
+
+def test_a_file_of_opencode_with_its_other_suffix_is_found(home: Path, run: Run):
+    file = prepare("opencode", "").rename(home / ".config/opencode/opencode.jsonc")
+    file.write_text('{ "mcp": {} } // mine\n')
+    assert run("setup", "opencode", "--yes").code == 0
+    assert "commonplace" in file.read_text()
+    assert not file.with_suffix(".json").exists()
 
 
 def test_nothing_is_written_without_consent(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
@@ -189,7 +223,19 @@ def test_another_server_of_our_name_stays(home: Path, run: Run):
 
 
 @pytest.mark.parametrize(
-    "text", ['{"a": ', "[1]", '{"mcpServers": []}', '{"mcpServers": 1}', '{"a": 1, "a": 2}', "\xff"]
+    "text",
+    [
+        '{"a": ',
+        "[1]",
+        '{"mcpServers": []}',
+        '{"mcpServers": 1}',
+        '{"a": 1, "a": 2}',
+        "\xff",
+        "null",
+        "{} }",
+        "{} /* ",
+        "{}\0",
+    ],
 )
 def test_a_file_that_cannot_be_read_is_left_alone(home: Path, run: Run, text: str):
     file = prepare("cursor", "")
@@ -197,6 +243,27 @@ def test_a_file_that_cannot_be_read_is_left_alone(home: Path, run: Run, text: st
     refused = run("setup", "cursor", "--yes")
     assert (refused.code, file.read_bytes()) == (6, text.encode("latin-1"))
     assert "--print-config cursor" in refused.err or "UTF-8" in refused.err
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"url": "http://x/sse", "headers": ["Authorization"]},
+        {"url": "http://[x/mcp"},
+        {"url": {}, "command": ["x", 1], "args": {"y": 1}, "env": 5},
+        {"command": "x", "args": "--flag", "env": ["A"]},
+        "x",
+    ],
+    ids=str,
+)
+def test_an_odd_entry_of_our_name_is_another_server(home: Path, run: Run, entry: object):
+    before = {"mcpServers": {"memory": entry}}
+    file = prepare("cursor", json.dumps(before))
+    assert run("setup", "cursor", "--yes").code == 0
+    assert json.loads(file.read_text())["mcpServers"]["memory"] == entry
+    assert run("setup", "--json").code == 0
+    assert run("setup", "cursor", "--undo", "--yes").code == 0
+    assert json.loads(file.read_text()) == before
 
 
 def test_a_table_in_another_form_is_left_alone(home: Path, run: Run):

@@ -93,6 +93,24 @@ def test_hooks_are_added_and_taken_out_and_everything_else_stays(home: Path, run
 
 
 @pytest.mark.promise("setup-hooks")
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_command_that_the_user_added_to_our_item_stays(home: Path, run: Run, place: int, indent: int | None) -> None:
+    file = home / FILES["claude-code"]
+    run("setup", "claude-code", "--hooks", "--yes")
+    tree = json.loads(file.read_text())
+    theirs = {"type": "command", "command": "say done"}
+    tree["hooks"]["Stop"][0]["hooks"].insert(place, theirs)
+    tree["hooks"]["SessionStart"][0]["matcher"] = "startup"
+    file.write_text(json.dumps(tree, indent=indent))
+    again = run("setup", "claude-code", "--hooks", "--yes")
+    assert "has the hooks already" in again.err
+    undone = run("setup", "claude-code", "--hooks", "--undo", "--yes")
+    assert undone.code == 0, undone.err
+    assert json.loads(file.read_text()) == {"hooks": {"Stop": [{"hooks": [theirs]}]}}
+
+
+@pytest.mark.promise("setup-hooks")
 @pytest.mark.parametrize("text", [None, "", "{}", '{"hooks": {}}', SAMPLE])
 def test_an_undo_without_other_edits_gives_the_file_back_to_the_letter(home: Path, run: Run, text: str | None) -> None:
     file = home / FILES["claude-code"]
@@ -169,6 +187,32 @@ def test_a_project_has_hooks_of_its_own(home: Path, run: Run, monkeypatch: pytes
     assert run("setup", "claude-code", "--hooks", "--project", "--yes").code == 0
     [command] = ours(json.loads((project / ".claude/settings.local.json").read_text()), "Stop")
     assert shlex.split(command)[-2:] == ["--namespace", "project/My-project"]
+
+
+@pytest.mark.promise("setup-hooks-secrets")
+def test_projects_of_one_name_have_keys_of_their_own(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(project: Path) -> str:
+        return ours(json.loads((project / ".claude/settings.local.json").read_text()), "Stop")[0]
+
+    def key(project: Path) -> str | None:
+        return settings_of(shlex.split(command(project))[4:])[1].remote_key
+
+    projects = [home / owner / "parser" for owner in ("ana", "ben")]
+    for project in projects:
+        project.mkdir(parents=True)
+        monkeypatch.chdir(project)
+        monkeypatch.setenv("COMMONPLACE_KEY", f"cp_of_{project.parent.name}")
+        run("--remote", "https://memory.example", "setup", "claude-code", "--hooks", "--project", "--yes")
+    assert [key(project) for project in projects] == ["cp_of_ana", "cp_of_ben"]
+    monkeypatch.delenv("COMMONPLACE_KEY")
+    run("setup", "claude-code", "--hooks", "--project", "--undo", "--yes")
+    assert key(projects[0]) == "cp_of_ana"
+    assert len([*home.rglob("hooks-claude-code*.json")]) == 1
+    # Without a key, the command names no file, and the old one goes.
+    monkeypatch.chdir(projects[0])
+    run("setup", "claude-code", "--hooks", "--project", "--yes")
+    assert "--settings" not in command(projects[0])
+    assert [*home.rglob("hooks-claude-code*.json")] == []
 
 
 def test_doctor_finds_hooks_of_a_program_that_is_gone(home: Path, run: Run, book_file: Path) -> None:

@@ -44,6 +44,9 @@ RECALL_FLOOR = 0.3
 there a reader sees what is noise; here it would stand before the model in every session."""
 
 MOST_RECALLED = 6
+MAX_TURN_CHARACTERS = 20_000
+"""A saved turn may be a pasted log; its start is kept."""
+
 _CANDIDATES = 20
 _ITEM_CHARACTERS = 400
 _LINE_CHARACTERS = 200
@@ -251,7 +254,9 @@ class Ambient:
         )
 
     def _message(self, turn: Turn) -> dict[str, object]:
-        message: dict[str, object] = {"id": turn.id, "role": turn.role, "content": self._redactor.text(turn.text)}
+        # Cut afterwards: no detector knows a secret by its first half.
+        text = _cut(self._redactor.text(turn.text), MAX_TURN_CHARACTERS)
+        message: dict[str, object] = {"id": turn.id, "role": turn.role, "content": text}
         return message if turn.time is None else {**message, "createdAt": turn.time}
 
     def _ensure_thread(self, session: Session, turns: Sequence[Turn]) -> None:
@@ -413,6 +418,8 @@ def project_of(folder: str | Path) -> Project:
     followed too, and nothing is recalled or saved in a folder without a whole path.
     """
     start = Path(folder)
+    if "\0" in str(folder):
+        return Project(start, recalls=False, saves=False)
     root: Path | None = None
     recalls = saves = start.is_absolute()
     real = Path(os.path.realpath(start))

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from commonplace.ambient.engine import Ambient, Session, project_of
+from commonplace.ambient.engine import Ambient, Project, Session, project_of
 from commonplace.ambient.hook import SAVES, digest
 from commonplace.ambient.turns import Transcript
 
@@ -36,46 +38,74 @@ class Sessions:
     """The sessions of one client, in memory and in files of a folder that only the owner can read."""
 
     def __init__(self, client: str, folder: Path) -> None:
-        self._client = client
+        self.client = client
         self._folder = folder
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._saved: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def get(self, id: str, project: Path | None) -> Session:
-        with self._lock:
-            session = self._sessions.get(id)
-            if session is None:
-                known = self._read(id)
-                session = Session(id, project, self._client, transcript=Transcript(id))
-                session.shown.update(name for name in known.get("shown", ()) if isinstance(name, str))
-                saved = known.get("saved", 0)
-                self._saved[id] = saved if isinstance(saved, int) and saved >= 0 else 0
-                self._sessions[id] = session
-                while len(self._sessions) > _MAX_SESSIONS:
-                    former, _ = self._sessions.popitem(last=False)
-                    self._saved.pop(former, None)
-            self._sessions.move_to_end(id)
+    @contextmanager
+    def held(self, id: str, project: Path | None) -> Iterator[Session]:
+        """A session for one event at a time, of all processes, with what it was shown until then."""
+        with self._locked(id):
+            session = self._in_memory(id)
             session.project = project
+            shown = self._read(id).get("shown")
+            before = {name for name in shown if isinstance(name, str)} if isinstance(shown, list) else set[str]()
+            session.shown = before.copy()
+            yield session
+            if session.shown != before:
+                self._write(id, shown=sorted(session.shown)[:_MAX_SHOWN])
+
+    def folders(self, id: str, folder: str | None) -> list[str]:
+        """The working directory of an event, and the one in which its session was first met."""
+        first = self._read(id).get("first_folder")
+        if not isinstance(first, str) and folder is not None:
+            with self._locked(id):
+                self._write(id, first_folder=folder)
+        return [*dict.fromkeys(one for one in (first, folder) if isinstance(one, str))]
+
+    def unsaved(self, id: str) -> Transcript:
+        """The transcript of a session, from where its turns are not saved yet."""
+        state = self._read(id)
+        saved, folder = state.get("saved"), state.get("saved_folder")
+        offset = saved if isinstance(saved, int) and saved >= 0 else 0
+        return Transcript(id, offset, folder if isinstance(folder, str) else None)
+
+    def keep(self, id: str, saved: Transcript) -> None:
+        """Write down up to where the transcript of a session is saved."""
+        with self._locked(id):
+            self._write(id, saved=saved.offset, saved_folder=saved.folder)
+
+    def _in_memory(self, id: str) -> Session:
+        with self._lock:
+            session = self._sessions.setdefault(id, Session(id, None, self.client, transcript=Transcript(id)))
+            self._sessions.move_to_end(id)
+            while len(self._sessions) > _MAX_SESSIONS:
+                self._sessions.popitem(last=False)
             return session
 
-    def saved(self, session: Session) -> int:
-        """Up to which byte the turns of a transcript are saved."""
-        return self._saved.get(session.id, 0)
+    @contextmanager
+    def _locked(self, id: str) -> Iterator[None]:
+        """A lock on the file of a session. It ends with its process. Windows has no such lock."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = os.open(self._file(id).with_suffix(".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            if sys.platform != "win32":
+                import fcntl
 
-    def keep(self, session: Session, *, saved: int | None = None) -> None:
-        """Write down what a session was shown, and up to where its transcript is saved."""
-        with self._lock:
-            if saved is not None:
-                self._saved[session.id] = saved
-            state = {"shown": sorted(session.shown.copy())[:_MAX_SHOWN], "saved": self._saved.get(session.id, 0)}
-            file = self._file(session.id)
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft = file.with_suffix(f".{os.getpid()}")
-            opened = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-            with open(opened, "w", encoding="utf-8") as stream:
-                json.dump(state, stream)
-            os.replace(draft, file)
+                fcntl.flock(opened, fcntl.LOCK_EX)
+                os.utime(opened)  # in use, so not to be removed
+            yield
+        finally:
+            os.close(opened)
+
+    def _write(self, id: str, **changed: object) -> None:
+        state = {**self._read(id), **changed}
+        draft = self._file(id).with_suffix(f".{os.getpid()}")
+        opened = os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        with open(opened, "w", encoding="utf-8") as stream:
+            json.dump(state, stream)
+        os.replace(draft, self._file(id))
 
     def sweep(self) -> None:
         """Remove the files of sessions that nobody has used for a month."""
@@ -92,7 +122,7 @@ class Sessions:
         return state if isinstance(state, dict) else {}
 
     def _file(self, id: str) -> Path:
-        return self._folder / f"{digest([self._client, id])}.json"
+        return self._folder / f"{digest([self.client, id])}.json"
 
 
 def answer(ambient: Ambient, sessions: Sessions, event: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -100,34 +130,46 @@ def answer(ambient: Ambient, sessions: Sessions, event: Mapping[str, Any]) -> di
     name, id = event.get("hook_event_name"), event.get("session_id")
     if not isinstance(name, str) or not isinstance(id, str) or not id or event.get("agent_id"):
         return None  # a subagent has its own conversation
-    folder = event.get("cwd")
-    project = project_of(folder) if isinstance(folder, str) else None
-    recalls, saves = (True, True) if project is None else (project.recalls, project.saves)
-    session = sessions.get(id, None if project is None else project.root)
-    path = event.get("transcript_path")
-    transcript = path if isinstance(path, str) else None
-    text = ""
-    if name in STARTS and recalls:
-        if event.get("source") in _FORGETS:
-            session.shown.clear()
-        session.transcript.read(transcript)
-        text = ambient.brief(session)
-        sessions.keep(session)
-    elif name in PROMPTS and recalls and isinstance(event.get("prompt"), str):
-        session.transcript.read(transcript)
-        text = ambient.recall(str(event["prompt"]), session)
-        if text:
-            sessions.keep(session)
-    elif name in SAVES:
-        unsaved = Transcript(id, offset=sessions.saved(session))
-        while True:
-            before = unsaved.offset
-            turns = unsaved.read(transcript, skips=False)
-            if saves:  # if not, these turns are not saved later either
-                ambient.save(session, turns)
-            if unsaved.offset == before:
-                break
-            sessions.keep(session, saved=unsaved.offset)
-    if not text:
+    cwd, path, prompt = (_text(event.get(field)) for field in ("cwd", "transcript_path", "prompt"))
+    # A session that began in a project without memory stays without it, whatever folder it goes to.
+    projects = [project_of(folder) for folder in sessions.folders(id, cwd)]
+    if name in SAVES:
+        _save(ambient, sessions, Session(id, _root(projects), sessions.client), path, projects)
         return None
-    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
+    is_start = name in STARTS
+    if not is_start and (name not in PROMPTS or prompt is None):
+        return None
+    if not all(project.recalls for project in projects):
+        return None
+    with sessions.held(id, _root(projects)) as session:
+        if is_start and event.get("source") in _FORGETS:
+            session.shown.clear()
+        session.transcript.read(path)
+        text = ambient.brief(session) if is_start else ambient.recall(prompt or "", session)
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}} if text else None
+
+
+def _save(
+    ambient: Ambient, sessions: Sessions, session: Session, path: str | None, projects: Sequence[Project]
+) -> None:
+    """Save the turns that were said where saving is on. The others are not saved later either."""
+    unsaved = sessions.unsaved(session.id)
+    is_on = all(project.saves for project in projects)
+    known: dict[str | None, bool] = {None: True}
+    while True:
+        before = unsaved.offset
+        turns = unsaved.read(path, skips=False)
+        for folder in {turn.folder for turn in turns} - known.keys():
+            known[folder] = folder is not None and project_of(folder).saves
+        ambient.save(session, [turn for turn in turns if is_on and known[turn.folder]])
+        if unsaved.offset == before:
+            return
+        sessions.keep(session.id, unsaved)
+
+
+def _root(projects: Sequence[Project]) -> Path | None:
+    return projects[-1].root if projects else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

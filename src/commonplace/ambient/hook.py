@@ -20,11 +20,15 @@ SECONDS = 2.0
 ANSWER_SECONDS = 1.0
 """How long the background process may take of that."""
 
+HASTY_SECONDS = 0.15
+"""How long it may take after it did not answer in time, until it does: prompts must not wait for it again and again."""
+
 SAVES = ("Stop", "SessionEnd", "PreCompact", "AfterAgent", "PreCompress")
 """The events whose turns are saved. Nobody waits for them."""
 
 PAUSE_SECONDS = 60.0
-"""How long hooks do nothing after the background process could not start: the next one would fail in the same way."""
+"""How long hooks do nothing after the background process could not start: the next one would fail in the same way. If
+it does not answer in time, hooks use `HASTY_SECONDS` for as long."""
 
 MAX_EVENT_BYTES = 4_000_000
 MAX_ANSWER_BYTES = 1_000_000
@@ -153,11 +157,30 @@ def failure_mark(path: str) -> str:
     return f"{path}.failed"
 
 
-def _has_failed(path: str) -> bool:
+def late_mark(path: str) -> str:
+    """The file that says that the process of a socket did not answer in time."""
+    return f"{path}.late"
+
+
+def _is_recent(mark: str) -> bool:
     try:
-        return time.time() - os.stat(failure_mark(path)).st_mtime < PAUSE_SECONDS
+        return time.time() - os.stat(mark).st_mtime < PAUSE_SECONDS
     except OSError:
         return False
+
+
+def _ask_in_time(path: str, event: bytes, is_late: bool) -> bytes | None:
+    """The answer of the background process. If there is none in time, the next events wait less."""
+    mark = late_mark(path)
+    try:
+        answer = ask(path, event, HASTY_SECONDS if is_late else ANSWER_SECONDS)
+    except TimeoutError:
+        if not is_late:  # so that it gets its full time again after a while
+            os.close(os.open(mark, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+        raise
+    if answer is not None and is_late:
+        os.unlink(mark)
+    return answer
 
 
 def _answer(words: list[str]) -> bytes:
@@ -166,17 +189,17 @@ def _answer(words: list[str]) -> bytes:
         log(f"an event of more than {MAX_EVENT_BYTES} bytes was left out")
         return b""
     path = socket_path(words)
-    if path is not None:
-        answer = ask(path, event, ANSWER_SECONDS)
-        if answer is not None:
-            return answer
-        if _has_failed(path):
-            return b""
-        is_save = _is_save(event)
-        start_background(words, event if is_save else b"")
-        if is_save:
-            return b""
-    return _alone(words, event)
+    if path is None:
+        return _alone(words, event)
+    is_late = _is_recent(late_mark(path))
+    answer = _ask_in_time(path, event, is_late)
+    if answer is not None:
+        return answer
+    if _is_recent(failure_mark(path)):
+        return b""
+    is_save = _is_save(event)
+    start_background(words, event if is_save else b"")
+    return b"" if is_save or is_late else _alone(words, event)
 
 
 def _alone(words: list[str], event: bytes) -> bytes:

@@ -14,15 +14,12 @@ import stat
 import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 MAX_TRANSCRIPT_BYTES = 20_000_000
 """How much of a transcript one call reads."""
-
-MAX_TURN_CHARACTERS = 20_000
-"""A turn may be a pasted log; its start is kept."""
 
 _MAX_CHARACTERS = 4_000_000
 """How many characters of a session are kept in memory to compare memories with."""
@@ -42,14 +39,17 @@ class Turn:
     role: Literal["user", "assistant"]
     text: str
     time: datetime | None = None
+    folder: str | None = None
+    """The working directory at that moment, if the transcript says it."""
 
 
 @dataclass(slots=True)
 class Transcript:
-    """A transcript as far as it was read. `offset` is where the next call reads on."""
+    """A transcript as far as it was read. `offset` is where the next call reads on, `folder` the working directory."""
 
     session: str
     offset: int = 0
+    folder: str | None = None
     turns: list[Turn] = field(default_factory=list)
     """Those that the last call of `read` found."""
     _said: deque[str] = field(default_factory=deque)
@@ -122,11 +122,12 @@ class Transcript:
             return
         if step.get("isSidechain"):
             return
+        self.folder = _folder(step) or self.folder
         for said in _attached(step):
             self.hear(said)
         turn = _claude(step) or _codex(step, self.session) or _gemini(step, self.session)
         if turn is not None:
-            self.turns.append(turn)
+            self.turns.append(replace(turn, folder=self.folder))
             self.hear(turn.text)
 
 
@@ -192,8 +193,14 @@ def _turn(id: str, role: str, text: str, timestamp: object) -> Turn | None:
     said = _REMINDER.sub(" ", text).strip() if role == "user" else text.strip()
     if not said or (role == "user" and _OF_CLIENT.match(said)):
         return None
-    cut = said if len(said) <= MAX_TURN_CHARACTERS else said[: MAX_TURN_CHARACTERS - 1] + "…"
-    return Turn(id, "user" if role == "user" else "assistant", cut, _time(timestamp))
+    return Turn(id, "user" if role == "user" else "assistant", said, _time(timestamp))
+
+
+def _folder(step: Mapping[str, Any]) -> str | None:
+    """The working directory: `cwd` of each step in Claude Code, of some in Codex. Gemini CLI does not write it."""
+    payload = step.get("payload")
+    found = step.get("cwd") or (payload.get("cwd") if isinstance(payload, dict) else None)
+    return found if isinstance(found, str) else None
 
 
 def _text_of(content: object) -> str:

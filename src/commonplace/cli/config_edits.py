@@ -17,6 +17,8 @@ from commonplace.errors import ConfigurationError, install_command
 
 Tree = dict[str, Any]
 Path = Sequence[str]
+ArrayPath = Sequence[str | int]
+"""A path that may go through arrays, by the place of an item."""
 
 
 class CannotEdit(ConfigurationError):
@@ -56,9 +58,17 @@ def parse(text: str, format: str) -> Tree:
     return tree
 
 
-def entry_at(tree: Any, path: Path) -> Any | None:
+def says_something(text: str, format: str) -> bool:
+    """Whether a file has a setting or a comment."""
+    return _without_empty(parse(text, format)) != {} or any(mark in text for mark in ("//", "/*", "#"))
+
+
+def entry_at(tree: Any, path: ArrayPath) -> Any | None:
     for key in path:
-        tree = tree.get(key) if isinstance(tree, dict) else None
+        if isinstance(key, int):
+            tree = tree[key] if isinstance(tree, list) and key < len(tree) else None
+        else:
+            tree = tree.get(key) if isinstance(tree, dict) else None
     return tree
 
 
@@ -148,7 +158,13 @@ def _value_end(text: str, at: int) -> int:
 
 def _parse_json(text: str) -> Any:
     start = _skip(text, 0)
-    return None if start == len(text) else _json_value(text, start)
+    if start == len(text):
+        return {}
+    end = _skip(text, _value_end(text, start))
+    if end < len(text):
+        raise ValueError(f"nothing more is expected at character {end}")
+    found = _json_value(text, start)
+    return [] if found is None else found  # null is a value; only YAML has it for an empty file
 
 
 def _json_value(text: str, at: int) -> Any:
@@ -199,15 +215,19 @@ def append_item(text: str, path: Path, item: Any) -> str:
     return _checked(_inserted(text, at, end, items, "", item), before, path, [*known, item])
 
 
-def remove_items(text: str, path: Path, is_ours: Callable[[Any], bool]) -> str:
-    """The JSON text without the items of the array at `path` that are ours; an array that becomes empty goes too."""
+def remove_items(text: str, path: ArrayPath, is_ours: Callable[[Any], bool]) -> str:
+    """The JSON text without the items of the array at `path` that are ours.
+
+    An array of an object at a path of keys goes too if it becomes empty.
+    """
     before = parse(text, "jsonc")
     known = entry_at(before, path)
     if not isinstance(known, list) or not any(map(is_ours, known)):
         return text
     kept = [item for item in known if not is_ours(item)]
-    if not kept:
-        return edit(text, "jsonc", path, None)
+    keys = [key for key in path if isinstance(key, str)]
+    if not kept and len(keys) == len(path):
+        return edit(text, "jsonc", keys, None)
     changed = text
     while True:
         at = _array(changed, path)
@@ -218,19 +238,21 @@ def remove_items(text: str, path: Path, is_ours: Callable[[Any], bool]) -> str:
         changed = _removed(changed, items, ours)
 
 
-def _array(text: str, path: Path) -> int:
+def _array(text: str, path: ArrayPath) -> int:
     at = _skip(text, 0)
     for key in path:
         items, _ = _items(text, at)
-        at = next(item.value for item in reversed(items) if item.key == key)
+        at = items[key].value if isinstance(key, int) else next(item.value for item in items if item.key == key)
     return at
 
 
-def _checked(text: str, before: Tree, path: Path, value: Any) -> str:
+def _checked(text: str, before: Tree, path: ArrayPath, value: list[Any]) -> str:
     wanted = deepcopy(before)
-    _set(wanted, path, value)
+    known = entry_at(wanted, path)
+    assert isinstance(known, list)
+    known[:] = value
     if parse(text, "jsonc") != wanted:
-        raise CannotEdit(f"{'.'.join(path)} is written in a form that cannot be changed safely")
+        raise CannotEdit(f"{'.'.join(map(str, path))} is written in a form that cannot be changed safely")
     return text
 
 

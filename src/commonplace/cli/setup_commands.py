@@ -10,12 +10,13 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import commonplace
 from commonplace.cli.arguments import Commands
-from commonplace.cli.config_edits import CannotEdit, append_item, edit, entry_at, parse, remove_items
+from commonplace.cli.config_edits import CannotEdit, append_item, edit, entry_at, parse, remove_items, says_something
 from commonplace.cli.exit_codes import NEGATIVE, OK
 from commonplace.cli.invocation import Context
 from commonplace.cli.service_commands import PROFILES
@@ -100,11 +101,13 @@ def run_setup(context: Context) -> int:
 
 def settings_file(client: Client, project: Path | None = None) -> Path | None:
     """The file with a client's settings, whether or not it exists; None if the client has no such file."""
-    if project is not None:
-        if client.project is None:
-            raise InvalidInput(f"{client.title} has no settings for one project; leave --project out")
-        return project / client.project
-    return _of_user(client.files)
+    if project is not None and client.project is None:
+        raise InvalidInput(f"{client.title} has no settings for one project; leave --project out")
+    file = _of_user(client.files) if project is None else project / str(client.project)
+    if file is not None and client.other_suffix is not None and not file.exists():
+        other = file.with_suffix(client.other_suffix)
+        return other if other.exists() else file
+    return file
 
 
 def _of_user(files: Mapping[System, str]) -> Path | None:
@@ -135,14 +138,15 @@ class _Place:
 def _place(client: Client, text: str) -> _Place:
     tree = parse(text, client.format)
     free = None
-    for name in dict.fromkeys((client.server_name, OTHER_NAME)):
-        path = (*client.section, name)
-        entry = entry_at(tree, path)
-        server = server_of(entry) if isinstance(entry, dict) else None
-        if server is not None and is_ours(server):
-            return _Place(path, server)
-        if entry is None and free is None:
-            free = path
+    for section in client.sections(tree):
+        for name in dict.fromkeys((client.server_name, OTHER_NAME)):
+            path = (*section, name)
+            entry = entry_at(tree, path)
+            server = server_of(entry) if isinstance(entry, dict) else None
+            if server is not None and is_ours(server):
+                return _Place(path, server)
+            if entry is None and free is None:
+                free = path
     if free is None:
         raise CannotEdit(f"it has other servers named {client.server_name} and {OTHER_NAME}; rename one of them")
     return _Place(free, None)
@@ -260,8 +264,9 @@ def _take_out(context: Context, client: Client, file: Path) -> int:
     server = place.server
     secrets = _secrets(server.key) if isinstance(server, HttpServer) else _secrets(*server.env.values())
     ours = frozenset((*place.path, *_leaves(client.entry(server))))
-    _apply(context, _Change(file, current, after if after.strip() else None, ours, secrets), is_undo=True)
     backup = file.with_name(file.name + BACKUP)
+    is_left = backup.exists() or says_something(after, client.format)
+    _apply(context, _Change(file, current, after if is_left else None, ours, secrets), is_undo=True)
     backup.unlink(missing_ok=True)
     context.out.note(f"our entry was taken out of {file}")
     return OK
@@ -373,7 +378,7 @@ def _set_up_hooks(context: Context, client: Client) -> int:
         context.out.note(f"{client.title} has the hooks already, in {file}")
         return OK
     _apply(context, _Change(file, before, after, frozenset(_leaves(hooks.item(command)))))
-    _write_secrets(context, client)
+    _write_secrets(context, client, _known_command(before or "", hooks))
     context.out.note(f"{client.title} has the hooks; {hooks.afterwards}. A file .nomemory turns them off in a project")
     return OK
 
@@ -384,57 +389,76 @@ def _take_out_hooks(context: Context, client: Client, hooks: Hooks, file: Path, 
         context.out.note(f"{client.title} has no hooks of ours in {file}; nothing to take out")
         return OK
     assert after is not None
+    command = _known_command(current, hooks)
     backup = file.with_name(file.name + BACKUP)
     former = _read(backup)
-    if former is not None and _with_hooks(former, hooks, _known_command(current, hooks)) == current:
+    if former is not None and _with_hooks(former, hooks, command) == current:
         after = former  # to the letter, since nothing else has changed
-    is_left = former is not None or parse(after, "jsonc") != {}
-    ours = frozenset(_leaves(hooks.item(_known_command(current, hooks))))
+    is_left = former is not None or says_something(after, "jsonc")
+    ours = frozenset(_leaves(hooks.item(command)))
     _apply(context, _Change(file, current, after if is_left else None, ours), is_undo=True)
     backup.unlink(missing_ok=True)
-    _secrets_file(context, client).unlink(missing_ok=True)
+    if (secrets := _named_secrets(command)) is not None:
+        secrets.unlink(missing_ok=True)
     context.out.note(f"our hooks were taken out of {file}")
     return OK
 
 
 def _with_hooks(text: str, hooks: Hooks, command: str) -> str:
-    """The settings with one item of ours for each event."""
+    """The settings with one command of ours for each event."""
     item = hooks.item(command)
     tree = parse(text, "jsonc")
-    if all(_our_items(tree, event) == [item] for event in hooks.events):
-        return text
     for event in hooks.events:
-        path = ("hooks", event)
-        text = append_item(remove_items(text, path, _is_hook), path, item)
+        if _our_commands(tree, event) != item["hooks"]:
+            text = append_item(_without_commands(text, event), ("hooks", event), item)
     return text
 
 
 def _without_hooks(text: str, hooks: Hooks) -> str:
     before = text
     for event in hooks.events:
-        text = remove_items(text, ("hooks", event), _is_hook)
+        text = _without_commands(text, event)
     if text != before and entry_at(parse(text, "jsonc"), ("hooks",)) == {}:
         text = edit(text, "jsonc", ("hooks",), None)
     return text
 
 
+def _without_commands(text: str, event: str) -> str:
+    """The settings without our commands for an event. An item of the list goes too, unless it has other commands."""
+    items = entry_at(parse(text, "jsonc"), ("hooks", event))
+    for place, item in enumerate(items if isinstance(items, list) else ()):
+        if not _is_only_ours(item):
+            text = remove_items(text, ("hooks", event, place, "hooks"), _is_our_command)
+    return remove_items(text, ("hooks", event), _is_only_ours)
+
+
 def _known_command(text: str, hooks: Hooks) -> str:
     """The command of our hooks in the settings."""
     tree = parse(text, "jsonc")
-    found = [one for event in hooks.events for one in _our_items(tree, event)]
-    return str(found[0]["hooks"][0].get("command")) if found else ""
+    found = [one for event in hooks.events for one in _our_commands(tree, event)]
+    return str(found[0]["command"]) if found else ""
 
 
-def _our_items(tree: object, event: str) -> list[dict[str, Any]]:
+def _our_commands(tree: object, event: str) -> list[dict[str, Any]]:
     items = entry_at(tree, ("hooks", event))
-    return [item for item in items if _is_hook(item)] if isinstance(items, list) else []
+    return [
+        one for item in (items if isinstance(items, list) else ()) for one in _commands(item) if _is_our_command(one)
+    ]
 
 
-def _is_hook(item: object) -> bool:
-    """Whether an item in the list of an event is ours, of this or another installation."""
-    commands = item.get("hooks") if isinstance(item, dict) else None
-    found = [one.get("command") for one in commands if isinstance(one, dict)] if isinstance(commands, list) else []
-    return any(isinstance(one, str) and re.search(r"commonplace[/\\]+ambient[/\\]+hook\.py\b", one) for one in found)
+def _commands(item: object) -> list[Any]:
+    found = item.get("hooks") if isinstance(item, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _is_only_ours(item: object) -> bool:
+    return bool(_commands(item)) and all(map(_is_our_command, _commands(item)))
+
+
+def _is_our_command(one: object) -> bool:
+    """Whether a command is ours, of this or another installation."""
+    command = one.get("command") if isinstance(one, dict) else None
+    return isinstance(command, str) and re.search(r"commonplace[/\\]+ambient[/\\]+hook\.py\b", command) is not None
 
 
 def _hook_command(context: Context, client: Client) -> str:
@@ -468,19 +492,38 @@ def _hook_secrets(context: Context) -> dict[str, str]:
 
 
 def _secrets_file(context: Context, client: Client) -> Path:
+    """The file with the key of this project's hooks, or of the user's. Projects of one name have different ones."""
+    from hashlib import sha256
+
+    place = ""
+    if context.arguments.project:
+        place = f"-{_project_namespace().partition('/')[2]}-{sha256(os.fsencode(Path.cwd())).hexdigest()[:12]}"
+    return _secrets_folder() / f"hooks-{client.name}{place}.json"
+
+
+def _secrets_folder() -> Path:
     from platformdirs import user_config_path
 
-    place = f"-{_project_namespace().partition('/')[2]}" if context.arguments.project else ""
-    return user_config_path("commonplace", appauthor=False) / f"hooks-{client.name}{place}.json"
+    return user_config_path("commonplace", appauthor=False)
 
 
-def _write_secrets(context: Context, client: Client) -> None:
+def _write_secrets(context: Context, client: Client, former: str) -> None:
     file, secrets = _secrets_file(context, client), _hook_secrets(context)
     if secrets:
         _write(file, json.dumps(secrets) + "\n", like=file)
         file.chmod(0o600)
-    else:
-        file.unlink(missing_ok=True)
+    if (known := _named_secrets(former)) is not None and (known != file or not secrets):
+        known.unlink(missing_ok=True)
+
+
+def _named_secrets(command: str) -> Path | None:
+    """The file with the key that a command of ours names, if it is in our folder."""
+    try:
+        words = shlex.split(command, posix=sys.platform != "win32")
+    except ValueError:
+        return None
+    named = [Path(after.strip('"')) for word, after in pairwise(words) if word == "--settings"]
+    return next((file for file in named if file.parent == _secrets_folder()), None)
 
 
 def _by_hand(client: Client, file: Path, error: CannotEdit) -> ConfigurationError:

@@ -93,6 +93,20 @@ class Client:
     project: str | None = None
     """The settings of one project, below its folder."""
     hooks: Hooks | None = None
+    inner_key: str | None = None
+    """The key of a further object between the section and the servers, in some of the client's files."""
+    other_suffix: str | None = None
+    """Another suffix that the file may have."""
+
+    def sections(self, tree: Any) -> tuple[tuple[str, ...], ...]:
+        """Where the servers are in what a file says, the place for a new one first."""
+        for key in self.section:
+            tree = tree.get(key) if isinstance(tree, dict) else None
+        inner = tree.get(self.inner_key) if isinstance(tree, dict) and self.inner_key is not None else None
+        # A server may have that name too.
+        if not isinstance(inner, dict) or isinstance(inner.get("type"), str) or isinstance(inner.get("enabled"), bool):
+            return (self.section,)
+        return (*self.section, str(self.inner_key)), self.section
 
     def entry(self, server: StdioServer | HttpServer) -> Entry:
         if isinstance(server, StdioServer):
@@ -120,18 +134,24 @@ def server_of(entry: Entry) -> StdioServer | HttpServer | None:
 
     url, command = first("url", "httpUrl", "serverUrl", "uri"), first("command", "cmd")
     if isinstance(url, str):
-        key = str((first("headers", "http_headers") or {}).get("Authorization", "")).removeprefix("Bearer ")
+        headers = first("headers", "http_headers")
+        key = str(headers.get("Authorization", "") if isinstance(headers, dict) else "").removeprefix("Bearer ")
         return HttpServer(url, key or None)
-    words = command if isinstance(command, list) else [command, *(entry.get("args") or ())]
+    args, env = entry.get("args") or (), first("env", "envs", "environment")
+    words = command if isinstance(command, list) else [command, *(args if isinstance(args, list) else ())]
     if not words or not all(isinstance(word, str) for word in words):
         return None
-    return StdioServer(words[0], tuple(words[1:]), first("env", "envs", "environment") or {})
+    variables = {str(name): str(value) for name, value in env.items()} if isinstance(env, dict) else {}
+    return StdioServer(words[0], tuple(words[1:]), variables)
 
 
 def is_ours(server: StdioServer | HttpServer) -> bool:
     """Whether a server is this program, or at an address such as ours."""
     if isinstance(server, HttpServer):
-        return urlsplit(server.url).path.startswith("/mcp")
+        try:
+            return urlsplit(server.url).path.startswith("/mcp")
+        except ValueError:  # an address such as http://[x
+            return False
     words = (server.command, *server.args)
     return any(word == "commonplace.cli" or re.split(r"[/\\]", word)[-1] in _PROGRAMS for word in words)
 
@@ -382,13 +402,16 @@ CLIENTS: Mapping[str, Client] = {
             "https://opencode.ai/docs/mcp-servers/",
             _everywhere("~/.config/opencode/opencode.json"),
             "jsonc",
-            # Version 2; version 1 has the servers directly in `mcp`.
-            ("mcp", "servers"),
+            # Version 1, which version 2 reads too: https://opencode.ai/docs/migrate-v1/. Where a file has `servers`
+            # in `mcp`, as version 2 writes it, the entry goes there.
+            ("mcp",),
             lambda server: _with(
                 {"type": "local", "command": [server.command, *server.args]}, "environment", server.env
             ),
             lambda server: {"type": "remote", **_url(server)},
             project="opencode.json",
+            inner_key="servers",
+            other_suffix=".jsonc",
         ),
         Client(
             "goose",
