@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from commonplace import Book, InvalidInput, NotFound, Space
+from commonplace.ambient.turns import Transcript
 from commonplace.book import open_book
 from commonplace.checks import moment
 from commonplace.errors import TooLarge
@@ -264,6 +265,31 @@ def test_transcripts_leave_out_what_the_program_told_itself(book: Book, space: S
         "originSessionId": "5e55",
         "metadata": {"node_type": "memory"},
     }
+
+
+@pytest.mark.parametrize("name", ["codex", "gemini"])
+def test_what_was_saved_while_a_session_went_on_is_not_imported_again(book: Book, space: Space, name: str):
+    """Codex and Gemini CLI sessions were there twice: the hooks and the import made different ids."""
+    (path,) = (SAMPLES / name).rglob("*.jsonl")
+    take(book, name)
+    threads = [thread.id for thread in space.threads.list().threads if "branch" not in thread.metadata]
+    (session,) = threads
+    turns = Transcript(session).read(str(path))
+    imported = {message.id: message.content for message in space.threads.messages(session).messages}
+    assert len(turns) >= 2
+    assert [imported.get(turn.id) for turn in turns if turn.role == "user"] == [
+        turn.text for turn in turns if turn.role == "user"
+    ]
+    assert {turn.id for turn in turns} <= imported.keys()
+
+
+def test_equal_messages_of_a_session_without_times_are_all_imported(book: Book, space: Space, tmp_path: Path):
+    path = tmp_path / "rollout.jsonl"
+    said = {"type": "event_msg", "payload": {"type": "user_message", "message": "go on"}}
+    lines = [{"type": "session_meta", "payload": {"id": "5e551011-0000-4000-8000-000000000009"}}, said, said]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = book.import_memory(path, HERE)
+    assert (report.formats, report.messages, report.unreadable) == (("codex",), 2, 0)
 
 
 def test_notes_are_imported_byte_for_byte_and_settings_are_not(book: Book, space: Space):

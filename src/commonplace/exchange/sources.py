@@ -479,7 +479,7 @@ def _folder(root: Path, bounds: Bounds) -> Tree:
 @contextmanager
 def _archive(path: Path, name: str, bounds: Bounds) -> Iterator[Tree]:
     size = path.stat().st_size
-    _check_directory(path, size, bounds)
+    _check_directory(path, name, size, bounds)
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, struct.error, OSError, NotImplementedError, UnicodeDecodeError) as error:
@@ -495,20 +495,20 @@ def _archive(path: Path, name: str, bounds: Bounds) -> Iterator[Tree]:
         yield _archived(archive, name, infos)
 
 
-def _check_directory(path: Path, size: int, bounds: Bounds) -> None:
+def _check_directory(path: Path, name: str, size: int, bounds: Bounds) -> None:
     """Refuse an archive whose list of files is too large to be read, before it is read."""
     with path.open("rb") as stream:
         stream.seek(max(0, size - 66_000))
         end = stream.read()
     place = end.rfind(b"PK\x05\x06")
     if place < 0 or len(end) < place + 22:
-        raise InvalidInput(f"{path.name} is a zip archive without its end, so it was cut off; get it again")
+        raise InvalidInput(f"{name} is a zip archive without its end, so it was cut off; get it again")
     count, listed = struct.unpack_from("<HI", end, place + 10)
     large = end.rfind(b"PK\x06\x06")
     if large >= 0 and len(end) >= large + 56:
         count, listed = struct.unpack_from("<QQ", end, large + 32)
     if count > bounds.files or listed > _MAX_DIRECTORY_BYTES:
-        raise TooLarge(f"{path.name} lists {count:,} files; at most {bounds.files:,} are allowed")
+        raise TooLarge(f"{name} lists {count:,} files; at most {bounds.files:,} are allowed")
 
 
 def _archived(archive: zipfile.ZipFile, name: str, infos: Sequence[zipfile.ZipInfo]) -> Tree:
