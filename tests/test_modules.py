@@ -40,6 +40,7 @@ USED_ONCE: dict[str, str] = {
     "cli.config_edits": "settings files of other programs, changed as text; tested alone",
     "embedding.difference": "a file format of its own, which training/export.py writes; tested alone",
     "embedding.pull": "the only part that uses the network",
+    "exchange.foreign_entries": "what one commit of an import holds; foreign.py would pass 700 lines",
     "exchange.move": "copies a book; only the command line does",
     "graph.loader": "what `commonplace.graph` offers; needs jsonschema",
     "language.question": "reads times and weights out of a question; pure, tested alone",

@@ -353,7 +353,8 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         here. `name` is what an uploaded file was called. `reaches` is called with every namespace before it is read or
         written, and raises if the caller may not.
         """
-        from commonplace.exchange.foreign import Importer, Options, Placement, open_source, parse_rule
+        from commonplace.exchange.foreign import Importer, Options, Placement, parse_rule
+        from commonplace.exchange.recognition import open_source
 
         placement = Placement(check_namespace(namespace), tuple(map(parse_rule, mapping)))
         allowed = rules or Rules()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import threading
+import zipfile
 from datetime import datetime
 from pathlib import Path
 
@@ -294,3 +295,31 @@ def test_search_for_something_else_finds_nothing_relevant_and_exits_with_one(
     assert [hit["snippet"] for hit in asked] == ["Ana likes tea"]
     refused = run("search", "tea", "--min", "7")
     assert (refused.code, "min_relevance must be a number from 0 to 1" in refused.err) == (2, True)
+
+
+def test_the_help_of_import_lists_every_format(run: Run) -> None:
+    from commonplace.exchange.recognition import NAMES
+
+    written = run("import", "--help").out.replace(",", " ").split()
+    assert [name for name in NAMES if name not in written] == []
+
+
+def test_an_export_is_imported_from_an_archive_and_from_a_folder(run: Run, tmp_path: Path) -> None:
+    """The archive was recognised, and then read as if it were the lines."""
+    (tmp_path / "folder").mkdir()
+    assert run("add", "--file", "/notes", "tea").code == 0
+    run("export", str(tmp_path / "folder" / "all.jsonl"))
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(tmp_path / "folder" / "all.jsonl", "all.jsonl")
+    for number, name in enumerate(("folder", "all.zip")):
+        imported = run("--db", f"copy{number}.db", "import", str(tmp_path / name))
+        assert (imported.code, imported.out.strip()) == (0, "user/default: imported 1 state, with history")
+
+
+def test_the_command_names_what_an_import_leaves_out(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "tea.md").write_text("green")
+    (tmp_path / "notes" / "cup.png").write_bytes(b"\x89PNG")
+    imported = run("import", str(tmp_path / "notes"))
+    assert imported.code == 0
+    assert "left out: cup.png: it is not part of the memory" in imported.err

@@ -14,10 +14,12 @@ import psycopg
 import pytest
 
 from commonplace import Book, InvalidInput, NotFound, Space
+from commonplace.ambient.turns import Transcript
 from commonplace.book import open_book
 from commonplace.checks import moment
 from commonplace.errors import TooLarge
-from commonplace.exchange.foreign import NAMES, ImportReport, open_source, undo_import
+from commonplace.exchange.foreign import ImportReport, undo_import
+from commonplace.exchange.recognition import NAMES, open_source
 from commonplace.exchange.sources import Bounds, time_of
 from commonplace.redaction import Redactor
 from postgres_server import shared_server
@@ -158,6 +160,22 @@ def test_a_newer_export_adds_only_what_is_new(book: Book, space: Space, tmp_path
     assert (thread.title, thread.updated_at) == ("Named since", moment(1730200000_000000))
 
 
+def test_an_import_and_a_newer_one_are_both_undone_the_last_one_first(book: Book, space: Space, tmp_path: Path):
+    """The first import had a conflict: undoing the second one had given a thread a new revision."""
+    first = take(book, "chatgpt/conversations.json")
+    newer = json.loads((SAMPLES / "chatgpt/conversations.json").read_text())
+    newer[1].update(update_time=1730200000.0, title="Named since")
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps(newer))
+    second = book.import_memory(path, HERE)
+    assert second.updated == 1
+    for report in (second, first):
+        (commits,) = report.commits
+        undone = undo_import(space, commits.first, commits.last)
+        assert (undone.commits, undone.conflicts) == (commits.count, ())
+    assert not any(space.stats().entries.values())
+
+
 def test_missing_times_fall_back_to_what_no_later_export_changes(book: Book, space: Space):
     take(book, "chatgpt/conversations.json")
     first, second = space.threads.messages(UNTITLED).messages
@@ -247,6 +265,31 @@ def test_transcripts_leave_out_what_the_program_told_itself(book: Book, space: S
         "originSessionId": "5e55",
         "metadata": {"node_type": "memory"},
     }
+
+
+@pytest.mark.parametrize("name", ["codex", "gemini"])
+def test_what_was_saved_while_a_session_went_on_is_not_imported_again(book: Book, space: Space, name: str):
+    """Codex and Gemini CLI sessions were there twice: the hooks and the import made different ids."""
+    (path,) = (SAMPLES / name).rglob("*.jsonl")
+    take(book, name)
+    threads = [thread.id for thread in space.threads.list().threads if "branch" not in thread.metadata]
+    (session,) = threads
+    turns = Transcript(session).read(str(path))
+    imported = {message.id: message.content for message in space.threads.messages(session).messages}
+    assert len(turns) >= 2
+    assert [imported.get(turn.id) for turn in turns if turn.role == "user"] == [
+        turn.text for turn in turns if turn.role == "user"
+    ]
+    assert {turn.id for turn in turns} <= imported.keys()
+
+
+def test_equal_messages_of_a_session_without_times_are_all_imported(book: Book, space: Space, tmp_path: Path):
+    path = tmp_path / "rollout.jsonl"
+    said = {"type": "event_msg", "payload": {"type": "user_message", "message": "go on"}}
+    lines = [{"type": "session_meta", "payload": {"id": "5e551011-0000-4000-8000-000000000009"}}, said, said]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = book.import_memory(path, HERE)
+    assert (report.formats, report.messages, report.unreadable) == (("codex",), 2, 0)
 
 
 def test_notes_are_imported_byte_for_byte_and_settings_are_not(book: Book, space: Space):
@@ -339,6 +382,55 @@ def test_a_zip_of_an_export_is_the_same_as_its_folder(book: Book, tmp_path: Path
     report = book.import_memory(archive, HERE)
     assert (report.threads, report.messages, report.records) == (4, 13, 1)
     assert take(book, "chatgpt").added == 0
+
+
+def test_a_file_damaged_in_an_archive_is_named_and_the_others_are_imported(book: Book, tmp_path: Path):
+    """Damage in the first 64 kB, by which a file is recognised, stopped the whole archive."""
+    note = os.urandom(300).hex().encode()
+    archive = zipped(
+        tmp_path / "export.zip",
+        {"conversations.json": (SAMPLES / "chatgpt/conversations.json").read_bytes(), "memory.json": note},
+    )
+    raw = archive.read_bytes()
+    at = raw.index(b"memory.json") + 40
+    archive.write_bytes(raw[:at] + b"\xff" * 60 + raw[at + 60 :])
+    report = book.import_memory(archive, HERE)
+    assert (report.threads, report.messages, report.unreadable) == (4, 13, 1)
+    assert report.reasons[0].startswith("memory.json: it is damaged in the archive")
+    alone = zipped(tmp_path / "alone.zip", {"memory.json": note})
+    raw = alone.read_bytes()
+    alone.write_bytes(raw[: raw.index(b"memory.json") + 40] + b"\xff" * 60 + raw[raw.index(b"memory.json") + 100 :])
+    with pytest.raises(InvalidInput, match=r"nothing of alone can be read; memory\.json: it is damaged"):
+        book.import_memory(alone, HERE)
+
+
+def test_what_is_left_out_is_named_with_its_reason_and_only_the_first(book: Book, tmp_path: Path):
+    report = take(book, "chatgpt")
+    assert report.left_out == len(report.left_out_reasons) > 0
+    assert "chat.html: it is not part of the memory" in report.left_out_reasons
+    assert any(one.startswith("conversation ") and "it is hidden" in one for one in report.left_out_reasons)
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "note.md").write_text("a note")
+    for number in range(25):
+        (folder / f"{number:02}.png").write_bytes(b"\x89PNG")
+    many = book.import_memory(folder, HERE)
+    assert (many.left_out, len(many.left_out_reasons)) == (25, 20)
+    assert many.left_out_reasons[0] == "00.png: it is not part of the memory"
+
+
+def test_an_export_of_commonplace_is_refused_in_words_that_say_what_to_do(book: Book, space: Space, tmp_path: Path):
+    space.files.write("/a", "b")
+    path = tmp_path / "memory.jsonl"
+    with path.open("wb") as stream:
+        book.export(stream.write)
+    with pytest.raises(InvalidInput, match=r"import it with `commonplace import FILE` or POST /v1/import"):
+        book.import_memory(path, HERE)
+    (tmp_path / "note.md").write_text("a note")
+    (tmp_path / "graph.jsonl").write_bytes((SAMPLES / "server-memory/memory.jsonl").read_bytes())
+    report = book.import_memory(tmp_path, HERE)
+    assert (report.records, report.unreadable) == (6, 1)
+    assert report.reasons == ("memory.jsonl: import this file alone; it cannot be imported as a part of a folder",)
 
 
 def test_what_is_no_memory_is_refused(book: Book, tmp_path: Path):

@@ -17,7 +17,6 @@ import pytest
 
 from commonplace import InvalidInput, NotFound
 from commonplace.cli import main
-from commonplace.exchange import mastra
 from commonplace.exchange.mastra import MastraImport, import_mastra
 from commonplace.redaction import Redactor
 from commonplace.space.messages import Message
@@ -148,8 +147,7 @@ def test_what_was_changed_here_stays_and_is_counted(memory, take, space):
 
 
 @pytest.mark.promise("mastra-import-twice")
-def test_an_import_that_was_cut_off_goes_on(memory, take, space, monkeypatch):
-    monkeypatch.setattr(mastra, "ROWS_A_COMMIT", 2)
+def test_an_import_that_was_cut_off_has_whole_conversations_and_goes_on(memory, take, space):
     fill(memory)
     seen: list[int] = []
 
@@ -160,12 +158,41 @@ def test_an_import_that_was_cut_off_goes_on(memory, take, space, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         take(memory.path, progress=stop)
-    assert (seen, space.stats().entries) == ([2, 4], {"thread": 2, "message": 2})
+    assert (seen, space.stats().entries) == ([4], {"thread": 1, "message": 3})
 
     steps: list[tuple[int, int | None, str]] = []
-    assert take(memory.path, progress=lambda *step: steps.append(step)).messages == 2
+    assert take(memory.path, progress=lambda *step: steps.append(step)).messages == 1
     assert steps[-1] == (9, 9, "rows")
     assert [message.id for message in space.threads.messages("t1").messages] == ["m1", "m2", "m3"]
+
+
+def test_each_conversation_is_one_commit_and_the_import_is_undone(memory, book, space):
+    """A commit had up to 500 rows of many threads, so no conversation could be undone alone."""
+    fill(memory)
+    memory.thread("t3", metadata={"workingMemory": "# Notes"})
+    memory.message("m0", "t3", "interleaved")
+    memory.message("m6", "t1", "the last")
+    path = memory.saved()
+    dry = book.import_memory(path, space.namespace, dry_run=True)
+    assert (dry.threads, dry.messages, dry.working_memories, dry.commits) == (3, 6, 3, ())
+    assert dry.samples == (
+        "thread 'Deploys' with 4 messages",
+        "thread 't2' with 1 messages",
+        "thread 't3' with 1 messages",
+    )
+    report = book.import_memory(path, space.namespace)
+    (commits,) = report.commits
+    assert (report.threads, report.messages, report.working_memories, commits.count) == (3, 6, 3, 4)
+    for number in range(commits.first, commits.first + 3):
+        changed = [change for change in space.changes(number - 1, 1) if change.commit == number]
+        assert sum(change.kind == "thread" for change in changed) == 1
+    space.undo(commits.first)
+    assert sorted(thread.id for thread in space.threads.list().threads) == ["t2", "t3"]
+    again = book.import_memory(path, space.namespace)
+    assert (again.added, again.deleted_here) == (0, 1)
+    assert book.import_memory(path, space.namespace, again=True).messages == 4
+    later = book.import_memory(path, space.namespace, dry_run=True)
+    assert (later.added, later.kept) == (0, 12)
 
 
 def test_what_was_deleted_here_since_comes_in_again(memory, take, space):
@@ -491,11 +518,13 @@ def test_the_command_imports_and_says_what_came(memory, tmp_path, capsys):
 
     assert main(call) == 1  # something was left out, and a script has to hear of it
     said = capsys.readouterr()
-    assert "imported 2 threads, 4 messages, 2 working memories; 1 system message left out" in said.out
-    assert "left out: mastra_messages orphan: its thread nowhere does not exist" in said.err
+    assert "imported 2 threads, 4 messages, 2 working memories; 1 left out; 1 not readable" in said.out
+    assert "not readable: mastra_messages orphan: its thread nowhere does not exist" in said.err
+    assert "left out: mastra_messages system: system messages are not stored" in said.err
+    assert "import --undo 1-3" in said.err
 
     assert main(call) == 1
-    assert "imported 0 threads, 0 messages, 0 working memories; 8 were there already" in capsys.readouterr().out
+    assert "nothing new was imported; 8 there already" in capsys.readouterr().out
 
     assert main([*call, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["kept"] == 8

@@ -155,6 +155,15 @@ def test_only_the_bytes_of_a_request_are_imported(http: httpx.Client, tmp_path: 
     assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
 
 
+def test_an_export_of_commonplace_sent_as_another_programs_memory_says_where_to_send_it(http: httpx.Client) -> None:
+    """The error named a method of the library."""
+    http.put("/v1/files/content?path=/a", json={"text": "b"})
+    refused = http.post("/v1/import-memory", content=http.get("/v1/export").content)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert "POST /v1/import" in refused.json()["detail"]
+    assert "import_lines" not in refused.text
+
+
 def test_the_client_sends_files_and_folders(server: Server, book: commonplace.Book) -> None:
     with commonplace.connect(server.address) as remote:
         report = remote.import_memory(SAMPLES / "obsidian", NAMESPACE)

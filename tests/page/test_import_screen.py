@@ -42,6 +42,7 @@ def test_a_file_is_looked_at_imported_and_undone(browser: Browser, space: common
     assert seen.status_code == 200
     assert "ChatGPT export: conversations.json" in seen.text
     assert "Tea in Porto" in seen.text
+    assert "it is hidden" in seen.text
     assert space.threads.list().threads == ()
     done = send(browser, "chatgpt/conversations.json", "import")
     assert "Imported" in done.text
@@ -97,11 +98,17 @@ def test_a_script_gets_the_result_alone(browser: Browser):
 
 
 @SQLITE_ONLY
-def test_what_cannot_be_imported_is_said_in_words(browser: Browser):
+def test_what_cannot_be_imported_is_said_in_words(browser: Browser, space: commonplace.Space, book: commonplace.Book):
     refused = send(browser, "x.png", "import", b"\x89PNG\x00")
     assert refused.status_code == 422
     assert "nothing that can be imported" in refused.text
     assert "Choose a file first" in send(browser, "x.md", "import", b"").text
+    space.files.write("/a", "b")
+    lines: list[bytes] = []
+    book.export(lines.append)
+    own = send(browser, "memory.jsonl", "look", b"".join(lines))
+    assert "this is an export of commonplace" in own.text
+    assert "import_lines" not in own.text
     hostile = send(browser, "x.md", "look", b"<script>alert(1)</script>")
     assert "<script>alert" not in hostile.text
 

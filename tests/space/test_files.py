@@ -550,3 +550,13 @@ def test_a_page_of_files_ends_where_it_is_told_to_however_long_the_texts_are(spa
             break
         assert len(page.files) == 25
     assert paged == whole
+
+
+def test_changes_of_one_file_are_undone_one_after_the_other_the_last_one_first(space):
+    """Undoing a change made a revision, and the commit before it counted as changed since."""
+    for text in ("one", "two", "three"):
+        space.files.write("/notes", text)
+    made = {change.commit for change in space.changes()}
+    for commit in sorted(made, reverse=True):
+        space.undo(commit)
+    assert not space.files.exists("/notes")

@@ -17,11 +17,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-from commonplace.ambient.turns import Transcript, Turn, plain, thread_id_of
+from commonplace.ambient.turns import Transcript, Turn, plain
 from commonplace.checks import moment
 from commonplace.entry import Hit
 from commonplace.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from commonplace.language.relevance import calibration_of
+from commonplace.language.transcripts import thread_id_of
 from commonplace.redaction import Redactor
 from commonplace.space.context import Budget, estimate_tokens, system_of
 from commonplace.space.conversation import Thread

@@ -1,7 +1,6 @@
 """What was said in a session of a client: its transcript, read further with each event, as turns with stable ids.
 
-Claude Code, Codex and Gemini CLI each write a line of JSON for each step; an older Gemini CLI rewrites one JSON
-document. Only what the user and the assistant said becomes a turn: no tool calls and results, no reasoning, no
+Only what the user and the assistant said becomes a turn: no tool calls and results, no reasoning, no
 subagents, no summaries of a compaction, and nothing that the client itself put into the conversation.
 """
 
@@ -11,12 +10,13 @@ import json
 import os
 import re
 import stat
-import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from commonplace.language.transcripts import folder_of, id_of, messages_of, said_in, text_of, without_reminders
 
 MAX_TRANSCRIPT_BYTES = 20_000_000
 """How much of a transcript one call reads."""
@@ -24,8 +24,6 @@ MAX_TRANSCRIPT_BYTES = 20_000_000
 _MAX_CHARACTERS = 4_000_000
 """How many characters of a session are kept in memory to compare memories with."""
 
-_ID_SPACE = uuid.UUID("7a0a1e55-6d52-5c0e-9d9f-0f3b6f2f5a11")
-_REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 _OF_CLIENT = re.compile(
     r"\s*(?:<(?:command-|local-command|bash-|user-memory-input|task-notification)|\[Request interrupted|Caveat: The)"
 )
@@ -122,10 +120,10 @@ class Transcript:
             return
         if step.get("isSidechain"):
             return
-        self.folder = _folder(step) or self.folder
+        self.folder = folder_of(step) or self.folder
         for said in _attached(step):
             self.hear(said)
-        turn = _claude(step) or _codex(step, self.session) or _gemini(step, self.session)
+        turn = _turn(step, self.session)
         if turn is not None:
             self.turns.append(replace(turn, folder=self.folder))
             self.hear(turn.text)
@@ -145,72 +143,21 @@ def _document(written: bytes) -> list[Mapping[str, Any]] | None:
         document = json.loads(written)
     except (ValueError, RecursionError):
         return None
-    messages = document.get("messages") if isinstance(document, dict) else None
-    return [one for one in messages if isinstance(one, dict)] if isinstance(messages, list) else None
+    messages = messages_of(document)
+    return None if messages is None else [one for one in messages if isinstance(one, dict)]
 
 
-def _claude(step: Mapping[str, Any]) -> Turn | None:
-    """`{"type": "user"|"assistant", "uuid", "timestamp", "message": {"role", "content": text or blocks}}`."""
-    message, id, role = step.get("message"), step.get("uuid"), step.get("type")
-    if role not in ("user", "assistant") or not isinstance(message, dict) or not isinstance(id, str):
+def _turn(step: Mapping[str, Any], session: str) -> Turn | None:
+    """What a step says as a turn; None for what the client itself says."""
+    said = said_in(step)
+    if said is None or step.get("isMeta") or step.get("isCompactSummary") or step.get("isVisibleInTranscriptOnly"):
         return None
-    if step.get("isMeta") or step.get("isCompactSummary") or step.get("isVisibleInTranscriptOnly"):
-        return None
-    text = _text_of(message.get("content"))
-    return _turn(id if _is_uuid(id) else str(uuid.uuid5(_ID_SPACE, id)), role, text, step.get("timestamp"))
-
-
-def _codex(step: Mapping[str, Any], session: str) -> Turn | None:
-    """`{"type": "event_msg", "timestamp", "payload": {"type": "user_message"|"agent_message", "message"}}`."""
-    payload = step.get("payload")
-    if step.get("type") != "event_msg" or not isinstance(payload, dict):
-        return None
-    role = {"user_message": "user", "agent_message": "assistant"}.get(str(payload.get("type")))
-    return None if role is None else _unnamed(session, role, payload.get("message"), step.get("timestamp"))
-
-
-def _gemini(step: Mapping[str, Any], session: str) -> Turn | None:
-    """`{"type": "user"|"gemini", "id", "timestamp", "content": text or [{"text"}]}`."""
-    role = {"user": "user", "gemini": "assistant"}.get(str(step.get("type")))
-    if role is None or "content" not in step:
-        return None
-    text, id = _text_of(step["content"]), step.get("id")
-    if isinstance(id, str) and _is_uuid(id):
-        return _turn(id, role, text, step.get("timestamp"))
-    return _unnamed(session, role, text, step.get("timestamp"))
-
-
-def _unnamed(session: str, role: str, text: object, timestamp: object) -> Turn | None:
-    """A turn without an id gets one from the session, its time and its text: the same at every reading."""
-    if not isinstance(text, str):
-        return None
-    return _turn(str(uuid.uuid5(_ID_SPACE, f"{session}\n{timestamp}\n{role}\n{text}")), role, text, timestamp)
-
-
-def _turn(id: str, role: str, text: str, timestamp: object) -> Turn | None:
     # No store takes a NUL or half of a surrogate pair, and one such turn must not keep the others from being saved.
-    text = text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    said = _REMINDER.sub(" ", text).strip() if role == "user" else text.strip()
-    if not said or (role == "user" and _OF_CLIENT.match(said)):
+    text = said.text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = (without_reminders(text) if said.role == "user" else text).strip()
+    if not text or (said.role == "user" and _OF_CLIENT.match(text)):
         return None
-    return Turn(id, "user" if role == "user" else "assistant", said, _time(timestamp))
-
-
-def _folder(step: Mapping[str, Any]) -> str | None:
-    """The working directory: `cwd` of each step in Claude Code, of some in Codex. Gemini CLI does not write it."""
-    payload = step.get("payload")
-    found = step.get("cwd") or (payload.get("cwd") if isinstance(payload, dict) else None)
-    return found if isinstance(found, str) else None
-
-
-def _text_of(content: object) -> str:
-    """The text of a message: the content itself, or its parts with text."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    parts = [part for part in content if isinstance(part, dict) and part.get("type", "text") == "text"]
-    return "\n\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    return Turn(id_of(said, session), said.role, text, _time(said.timestamp))
 
 
 def _attached(step: Mapping[str, Any]) -> Iterator[str]:
@@ -224,7 +171,7 @@ def _attached(step: Mapping[str, Any]) -> Iterator[str]:
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "tool_result":
             inner = block.get("content")
-            yield inner if isinstance(inner, str) else _text_of(inner)
+            yield text_of(inner)
 
 
 def _time(timestamp: object) -> datetime | None:
@@ -235,15 +182,3 @@ def _time(timestamp: object) -> datetime | None:
     if not 1970 <= found.year < 5000:
         return None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        return str(uuid.UUID(text)) == text.lower()
-    except ValueError:
-        return False
-
-
-def thread_id_of(client: str, session: str) -> str:
-    """The id of the thread that has the turns of a session."""
-    return session if _is_uuid(session) else str(uuid.uuid5(_ID_SPACE, f"{client}\n{session}"))

@@ -511,5 +511,6 @@ IMPORT_REPORT = form_for(
     "ImportReportModel",
     commits=many(form_for(ImportedCommits, "ImportedCommitsModel")),
     is_dry=Converter(bool),
-    reasons=TEXTS.noted(description="Why the first ones that were not readable were not."),
+    reasons=TEXTS.noted(description="The first that were not readable, with the reasons."),
+    left_out_reasons=TEXTS.noted(description="The first that were left out, with the reasons."),
 )

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from commonplace.checks import local_path, unfinished_file
 from commonplace.cli.arguments import Commands
@@ -26,7 +26,7 @@ from commonplace.settings import Settings, hide_password, open_from_settings
 if TYPE_CHECKING:
     from commonplace.book import Book
     from commonplace.exchange import Imported, ImportedCommits, ImportReport
-    from commonplace.exchange.mastra import MastraImport
+    from commonplace.exchange.recognition import Source
 
 GROUP = "Transfer and back up"
 STDOUT = ("-", "/dev/stdout")
@@ -80,10 +80,23 @@ def _declare_transfer(commands: Commands) -> None:
         GROUP,
         "Import an export, or the memory of another program.",
         import_anything,
-        about="What you give is recognised by its content: a file, a folder, a zip archive, a database.\n"
-        "docs/import.md lists the programs. Entries that the book has already are kept, so a second import adds only\n"
-        "what is new. Every conversation is one commit, which you can undo. What cannot be read is named, the rest is\n"
-        "imported, and the exit code is 1.\n\n"
+        about="What you give is recognised by its content: a file, a folder, a zip archive, a database.\n\n"
+        "The formats, which --from names:\n"
+        "  commonplace, commonplace-markdown  what `commonplace export` wrote\n"
+        "  chatgpt, chatgpt-memory            ChatGPT: the export, saved memories\n"
+        "  claude, claude-projects            Claude.ai: the export, projects\n"
+        "  claude-code, claude-code-memory    Claude Code: sessions, memory folder\n"
+        "  codex, gemini                      sessions of Codex and Gemini CLI\n"
+        "  mem0, mem0-history                 mem0: JSON, history.db\n"
+        "  langgraph                          LangGraph's store (SQLite, PostgreSQL)\n"
+        "  mastra                             Mastra's LibSQLStore\n"
+        "  mcp-memory-service, server-memory  the MCP servers of these names\n"
+        "  letta                              agent files of Letta\n"
+        "  basic-memory, obsidian, text       folders of notes\n"
+        "  messages                           messages as OpenAI, LangChain write them\n\n"
+        "Entries that the book has already are kept, so a second import adds only what is new.\n"
+        "Every conversation is one commit, which you can undo. What cannot be read is named, the rest is imported,\n"
+        "and the exit code is 1.\n\n"
         "If you give an export of commonplace, a namespace that is empty in the book gets everything, history and\n"
         "commit numbers included. One that is identical is left alone. Any other is refused (exit code 4), or with\n"
         "--merge gets the live entries that it does not have. Each namespace is imported completely or not at all.",
@@ -109,13 +122,13 @@ def _declare_transfer(commands: Commands) -> None:
         GROUP,
         "Import threads, messages and working memory from Mastra.",
         import_mastra_file,
-        about="Reads the file of Mastra's LibSQLStore, which is not changed. Ids and times are kept. Entries that\n"
-        "exist already are kept, so you can continue or repeat an import without duplicates. Rows that cannot be\n"
-        "read are reported and skipped, and the exit code is 1.",
+        about="The same as `import --from mastra`. Reads the file of Mastra's LibSQLStore, which is not changed.\n"
+        "Ids and times are kept. Rows that cannot be read are reported and skipped, and the exit code is 1.",
         examples="""\
   commonplace import-mastra memory.db
   commonplace import-mastra mastra.db --db agent.db --namespace agent/a1b2c3d4-e5f6-7890-abcd-ef1234567890""",
     )
+    mastra.set_defaults(format="mastra", map=[], again=False, dry_run=False)
     mastra.add_argument("file", help="the memory.db to read")
 
     backup = commands.add(
@@ -272,7 +285,7 @@ def _book_files(context: Context) -> Iterator[Path]:
 
 
 def import_anything(context: Context) -> int:
-    from commonplace.exchange.foreign import OWN, open_source
+    from commonplace.exchange.recognition import OWN, open_source
 
     arguments = context.arguments
     if arguments.undo is not None:
@@ -281,13 +294,24 @@ def import_anything(context: Context) -> int:
         raise InvalidInput("name the file or folder to import; - is standard input")
     with _local_source(arguments.file) as path, open_source(path, arguments.format) as source:
         if source.names == (OWN,):
-            return import_lines(context, cast("Path", path))
+            with _only_export(source) as lines:
+                return import_lines(context, lines)
         if arguments.merge:
             raise InvalidInput("--merge is for exports of commonplace; another import always adds what is missing")
         if not context.out.is_json:
             for sentence in source.sentences:
                 context.out.note(f"found {sentence}")
         return _import_memory(context, path)
+
+
+@contextmanager
+def _only_export(source: Source) -> Iterator[Path]:
+    """The export of commonplace that a file, a folder or an archive holds."""
+    leaves = [leaf for part in source.parts for leaf in part.leaves]
+    if len(leaves) > 1:
+        raise InvalidInput(f"{source.tree.name} has {len(leaves)} exports of commonplace; import one at a time")
+    with leaves[0].on_disk() as path:
+        yield path
 
 
 def _import_memory(context: Context, path: Path | str) -> int:
@@ -366,7 +390,11 @@ def _print_report(context: Context, report: ImportReport) -> None:
     for reason in report.reasons:
         out.note(f"not readable: {out.clean(reason)}")
     if report.unreadable > len(report.reasons):
-        out.note(f"and {report.unreadable - len(report.reasons):,} more")
+        out.note(f"and {report.unreadable - len(report.reasons):,} more that are not readable")
+    for reason in report.left_out_reasons:
+        out.note(f"left out: {out.clean(reason)}")
+    if report.left_out > len(report.left_out_reasons):
+        out.note(f"and {report.left_out - len(report.left_out_reasons):,} more that were left out")
     for one in report.commits:
         span = str(one.first) if one.first == one.last else f"{one.first}-{one.last}"
         words = ["commonplace", *_flags(context), "--namespace", "/".join(one.namespace), "import", "--undo", span]
@@ -501,44 +529,12 @@ def _outcome_sentence(outcome: Imported) -> str:
 
 
 def import_mastra_file(context: Context) -> int:
-    from commonplace.exchange.mastra import check_mastra, import_mastra
+    """`import --from mastra`; a file that is refused does not create a book."""
+    from commonplace.exchange.mastra import check_mastra
 
     source = local_path("the file to import", context.arguments.file)
-    check_mastra(source)  # before the book is opened, so that a refused file does not create a book
-    with context.book(create=True) as book, context.progress() as progress:
-        found = import_mastra(
-            book.store,
-            context.settings.namespace_labels,
-            source,
-            limits=book.limits,
-            actor=ACTOR,
-            screen=None if book.redaction is None else book.redaction.screen,
-            progress=progress,
-        )
-    if context.out.is_json:
-        context.out.document(asdict(found))
-        return NEGATIVE if found.damaged else OK
-    context.out.line(_mastra_sentence(found))
-    for reason in found.reasons:
-        context.out.note(f"left out: {reason}")
-    if found.damaged > len(found.reasons):
-        context.out.note(f"and {found.damaged - len(found.reasons):,} more rows were left out")
-    if found.messages:
-        context.out.note(f"vectors are made as you search, or all at once with `{context.command('reindex')}`")
-    return NEGATIVE if found.damaged else OK
-
-
-def _mastra_sentence(found: MastraImport) -> str:
-    came = [pluralize(found.threads, "thread"), pluralize(found.messages, "message")]
-    came.append(pluralize(found.working_memories, "working memory", "working memories"))
-    sentence = f"imported {', '.join(came)}"
-    if found.kept:
-        sentence += f"; {found.kept:,} were there already"
-    if found.differing:
-        sentence += f", {found.differing:,} of them differ and stayed as they were"
-    if found.left_out:
-        sentence += f"; {pluralize(found.left_out, 'system message')} left out"
-    return sentence
+    check_mastra(source)
+    return _import_memory(context, source)
 
 
 def backup_book(context: Context) -> int:

@@ -30,6 +30,7 @@ from commonplace.exchange.sources import (
     text_of_parts,
     time_of,
 )
+from commonplace.language.transcripts import Said, id_of, messages_of, said_in, without_reminders
 
 MAX_NODES = 200_000
 _TITLE_CHARACTERS = 80
@@ -46,7 +47,6 @@ _ROLES = {
     "system": "system",
     "developer": "developer",
 }
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 
 
 # Branches
@@ -456,10 +456,11 @@ def _slug_of(leaf: Leaf, tree: Tree) -> str:
 
 
 def _claude_code_message(key: str, line: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    message = line.get("message")
-    if not isinstance(message, dict):
+    said = said_in(line)
+    if said is None:
         return None
-    content = _without_reminders(message.get("content"))
+    message = line["message"]
+    content = _shown_content(said.content)
     if not content:
         return None
     role = _ROLES.get(str(message.get("role") or line["type"]), "data")
@@ -470,15 +471,15 @@ def _claude_code_message(key: str, line: Mapping[str, Any]) -> Mapping[str, Any]
         "id": kept_id(key, "claude-code"),
         "role": "tool" if role == "user" and is_results else role,
         "content": content,
-        "createdAt": time_of(line.get("timestamp")),
+        "createdAt": time_of(said.timestamp),
         **({"metadata": {"model": message["model"]}} if isinstance(message.get("model"), str) else {}),
     }
 
 
-def _without_reminders(content: object) -> JSON:
+def _shown_content(content: object) -> JSON:
     """A content without what the program tells the model about itself; one text is a string."""
     if isinstance(content, str):
-        return _REMINDER.sub("", content).strip("\n")
+        return without_reminders(content).strip("\n")
     if not isinstance(content, list):
         return ""
     blocks: list[JSON] = []
@@ -488,7 +489,7 @@ def _without_reminders(content: object) -> JSON:
         if not isinstance(block, dict):
             continue
         if block.get("type") == "text":
-            text = _REMINDER.sub("", str(block.get("text", "")))
+            text = without_reminders(str(block.get("text", "")))
             if not text.strip():
                 continue
             block = {**block, "text": text}
@@ -509,7 +510,7 @@ def _read_codex(leaf: Leaf, tree: Tree) -> Iterator[Item]:
     session: str | None = None
     metadata: dict[str, JSON] = {}
     created = None
-    messages: list[dict[str, Any]] = []
+    steps: list[tuple[int, Said]] = []
     problems: list[Problem | LeftOut] = []
     with leaf.open() as stream:
         for number, line in json_lines(stream):
@@ -523,35 +524,35 @@ def _read_codex(leaf: Leaf, tree: Tree) -> Iterator[Item]:
                 session = _texts(payload.get("id"))
                 created = time_of(payload.get("timestamp") or line.get("timestamp"))
                 metadata |= {name: payload[name] for name in ("cwd", "cli_version") if _texts(payload.get(name))}
-            role = {"user_message": "user", "agent_message": "assistant"}.get(str(payload.get("type")))
-            if line.get("type") == "event_msg" and role is not None and _texts(payload.get("message")):
-                content: JSON = payload["message"]
-                at = time_of(line.get("timestamp"))
-                messages.append({"place": number, "role": role, "content": content, "createdAt": at})
+            if (said := said_in(line)) is not None and said.text:
+                steps.append((number, said))
     id = kept_id(session, "codex", leaf.name)
-    yield from _session(id, "codex", messages, created, metadata, problems, leaf, ("codex",))
+    yield from _session(id, "codex", steps, created, metadata, problems, leaf)
 
 
 def _session(
     id: str,
     tool: str,
-    messages: list[dict[str, Any]],
+    steps: Sequence[tuple[int, Said]],
     created: int | None,
     metadata: Mapping[str, JSON],
     problems: Sequence[Problem | LeftOut],
     leaf: Leaf,
-    origin: tuple[str, ...],
 ) -> Iterator[Item]:
-    """A session without branches; a message without an id gets one from its line, which stays the same as it grows."""
-    if not messages:
+    """A session without branches. Of two equal messages of the same moment, the second gets an id from its line."""
+    if not steps:
         yield from problems
         yield LeftOut(leaf.path, "it has no messages")
         return
-    for message in messages:
-        place = str(message.pop("place"))
-        message.setdefault("id", made_id(tool, id, place))
-    chat = Chat(id, messages, _title_from(messages), created, metadata={"source": f"{tool}:{id}", **metadata})
-    yield Conversation(f"session {id}", (chat,), origin, tuple(problems))
+    messages: dict[str, dict[str, Any]] = {}
+    for number, said in steps:
+        key = id_of(said, id)
+        if key in messages:
+            key = made_id(tool, id, str(number))
+        messages[key] = {"id": key, "role": said.role, "content": said.text, "createdAt": time_of(said.timestamp)}
+    listed = [*messages.values()]
+    chat = Chat(id, listed, _title_from(listed), created, metadata={"source": f"{tool}:{id}", **metadata})
+    yield Conversation(f"session {id}", (chat,), (tool,), tuple(problems))
 
 
 def _is_gemini(leaf: Leaf, tree: Tree) -> bool:
@@ -568,7 +569,7 @@ def _is_gemini(leaf: Leaf, tree: Tree) -> bool:
 def _read_gemini(leaf: Leaf, tree: Tree) -> Iterator[Item]:
     session: str | None = None
     created = None
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, tuple[int, Said]] = {}
     problems: list[Problem | LeftOut] = []
     for number, line in _gemini_lines(leaf):
         if isinstance(line, Problem):
@@ -582,25 +583,22 @@ def _read_gemini(leaf: Leaf, tree: Tree) -> Iterator[Item]:
             created = created or time_of(line.get("startTime"))
         if line.get("type") not in ("user", "gemini"):
             continue
-        text = text_of_parts(line.get("content"))
-        key = _texts(line.get("id"))
-        place = key or str(number)
-        if not text:
+        said = said_in(line)
+        if said is None or not said.text:
             problems.append(LeftOut(f"{leaf.path}: line {number}", "it has no text"))
             continue
-        message: dict[str, Any] = {"place": place, "role": _ROLES[line["type"]], "content": text}
-        message["createdAt"] = time_of(line.get("timestamp"))
-        found[place] = message  # the program writes a message again when it grows
+        found[said.id or str(number)] = (number, said)  # the program writes a message again when it grows
     id = kept_id(session, "gemini", leaf.name)
-    yield from _session(id, "gemini", [*found.values()], created, {}, problems, leaf, ("gemini",))
+    yield from _session(id, "gemini", [*found.values()], created, {}, problems, leaf)
 
 
 def _gemini_lines(leaf: Leaf) -> Iterator[tuple[int, Any]]:
     whole = leaf.first
     document = whole if isinstance(whole, dict) else whole[0] if isinstance(whole, tuple) and len(whole) == 1 else {}
-    if isinstance(document.get("messages"), list):
+    messages = messages_of(document)
+    if messages is not None:
         yield 0, {name: value for name, value in document.items() if name != "messages"}
-        yield from enumerate(document["messages"], 1)
+        yield from enumerate(messages, 1)
         return
     with leaf.open() as stream:
         yield from json_lines(stream)

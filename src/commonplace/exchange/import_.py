@@ -115,7 +115,9 @@ class ImportReport:
     left_out: int = 0
     unreadable: int = 0
     reasons: tuple[str, ...] = ()
-    """The reasons for the first that could not be read."""
+    """The first that could not be read, with the reasons."""
+    left_out_reasons: tuple[str, ...] = ()
+    """The first that were left out, with the reasons."""
     samples: tuple[str, ...] = ()
     commits: tuple[ImportedCommits, ...] = ()
     is_dry: bool = False

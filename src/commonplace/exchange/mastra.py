@@ -1,7 +1,8 @@
 """Imports a Mastra memory: the threads, messages and working memories of its LibSQL file, with ids and times.
 
-What the book already has is kept, so you can repeat or continue an import without duplicates. A row that cannot be read
-is skipped and reported; the others are imported.
+A thread with its messages and its working memory is one commit, so you can undo it. What the book already has is kept,
+so you can repeat or continue an import without duplicates. A row that cannot be read is skipped and reported; the
+others are imported.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -25,13 +26,16 @@ from commonplace.space.messages import Incoming, Numbering, incoming, thread_of_
 from commonplace.space.names import MESSAGE, THREAD, WORKING
 from commonplace.space.rules import Screen
 from commonplace.space.working_memory import thread_key
-from commonplace.store import Progress, Store, Transaction
+from commonplace.store import Progress, Reader, Store, Transaction
 
 T = TypeVar("T")
 
 THREADS, MESSAGES, RESOURCES = "mastra_threads", "mastra_messages", "mastra_resources"
 ROWS_A_COMMIT = 500
+"""Of working memories of resources, which belong to no thread."""
+
 MAX_REASONS = 10
+MAX_SAMPLES = 3
 _MILLISECONDS_FROM = 100_000_000_000
 """From here on a number is in milliseconds; as seconds it would be the year 5138."""
 
@@ -56,9 +60,20 @@ class MastraImport:
     """Of those kept, how many differ in the file."""
     left_out: int = 0
     """System messages, which are not stored."""
+    deleted_here: int = 0
+    """Threads and messages that were deleted here since they were imported, and stay deleted."""
     damaged: int = 0
     reasons: tuple[str, ...] = ()
     """The reasons for the first damaged rows."""
+    left_out_reasons: tuple[str, ...] = field(default=(), compare=False)
+    """The first that were left out, with the reason."""
+    samples: tuple[str, ...] = field(default=(), compare=False)
+    """The first threads, in words."""
+
+
+Counts = dict[str, int]
+Write = Callable[[Callable[[Reader], Counts]], Counts]
+"""Runs a change as one commit. In a dry run it only reads, and the change counts what it would write."""
 
 
 def import_mastra(
@@ -70,27 +85,27 @@ def import_mastra(
     actor: str | None = None,
     screen: Screen | None = None,
     progress: Progress | None = None,
+    again: bool = True,
+    write: Write | None = None,
 ) -> MastraImport:
-    """Import a Mastra `memory.db` into a namespace, in commits of some hundred rows.
+    """Import a Mastra `memory.db` into a namespace, each thread with its messages as one commit.
 
-    `screen` is the `screen` of the book's redaction; a row that it refuses counts as damaged.
+    `screen` is the `screen` of the book's redaction; a row that it refuses counts as damaged. Without `again`, what was
+    deleted here stays deleted. `write` makes the commits in place of `store`.
     """
+
+    def plainly(work: Callable[[Reader], Counts]) -> Counts:
+        return store.write(namespace, work, actor=actor)[0]
+
     with open_foreign(path) as tables:
         sources = _sources(tables, path)
-        return _Import(store, namespace, limits or Limits(), actor, screen, progress).run(tables, sources)
+        return _Import(write or plainly, limits or Limits(), screen, progress, again=again).run(tables, sources)
 
 
 def check_mastra(path: Path) -> None:
     """Raise InvalidInput if the file is not a readable Mastra memory."""
     with open_foreign(path) as tables:
         _sources(tables, path)
-
-
-def count_mastra(path: Path) -> tuple[int, int]:
-    """How many threads and messages a Mastra memory has."""
-    with open_foreign(path) as tables:
-        _sources(tables, path)
-        return tables.count(THREADS), tables.count(MESSAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,43 +116,48 @@ class _Thread:
 
 class _Import:
     def __init__(
-        self,
-        store: Store,
-        namespace: Namespace,
-        limits: Limits,
-        actor: str | None,
-        screen: Screen | None,
-        progress: Progress | None,
+        self, write: Write, limits: Limits, screen: Screen | None, progress: Progress | None, *, again: bool
     ) -> None:
-        self._store = store
-        self._namespace = namespace
+        self._store_write = write
         self._limits = limits
-        self._actor = actor
         self._screen = screen
         self._progress = progress
+        self._again = again
         self._done = 0
+        self._total = 0
         self._result = MastraImport()
 
     def run(self, tables: ForeignTables, sources: Mapping[str, Mapping[str, str]]) -> MastraImport:
-        total = sum(tables.count(table) for table in sources)
-        for table, columns in sources.items():
-            read, write = self._steps(table)
-            rows = tables.rows(table, columns)
-            while batch := [*islice(rows, ROWS_A_COMMIT)]:
-                write([checked for row in batch for checked in self._checked(table, row, read)])
-                self._done += len(batch)
-                if self._progress is not None:
-                    self._progress(self._done, total, "rows")
+        self._total = sum(tables.count(table) for table in sources)
+        threads: dict[str, list[_Thread]] = {}
+        for row in tables.rows(THREADS, sources[THREADS]):
+            found = [*self._checked(THREADS, row, self._read_thread)]
+            for thread in found:
+                threads.setdefault(thread.draft.key, []).append(thread)
+            self._done += not found
+        columns = sources[MESSAGES]
+        rows = tables.rows(MESSAGES, columns, by=columns["threadId"])
+        for written, group in groupby(rows, lambda row: row["threadId"]):
+            held = [*group]
+            messages = [one for row in held for one in self._checked(MESSAGES, row, self._read_message)]
+            own = threads.pop(_shown(written), [])
+            self._conversation(own, messages, len(own) + len(held))
+        for own in threads.values():
+            self._conversation(own, [], len(own))
+        resources = tables.rows(RESOURCES, sources[RESOURCES]) if RESOURCES in sources else iter(())
+        while batch := [*islice(resources, ROWS_A_COMMIT)]:
+            self._write_working([one for row in batch for one in self._checked(RESOURCES, row, self._read_resource)])
+            self._step(len(batch))
         return self._result
 
-    def _steps(self, table: str) -> tuple[Callable[[Mapping[str, Any]], Any], Callable[[list[Any]], None]]:
-        if table == THREADS:
-            return self._read_thread, self._write_threads
-        if table == MESSAGES:
-            return self._read_message, self._write_messages
-        return self._read_resource, self._write_working
+    def _step(self, rows: int) -> None:
+        self._done += rows
+        if self._progress is not None:
+            self._progress(self._done, self._total, "rows")
 
-    def _checked(self, table: str, row: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> Iterator[T]:
+    def _checked(
+        self, table: str, row: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T | None]
+    ) -> Iterator[T]:
         """Yield what a row contains, or nothing if it is damaged."""
         try:
             found = read({name: _text(value) for name, value in row.items()})
@@ -181,7 +201,9 @@ class _Import:
             message["type"] = row["type"]
         found = incoming([message], thread_id, self._limits)
         if not found:
+            named = (*self._result.left_out_reasons, f"{MESSAGES} {message['id']}: system messages are not stored")
             self._count(left_out=1)
+            self._result = replace(self._result, left_out_reasons=named[:MAX_REASONS])
             return None
         return found[0].prepared(self._screen)
 
@@ -235,68 +257,88 @@ class _Import:
 
     # Writing
 
-    def _write(self, work: Callable[[Transaction], dict[str, int]]) -> None:
-        self._count(**self._store.write(self._namespace, work, actor=self._actor)[0])
+    def _write(self, work: Callable[[Reader], Counts]) -> None:
+        self._count(**self._store_write(work))
 
-    def _write_threads(self, threads: list[_Thread]) -> None:
-        def work(transaction: Transaction) -> dict[str, int]:
-            counts = {"threads": 0, "working_memories": 0, "kept": 0, "differing": 0}
-            for thread in threads:
-                known = transaction.get(THREAD, thread.draft.key)
-                if known is None:
-                    transaction.put(thread.draft)
-                    counts["threads"] += 1
-                else:
-                    counts["kept"] += 1
-                    counts["differing"] += not equal(known.attributes, thread.draft.attributes)
-                if thread.working is not None:
-                    _put_working(transaction, thread.working, counts)
-            return counts
-
-        self._write(work)
-
-    def _write_working(self, memories: list[Draft]) -> None:
-        def work(transaction: Transaction) -> dict[str, int]:
-            counts = {"working_memories": 0, "kept": 0, "differing": 0}
-            for memory in memories:
-                _put_working(transaction, memory, counts)
-            return counts
-
-        self._write(work)
-
-    def _write_messages(self, messages: list[Incoming]) -> None:
+    def _conversation(self, threads: list[_Thread], messages: list[Incoming], rows: int) -> None:
+        """Write a thread with its messages as one commit."""
         reasons: list[str] = []
 
-        def work(transaction: Transaction) -> dict[str, int]:
-            counts = {"messages": 0, "kept": 0, "differing": 0}
+        def work(reader: Reader) -> Counts:
             reasons.clear()  # the store may repeat a write
-            numbering: dict[str, Numbering] = {}
-            for message in messages:
-                thread_id = cast("str", message.draft.attributes["threadId"])
-                known = transaction.find(MESSAGE, message.id)
-                if known is not None:
-                    counts["kept"] += 1
-                    counts["differing"] += not _is_same(message, known.key, known.value, thread_id)
-                    continue
-                thread = transaction.get(THREAD, thread_id)
-                if thread is None:
-                    reasons.append(f"{MESSAGES} {message.id}: its thread {thread_id} does not exist")
-                    continue
-                at = cast("int", message.created_at)
-                key = numbering.setdefault(thread_id, Numbering(transaction, thread_id)).key(at)
-                transaction.put(message.placed(key, at, cast("str", thread.attributes["resourceId"])))
-                counts["messages"] += 1
+            counts = dict.fromkeys(("threads", "messages", "working_memories", "kept", "differing", "deleted_here"), 0)
+            for thread in threads:
+                if not self._put_thread(reader, thread, counts):
+                    return counts
+            if messages:
+                reasons.extend(self._put_messages(reader, threads, messages, counts))
             return counts
 
         self._write(work)
         for reason in reasons:
             self._damaged(reason)
+        if threads and len(self._result.samples) < MAX_SAMPLES:
+            title = threads[0].draft.attributes["title"] or threads[0].draft.key
+            sample = f"thread {title!r:.100} with {len(messages)} messages"
+            self._result = replace(self._result, samples=(*self._result.samples, sample))
+        self._step(rows)
+
+    def _put_thread(self, reader: Reader, thread: _Thread, counts: Counts) -> bool:
+        """Add a thread that is not there; False if it was deleted here and stays so."""
+        key = thread.draft.key
+        known = reader.get(THREAD, key)
+        if known is not None:
+            counts["kept"] += 1
+            counts["differing"] += not equal(known.attributes, thread.draft.attributes)
+        elif not self._again and reader.was_used(THREAD, key, key):
+            counts["deleted_here"] += 1
+            return False
+        else:
+            counts["threads"] += 1
+            if isinstance(reader, Transaction):
+                reader.put(thread.draft)
+        if thread.working is not None:
+            _put_working(reader, thread.working, counts)
+        return True
+
+    def _put_messages(
+        self, reader: Reader, threads: list[_Thread], messages: list[Incoming], counts: Counts
+    ) -> Iterator[str]:
+        """Add the messages that are not there; yield why others cannot be added."""
+        thread_id = cast("str", messages[0].draft.attributes["threadId"])
+        thread = reader.get(THREAD, thread_id) or (threads[0].draft if threads else None)
+        numbering = Numbering(reader, thread_id) if isinstance(reader, Transaction) else None
+        for message in messages:
+            known = reader.find(MESSAGE, message.id)
+            if known is not None:
+                counts["kept"] += 1
+                counts["differing"] += not _is_same(message, known.key, known.value, thread_id)
+            elif thread is None:
+                yield f"{MESSAGES} {message.id}: its thread {thread_id} does not exist"
+            elif not self._again and reader.last_key(MESSAGE, message.id) is not None:
+                counts["deleted_here"] += 1
+            else:
+                counts["messages"] += 1
+                if isinstance(reader, Transaction) and numbering is not None:
+                    at = cast("int", message.created_at)
+                    owner = cast("str", thread.attributes["resourceId"])
+                    reader.put(message.placed(numbering.key(at), at, owner))
+
+    def _write_working(self, memories: list[Draft]) -> None:
+        def work(reader: Reader) -> Counts:
+            counts = {"working_memories": 0, "kept": 0, "differing": 0}
+            for memory in memories:
+                _put_working(reader, memory, counts)
+            return counts
+
+        self._write(work)
 
 
-def _put_working(transaction: Transaction, memory: Draft, counts: dict[str, int]) -> None:
-    known = transaction.get(WORKING, memory.key)
+def _put_working(reader: Reader, memory: Draft, counts: Counts) -> None:
+    known = reader.get(WORKING, memory.key)
     if known is None:
-        transaction.put(memory)
+        if isinstance(reader, Transaction):
+            reader.put(memory)
         counts["working_memories"] += 1
     else:
         counts["kept"] += 1

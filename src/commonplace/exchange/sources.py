@@ -255,6 +255,8 @@ class Leaf:
         self._open = open_
         self._on_disk = on_disk
         self._wrap: Callable[[BinaryIO], BinaryIO] | None = None
+        self.damage: str | None = None
+        """Why its beginning could not be read, if somebody has tried to."""
 
     @property
     def name(self) -> str:
@@ -274,8 +276,16 @@ class Leaf:
 
     @cached_property
     def head(self) -> bytes:
-        with self._open() as stream:
-            return stream.read(HEAD_BYTES)
+        """The first bytes; none if the file cannot be read. One such file must not stop an import of many."""
+        try:
+            with self._open() as stream:
+                return stream.read(HEAD_BYTES)
+        except (InvalidInput, OSError) as error:
+            self._note_damage(error)
+            return b""
+
+    def _note_damage(self, error: Exception) -> None:
+        self.damage = (error.strerror if isinstance(error, OSError) else None) or str(error)
 
     @property
     def is_sqlite(self) -> bool:
@@ -297,7 +307,8 @@ class Leaf:
         try:
             with self.tables() as tables:
                 return {name: found for name in KNOWN_TABLES if (found := frozenset(tables.columns(name)))}
-        except CommonplaceError:
+        except (CommonplaceError, OSError) as error:
+            self._note_damage(error)
             return {}
 
     @cached_property
@@ -306,6 +317,13 @@ class Leaf:
 
         An array gives a list of its first element. JSON lines give a tuple of the first ones.
         """
+        try:
+            return self._beginning()
+        except (InvalidInput, OSError) as error:
+            self._note_damage(error)
+            return None
+
+    def _beginning(self) -> Any:
         start = self.head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
         if start == b"[":
             with self._open() as stream:
@@ -327,18 +345,18 @@ class Leaf:
         return self._document() if self.size <= MAX_DOCUMENT_BYTES else None
 
     def _document(self) -> Any:
-        try:
-            return self.document()
-        except InvalidInput:
-            return None
+        found = self._parsed()
+        return None if isinstance(found, Problem) else found
 
     def document(self) -> Any:
         """The whole file as JSON."""
-        raw = self.bytes(MAX_DOCUMENT_BYTES)
-        found = _parsed(raw.removeprefix(b"\xef\xbb\xbf"))
+        found = self._parsed()
         if isinstance(found, Problem):
             raise InvalidInput(found.reason)
         return found
+
+    def _parsed(self) -> Any:
+        return _parsed(self.bytes(MAX_DOCUMENT_BYTES).removeprefix(b"\xef\xbb\xbf"))
 
     def bytes(self, most: int) -> bytes:
         with self.open() as stream:
@@ -461,7 +479,7 @@ def _folder(root: Path, bounds: Bounds) -> Tree:
 @contextmanager
 def _archive(path: Path, name: str, bounds: Bounds) -> Iterator[Tree]:
     size = path.stat().st_size
-    _check_directory(path, size, bounds)
+    _check_directory(path, name, size, bounds)
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, struct.error, OSError, NotImplementedError, UnicodeDecodeError) as error:
@@ -477,20 +495,20 @@ def _archive(path: Path, name: str, bounds: Bounds) -> Iterator[Tree]:
         yield _archived(archive, name, infos)
 
 
-def _check_directory(path: Path, size: int, bounds: Bounds) -> None:
+def _check_directory(path: Path, name: str, size: int, bounds: Bounds) -> None:
     """Refuse an archive whose list of files is too large to be read, before it is read."""
     with path.open("rb") as stream:
         stream.seek(max(0, size - 66_000))
         end = stream.read()
     place = end.rfind(b"PK\x05\x06")
     if place < 0 or len(end) < place + 22:
-        raise InvalidInput(f"{path.name} is a zip archive without its end, so it was cut off; get it again")
+        raise InvalidInput(f"{name} is a zip archive without its end, so it was cut off; get it again")
     count, listed = struct.unpack_from("<HI", end, place + 10)
     large = end.rfind(b"PK\x06\x06")
     if large >= 0 and len(end) >= large + 56:
         count, listed = struct.unpack_from("<QQ", end, large + 32)
     if count > bounds.files or listed > _MAX_DIRECTORY_BYTES:
-        raise TooLarge(f"{path.name} lists {count:,} files; at most {bounds.files:,} are allowed")
+        raise TooLarge(f"{name} lists {count:,} files; at most {bounds.files:,} are allowed")
 
 
 def _archived(archive: zipfile.ZipFile, name: str, infos: Sequence[zipfile.ZipInfo]) -> Tree:
@@ -529,7 +547,7 @@ def _archived(archive: zipfile.ZipFile, name: str, infos: Sequence[zipfile.ZipIn
 def _opener(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[], BinaryIO]:
     def opened() -> BinaryIO:
         try:
-            return cast("BinaryIO", _Unzipped(archive.open(info), info.filename))
+            return cast("BinaryIO", _Unzipped(archive.open(info)))
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, OSError) as error:
             raise InvalidInput(f"it is damaged in the archive ({error})") from error
 
@@ -539,9 +557,8 @@ def _opener(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[], Bin
 class _Unzipped:
     """A file of an archive; damage is an error of ours."""
 
-    def __init__(self, stream: Any, name: str) -> None:
+    def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._name = name
 
     def _read(self, method: str, size: int) -> bytes:
         import zlib
@@ -549,7 +566,7 @@ class _Unzipped:
         try:
             return cast("bytes", getattr(self._stream, method)(size))
         except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError) as error:
-            raise InvalidInput(f"{self._name} is damaged in the archive ({error})") from error
+            raise InvalidInput(f"it is damaged in the archive ({error})") from error
 
     def read(self, size: int = -1) -> bytes:
         return self._read("read", size)

@@ -109,12 +109,20 @@ def _conflicts(reader: Reader, begun: dict[int, Entry], ended: dict[int, Entry])
     found = []
     for state in begun.values():
         present = reader.get(state.kind, state.key)
-        if present is None or (present.id, present.revision) != (state.id, state.revision):
+        if present is None or not _is_as_left(reader, present, state):
             found.append(f"{_name(state)} was changed since")
     for state in ended.values():
         if (state.kind, state.key) not in places and reader.get(state.kind, state.key) is not None:
             found.append(f"{_name(state)} exists again")
     return found
+
+
+def _is_as_left(reader: Reader, present: Entry, state: Entry) -> bool:
+    """Whether an entry is as the commit left it; if a later change was undone, it is so in a new revision."""
+    if (present.id, present.revision) == (state.id, state.revision):
+        return True
+    past = reader.history(state.kind, state.key)
+    return past[-1].action == "restored" and draft_of(present) == draft_of(state)
 
 
 def _name(state: Entry) -> str:

@@ -315,10 +315,15 @@ class ForeignTables:
         rows: list[Any] = self._connection.execute(f"SELECT count(*) FROM {_quoted(table)}").fetchall()
         return int(rows[0][0])
 
-    def rows(self, table: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """Each row in the order of insertion, under the names given for the columns; texts come as bytes."""
+    def rows(self, table: str, columns: Mapping[str, str], by: str | None = None) -> Iterator[dict[str, Any]]:
+        """Each row in the order of insertion, under the names given for the columns; texts come as bytes.
+
+        `by` is a column whose equal values come together.
+        """
         chosen = ", ".join(_READ.format(_quoted(column)) for column in columns.values())
-        order = "" if self._is_without_rowid(table) else " ORDER BY rowid"
+        orders = [] if by is None else [_quoted(by)]
+        orders += [] if self._is_without_rowid(table) else ["rowid"]
+        order = f" ORDER BY {', '.join(orders)}" if orders else ""
         for row in self._connection.execute(f"SELECT {chosen} FROM {_quoted(table)}{order}"):
             yield dict(zip(columns, row, strict=True))
 

@@ -16,7 +16,8 @@ from fastapi.responses import Response
 
 from commonplace.errors import InvalidInput
 from commonplace.exchange import ImportReport
-from commonplace.exchange.foreign import FORMATS, OWN, Undone, changes_of_import, commit_range, undo_import
+from commonplace.exchange.foreign import Undone, changes_of_import, commit_range, undo_import
+from commonplace.exchange.recognition import FORMATS, OWN
 from commonplace.exchange.sources import UPLOAD_BOUNDS
 from commonplace.server.http.sessions import PAGE_PATH
 from commonplace.server.http.worker_threads import ThreadedRoute
