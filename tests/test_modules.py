@@ -38,7 +38,6 @@ USED_ONCE: dict[str, str] = {
     "backends.sqlite.candidates": "the SQL of a search, as in the sibling package",
     "cli.parser": "the whole command line, which docs/cli.md is made from too",
     "cli.config_edits": "settings files of other programs, changed as text; tested alone",
-    "embedding.difference": "a file format of its own, which training/export.py writes; tested alone",
     "embedding.pull": "the only part that uses the network",
     "exchange.foreign_entries": "what one commit of an import holds; foreign.py would pass 700 lines",
     "exchange.move": "copies a book; only the command line does",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from functools import cache
 
@@ -14,6 +15,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_format
 
 from commonplace.embedding import Embedder, create_embedder
 from commonplace.embedding.catalog import default_models_folder, model_named, model_path
+from commonplace.embedding.difference import packaged
 from commonplace.embedding.e5 import Packed, Unigram, read_packed
 from doubles import rounds
 
@@ -134,6 +136,41 @@ def test_a_question_is_nearest_to_its_answer_in_any_other_language(embedder: Emb
     questions = ["Which foods must she avoid?", "¿A qué hora sale el tren?", "Quand a lieu la réunion ?"]
     cosines = embedder.embed(questions, purpose="query") @ embedder.embed(answers, purpose="passage").T
     assert list(cosines.argmax(axis=1)) == [0, 1, 2]
+
+
+@pytest.mark.promise("languages-multilingual-model")
+def test_the_language_of_a_question_does_not_decide_what_is_nearest(embedder: Embedder) -> None:
+    answers = [
+        "The train to Berlin leaves at six in the morning.",
+        "My daughter is allergic to peanuts.",
+        "Our office is closed on Mondays.",
+    ]
+    others = [
+        "我昨天在公园里看了一本书。",
+        "这家餐厅的面条很好吃。",
+        "他每天早上去跑步。",
+        "请把窗户关上。",
+        "明天可能会下雨。",
+    ]
+    questions = ["去柏林的火车几点出发？", "我女儿不能吃什么？", "办公室星期几不开门？"]
+
+    def nearest(model: Embedder) -> list[int]:
+        passages = model.embed([*answers, *others], purpose="passage")
+        return list((model.embed(questions, purpose="query") @ passages.T).argmax(axis=1))
+
+    assert nearest(embedder) == [0, 1, 2]
+
+
+def test_the_model_of_older_books_can_still_be_named(embedder: Embedder) -> None:
+    plain = create_embedder("multilingual-e5-small")
+    assert plain.identity == "multilingual-e5-small@1571fc98"
+    assert embedder.identity == "multilingual-e5-small-centred@1571fc98"
+
+
+def test_a_centre_that_is_not_the_one_of_the_identity_is_noticed() -> None:
+    assert MODEL.centre is not None
+    digest = hashlib.sha256(packaged(MODEL.centre)).hexdigest()
+    assert digest == "03aeb56779a59dcb62e8575a345e80076626c5ae4d4c6f992acfbd5297a64bd7", "give the model another id"
 
 
 def test_a_text_has_the_same_bits_alone_and_in_a_batch(embedder: Embedder) -> None:

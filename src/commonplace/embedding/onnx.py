@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from commonplace.embedding.e5 import Unigram
+    from commonplace.embedding.e5 import Centre, Unigram
     from commonplace.embedding.embedder import Purpose
 import json
 import unicodedata
@@ -85,6 +85,7 @@ class _Loaded(NamedTuple):
     tokenizer: WordPiece | Unigram
     feed: Callable[[list[int]], dict[str, Any]]
     """Makes the inputs of the graph from token ids."""
+    centre: Centre | None = None
 
 
 class OnnxEmbedder:
@@ -122,22 +123,25 @@ class OnnxEmbedder:
         prefix = self._model.query_prefix if purpose == "query" else self._model.passage_prefix
         prefixed = [prefix + text for text in texts]
         if len(prefixed) == 1:
-            return self._run(loaded, prefixed[0])[np.newaxis]
+            return self._run(loaded, prefixed[0], purpose)[np.newaxis]
         vectors = np.empty((len(prefixed), self.dimensions), dtype=np.float32)
         # Longest first: with a long text last, the other threads would be idle.
         order = sorted(range(len(prefixed)), key=lambda row: -len(prefixed[row]))
         with ThreadPoolExecutor(_threads(), thread_name_prefix="embed") as pool:
-            for row, vector in zip(order, pool.map(lambda row: self._run(loaded, prefixed[row]), order), strict=True):
+            made = pool.map(lambda row: self._run(loaded, prefixed[row], purpose), order)
+            for row, vector in zip(order, made, strict=True):
                 vectors[row] = vector
         return vectors
 
-    def _run(self, loaded: _Loaded, text: str) -> NDArray[np.float32]:
+    def _run(self, loaded: _Loaded, text: str, purpose: Purpose) -> NDArray[np.float32]:
         import numpy as np
 
         feed = loaded.feed(loaded.tokenizer.encode(text))
         with _inside.held():
             states = loaded.session.run(None, feed)[0][0]
         vector: NDArray[np.float32] = states[0] if self._pooling == "cls" else states.mean(axis=0)
+        if loaded.centre is not None:
+            vector = loaded.centre(vector / max(float(np.linalg.norm(vector)), 1e-12), purpose)
         if self._normalize:
             vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
         return vector
@@ -195,11 +199,13 @@ class OnnxEmbedder:
 
     def _open_packed(self, path: Path, session: Callable[[bytes], Any]) -> _Loaded:
         from commonplace.embedding import e5
+        from commonplace.embedding.difference import packaged
 
         packed = e5.read_packed(path / self._model.files[0].name)
         words = e5.Words(packed)
         tokenizer = e5.Unigram(packed, max_tokens=self._model.max_tokens)
-        return _Loaded(session(e5.encoder(packed)), tokenizer, lambda ids: {"states": words(ids)[None]})
+        centre = None if self._model.centre is None else e5.Centre(packaged(self._model.centre), self.dimensions)
+        return _Loaded(session(e5.encoder(packed)), tokenizer, lambda ids: {"states": words(ids)[None]}, centre)
 
     def _command(self) -> str:
         return "commonplace model pull" + ("" if self._model is DEFAULT_MODEL else f" {self._model.id}")

@@ -63,6 +63,7 @@ CALIBRATIONS: Mapping[str, Calibration] = {
     "snowflake-arctic-embed-s@f93ff225;sentences=1": Calibration(-5.31, 2.671, 9.859, 14.174, floor=0.015),
     "all-MiniLM-L6-v2@8199be6f": Calibration(-4.292, 2.505, 6.718, 18.732, floor=0.02),
     "bge-small-en-v1.5@871ab4e7": Calibration(-3.577, 3.97, 3.964, 13.398, floor=0.05),
+    "multilingual-e5-small-centred@1571fc98": Calibration(-5.522, 2.058, 7.43, 15.471, floor=0.015),
 }
 """By the identity of the vectors. A model that is not here has no relevance, and no floor applies to it."""
 
