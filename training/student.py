@@ -33,9 +33,7 @@ class Candidates:
         for path in paths[1:]:
             # The passages of two teachers differ a little, because their negatives were looked up by two runs.
             other = np.load(path)
-            known = {
-                (a, f): score for a, f, score in zip(other["asked"], other["found"], other["scores"], strict=True)
-            }
+            known = {(a, f): score for a, f, score in zip(other["asked"], other["found"], other["scores"], strict=True)}
             pairs = zip(z["asked"], z["found"], z["scores"], strict=True)
             z["scores"] = np.array([(score + known.get((a, f), score)) / 2 for a, f, score in pairs], np.float32)
         order = np.lexsort((-z["is_right"].astype(int), z["asked"]))
@@ -69,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_float32_matmul_precision("high")
     base = read_base(options.base)
     data = load(options.prepared, options.device)
-    state = train(data, base, Candidates([options.out / f"{name}-candidates.npz" for name in options.teachers]), options)
+    state = train(
+        data, base, Candidates([options.out / f"{name}-candidates.npz" for name in options.teachers]), options
+    )
     torch.save(state, options.out / f"{options.name}.pt")
 
 
