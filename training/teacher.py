@@ -1,8 +1,8 @@
 """Stage 2, on a GPU: `python training/teacher.py --base model.onnx --prepared prepared.npz --out FOLDER`.
 
 Finds hard negatives with the base model, trains a cross-encoder that reads question and passage together, and writes
-its scores of each question's candidates, which the embedder learns from (`teacher-candidates.npz`). The embedder can learn
-from the mean of several teachers with a --name and --seed each.
+its scores of each question's candidates, which the embedder learns from (`teacher-candidates.npz`). The embedder can
+learn from the mean of several teachers with a --name and --seed each.
 """
 
 from __future__ import annotations
