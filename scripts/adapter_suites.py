@@ -32,12 +32,16 @@ OURS = (
 
 PINS: Mapping[str, str] = {
     "agent-framework-core": "1.23.0",
+    "anthropic": "2.9.0",
+    "crewai": "1.15.30",
     "google-adk": "2.13.0",
+    "hermes-agent": "0.19.0",
     "langchain-core": "1.7.2",
     "langchain-tests": "1.1.9",
     "langgraph-checkpoint": "4.3.2",
     "langgraph-checkpoint-conformance": "0.0.2",
     "llama-index-core": "0.14.25",
+    "openai-agents": "0.24.0",
     "py-key-value-aio": "0.4.6",
     "pydantic-ai-harness": "0.62.0",
     "strands-agents": "1.62.0",
@@ -70,6 +74,10 @@ SUITES = (
     Suite("strands", ("strands-agents",), "test_strands.py", section="Strands", in_short=False),
     Suite("llama-index", ("llama-index-core",), "test_llama_index.py", section="LlamaIndex", in_short=False),
     Suite("google-adk", ("google-adk",), "test_google_adk.py", section="Google ADK", in_short=False),
+    Suite("crewai", ("crewai",), "test_crewai.py", section="CrewAI", in_short=False),
+    Suite("hermes", ("hermes-agent",), "test_hermes.py", section="Hermes", in_short=False),
+    Suite("openai-agents", ("openai-agents",), "test_openai_compaction.py"),
+    Suite("anthropic", ("anthropic",), "test_memory_stores.py"),
     Suite(
         "agent-framework",
         ("agent-framework-core",),

@@ -92,7 +92,7 @@ SERVER_PARTS = {
         "http.rest",
         "http.transfer",
     ),
-    "mastra": ("http.mastra_forms", "http.mastra_routes"),
+    "mastra": ("http.mastra_forms", "http.mastra_routes", "http.memory_store_routes"),
     "page": ("page",),
     "app": ("http.app", "http.mcp_http", "http.run"),
     "public": ("__init__", "http.__init__", "mcp.__init__"),

@@ -177,9 +177,9 @@ class Items:
 
         return self._handle.write("Items.delete", work, "delete")[1]
 
-    def clear(self, prefix: str = "") -> int:
-        """Delete all items, or those whose keys begin with a prefix, in one commit; return how many."""
-        narrowed = Filter(kinds=(ITEM,), key_prefix=_check_prefix(prefix))
+    def clear(self, prefix: str = "", *, filter: Mapping[str, object] | None = None) -> int:
+        """Delete the items whose keys begin with a prefix and that pass a filter, in one commit; return how many."""
+        narrowed = _narrowed(prefix, filter)
 
         def work(transaction: Transaction) -> int:
             keys = [entry.key for entry in _all_pages(lambda scan: transaction.scan(scan), Scan(narrowed, limit=PAGE))]
