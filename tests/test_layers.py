@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "tools": FOUNDATION | {"store", "space", "book"},
     "agents": FOUNDATION | {"redaction", "store", "embedding", "engine", "space", "book", "aio", "settings", "tools"},
     "graph": FOUNDATION | {"endpoint", "space", "book", "tools"},
-    "adapters": FOUNDATION | {"space", "book", "tools"},
+    "adapters": FOUNDATION | {"space", "book", "api", "tools"},
     "ambient": FOUNDATION | {"redaction", "embedding", "space", "book", "api", "settings", "tools"},
     "server": FOUNDATION
     | {"store", "space", "exchange", "book", "api", "__init__", "settings", "tools", "agents", "ambient"},

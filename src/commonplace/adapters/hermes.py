@@ -22,9 +22,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import commonplace
 from commonplace.adapters.thread_items import ThreadItems, storable
-from commonplace.book import Book
+from commonplace.api.client import connect
+from commonplace.book import Book, open_book
 from commonplace.errors import CommonplaceError, ConfigurationError, InvalidInput, install_command
 from commonplace.space.names import RECORD, label_of
 from commonplace.space.space import Space
@@ -92,7 +92,7 @@ class CommonplaceMemoryProvider(MemoryProvider):
         config = _read_config(home)
         url = str(config.get("book") or home / BOOK)
         owner = [str(kwargs.get(name) or "default") for name in ("agent_identity", "user_id")]
-        self._book = commonplace.connect(url) if url.startswith(("http://", "https://")) else commonplace.open(url)
+        self._book = connect(url) if url.startswith(("http://", "https://")) else open_book(url)
         self._path = None if "://" in url else Path(url)
         labels = str(config.get("namespace") or "").split("/") if config.get("namespace") else [SOURCE]
         self._space = self._book.space(*labels, *map(label_of, owner))
