@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 from agents.memory import OpenAIResponsesCompactionSession
 from openai import AsyncOpenAI
 
