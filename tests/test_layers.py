@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "tools": FOUNDATION | {"store", "space", "book"},
     "agents": FOUNDATION | {"redaction", "store", "embedding", "engine", "space", "book", "aio", "settings", "tools"},
     "graph": FOUNDATION | {"endpoint", "space", "book", "tools"},
-    "adapters": FOUNDATION | {"space", "book", "tools"},
+    "adapters": FOUNDATION | {"space", "book", "api", "tools"},
     "ambient": FOUNDATION | {"redaction", "embedding", "space", "book", "api", "settings", "tools"},
     "server": FOUNDATION
     | {"store", "space", "exchange", "book", "api", "__init__", "settings", "tools", "agents", "ambient"},
@@ -92,7 +92,7 @@ SERVER_PARTS = {
         "http.rest",
         "http.transfer",
     ),
-    "mastra": ("http.mastra_forms", "http.mastra_routes"),
+    "mastra": ("http.mastra_forms", "http.mastra_routes", "http.memory_store_routes"),
     "page": ("page",),
     "app": ("http.app", "http.mcp_http", "http.run"),
     "public": ("__init__", "http.__init__", "mcp.__init__"),

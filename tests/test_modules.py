@@ -21,7 +21,7 @@ PACKAGE = Path(commonplace.__file__).parent
 MOST_MODULES = 206
 """Without the adapters: nobody needs to know those of the frameworks that they do not use."""
 
-MOST_USED_ONCE = 25
+MOST_USED_ONCE = 26
 SAME_ROLE = {"backends.sqlite", "backends.postgres"}
 """Packages that play the same role, so that their modules may share names."""
 
@@ -48,12 +48,14 @@ USED_ONCE: dict[str, str] = {
     "server.http.html_pages": "for people; everything else is for programs",
     "server.http.mastra_forms": "Mastra's JSON apart from Mastra's routes",
     "server.http.mastra_routes": "another product's routes",
+    "server.http.memory_store_routes": "another product's routes",
     "server.http.mcp_http": "MCP within the service",
     "server.http.rest": "the routes of /v1",
     "server.http.transfer": "bodies that are not held in memory",
     "server.mcp.prompts": "texts that a model reads",
     "server.mcp.resources": "the addresses mem://",
     "server.page.page_middleware": "what every answer of the page needs",
+    "space.memory_stores": "the rules of memory stores, apart from their routes",
     "tools.memory_folder": "a memory without a book, for Claude's tool",
 }
 """Modules that one other module imports, and why each is a file of its own."""

@@ -10,6 +10,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,26 +39,38 @@ class Words:
         return rows
 
 
+def command(book: object, *words: str) -> str:
+    """What a command of ours prints."""
+    given = [OURS, "-m", "commonplace.cli", "--db", str(book), *words]
+    return subprocess.run(given, capture_output=True, text=True, check=True).stdout
+
+
+@contextmanager
+def serving(book: object) -> Iterator[str]:
+    """The address of a service on a book, while it runs."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    given = [OURS, "-m", "commonplace.cli", "--db", str(book), "serve", "--port", str(port)]
+    server = subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(1_200):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
 @pytest.fixture(scope="session")
 def service() -> Iterator[str]:
     """The address of a service with an empty book."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        command = [OURS, "-m", "commonplace.cli", "--db", f"{folder}/served.db", "serve", "--port", str(port)]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            for _ in range(300):
-                try:
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1).close()
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(20)
+    with tempfile.TemporaryDirectory() as folder, serving(f"{folder}/served.db") as address:
+        yield address
 
 
 @pytest.fixture(params=["file", "postgres", "service"])

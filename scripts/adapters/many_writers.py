@@ -1,6 +1,7 @@
 """Processes with threads that write through each adapter at once: nothing is lost, and nothing is doubled.
 
-`python many_writers.py PROCESSES THREADS WRITES [--book URL]` prints a line for each adapter.
+`python many_writers.py PROCESSES THREADS WRITES ADAPTER…` prints a line for each adapter, on a file, on PostgreSQL and
+over a service.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,119 @@ def byte_store(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[
     return lambda name: store.mset([(name, b"x")]), lambda: list(store.yield_keys())
 
 
-ADAPTERS = {one.__name__: one for one in (langgraph_store, langgraph_saver, key_value, chat_history, byte_store)}
+def openai_session(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    from commonplace.adapters.openai_agents import CommonplaceSession
+
+    session = CommonplaceSession(book.space("openai"), "s-1")
+    return (
+        lambda name: asyncio.run(session.add_items([{"role": "user", "content": name}])),
+        lambda: [item["content"] for item in asyncio.run(session.get_items())],
+    )
+
+
+def pydantic_ai(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    from commonplace.adapters.pydantic_ai import CommonplaceMemoryStore
+
+    store = CommonplaceMemoryStore(book.space("pydantic"))
+    return (
+        lambda name: asyncio.run(store.write(name, name, expected_version=None)),
+        lambda: asyncio.run(store.list_paths(limit=10_000)),
+    )
+
+
+def strands(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    from strands.types.session import SessionAgent
+
+    from commonplace.adapters.strands import CommonplaceSessionRepository
+
+    space = book.space("strands")
+    repository = CommonplaceSessionRepository(space)
+    return (
+        lambda name: repository.create_agent("s-1", SessionAgent(name, {}, {})),
+        lambda: [item.value["agent_id"] for item in all_items(space)],
+    )
+
+
+def llama_index(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    from llama_index.core.base.llms.types import ChatMessage
+
+    from commonplace.adapters.llama_index import CommonplaceChatStore
+
+    store = CommonplaceChatStore(space=book.space("llama"))
+    return (
+        lambda name: store.add_message("c-1", ChatMessage(role="user", content=name)),
+        lambda: [message.content for message in store.get_messages("c-1")],
+    )
+
+
+def google_adk(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    from commonplace.adapters.google_adk import CommonplaceSessionService
+
+    service = CommonplaceSessionService(book)
+    return (
+        lambda name: asyncio.run(service.create_session(app_name="app", user_id="ana", session_id=name)),
+        lambda: [one.id for one in asyncio.run(service.list_sessions(app_name="app", user_id="ana")).sessions],
+    )
+
+
+def agent_framework(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    from agent_framework import Content, Message
+
+    from commonplace.adapters.agent_framework import CommonplaceHistoryProvider
+
+    history = CommonplaceHistoryProvider(book.space("framework"))
+
+    def write(name: str) -> None:
+        asyncio.run(history.save_messages("s-1", [Message(role="user", contents=[Content.from_text(name)])]))
+
+    return write, lambda: [message.text for message in asyncio.run(history.get_messages("s-1"))]
+
+
+def crewai(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    from crewai.memory.types import MemoryRecord
+
+    from commonplace.adapters.crewai import CommonplaceStorage
+
+    storage = CommonplaceStorage(book.space("crew"))
+    return (
+        lambda name: storage.save([MemoryRecord(id=name, content=name, embedding=[1.0, 2.0])]),
+        lambda: [record.id for record in storage.list_records(limit=10_000)],
+    )
+
+
+def hermes(book: commonplace.Book) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    from commonplace.adapters.hermes import CommonplaceMemoryProvider
+    from commonplace.adapters.thread_items import ThreadItems
+
+    space = book.space("hermes")
+    provider = CommonplaceMemoryProvider(space)
+    provider.initialize("s-1")
+
+    def write(name: str) -> None:
+        provider.sync_turn(name, "")
+        provider.on_session_end([])
+
+    return write, lambda: [item["content"] for item in ThreadItems(space, "s-1").read()]
+
+
+def all_items(space: commonplace.Space) -> Iterator[Any]:
+    cursor = None
+    while True:
+        page = space.items.list(limit=1_000, cursor=cursor)
+        yield from page.items
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+ADAPTERS = {
+    one.__name__: one
+    for one in (
+        *(langgraph_store, langgraph_saver, key_value, chat_history, byte_store, openai_session, pydantic_ai),
+        *(strands, llama_index, google_adk, agent_framework, crewai, hermes),
+    )
+}
+BOOKS = ("file", "postgres", "service")
 
 
 def open_book(url: str) -> commonplace.Book:
@@ -101,21 +215,43 @@ def main() -> int:
     parser.add_argument("processes", type=int)
     parser.add_argument("threads", type=int)
     parser.add_argument("writes", type=int)
+    parser.add_argument("adapters", nargs="*")
+    parser.add_argument("--on", choices=BOOKS, action="append")
     parser.add_argument("--book")
-    parser.add_argument("--only")
     parser.add_argument("--as-process", nargs=2)
     given = parser.parse_args()
     if given.as_process:
         write(given.book, given.as_process[0], int(given.as_process[1]), given.threads, given.writes)
         return 0
     faults = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for adapter in [given.only] if given.only else ADAPTERS:
-            faults += check(given.book or str(Path(folder) / f"{adapter}.db"), adapter, given)
+    for adapter in given.adapters:
+        for kind in given.on or BOOKS:
+            with opened(kind) as url:
+                faults += check(url, adapter, kind, given)
     return 1 if faults else 0
 
 
-def check(url: str, adapter: str, given: argparse.Namespace) -> int:
+@contextmanager
+def opened(kind: str) -> Iterator[str]:
+    """The address of an empty book."""
+    if kind == "postgres":
+        from postgres_server import empty, shared_book
+
+        empty(shared_book())
+        yield shared_book()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "book.db")
+        if kind == "file":
+            yield path
+            return
+        from conftest import serving
+
+        with serving(path) as address:
+            yield address
+
+
+def check(url: str, adapter: str, kind: str, given: argparse.Namespace) -> int:
     counts = [str(given.processes), str(given.threads), str(given.writes)]
     with open_book(url) as book:
         ADAPTERS[adapter](book)[0]("first")
@@ -137,8 +273,8 @@ def check(url: str, adapter: str, given: argparse.Namespace) -> int:
     lost, doubled = len(wanted - set(found)), len(found) - len(set(found))
     unknown = len(set(found) - wanted)
     print(
-        f"{adapter}: {given.processes} processes x {given.threads} threads x {given.writes} writes, {lost} lost, "
-        f"{doubled} doubled, {unknown} unknown, {failed} processes failed, {seconds:.1f} s",
+        f"{adapter} on {kind}: {given.processes} processes x {given.threads} threads x {given.writes} writes, "
+        f"{lost} lost, {doubled} doubled, {unknown} unknown, {failed} processes failed, {seconds:.1f} s",
         flush=True,
     )
     return lost + doubled + unknown + failed

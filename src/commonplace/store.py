@@ -725,11 +725,13 @@ class Store(ABC):
         key: str | None = None,
         prefix: str | None = None,
         history_before: int | None = None,
+        revision: int | None = None,
         parts: Sequence[Part] = (),
     ) -> int:
         """Erase permanently, with the history: one entry, the entries of a kind with a key prefix, or a namespace.
 
-        With `history_before`, only the history that ended before that time. `parts` are erased in the same commit.
+        With `history_before`, only the history that ended before that time; with `revision`, only that former state of
+        the entry. `parts` are erased in the same commit.
         """
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import operator
 import subprocess
 import sys
@@ -380,3 +381,23 @@ def test_without_the_package_the_error_names_the_command() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'commonplace-memory[langgraph]'" in done.stdout
+
+
+def test_a_filter_with_a_value_that_no_json_holds_matches_what_it_says(store: CommonplaceStore) -> None:
+    store.put(("items",), "a", {"price": 10, "name": "tea"})
+    store.put(("items",), "b", {"price": -3.5, "name": "coffee"})
+
+    def keys(**filter: Any) -> list[str]:
+        return sorted(item.key for item in store.search(("items",), filter=filter))
+
+    assert keys(price={"$lt": math.inf}) == keys(price={"$gt": -math.inf}) == ["a", "b"]
+    assert keys(price={"$lt": 10**100}) == ["a", "b"]
+    assert keys(price={"$gt": math.inf}) == keys(price={"$eq": math.nan}) == keys(price=math.nan) == []
+    assert keys(name="tea\x00' OR '1'='1") == keys(name="tea\ud800") == []
+
+
+def test_the_score_of_an_own_embedding_function_is_the_cosine_and_may_be_negative(book: commonplace.Book) -> None:
+    vectors = {"east": [1.0, 0.0], "west": [-0.8, 0.6]}
+    store = CommonplaceStore(book, index={"dims": 2, "embed": lambda texts: [vectors[text] for text in texts]})
+    store.put(("a",), "k", {"text": "east"}, index=["text"])
+    assert [item.score for item in store.search(("a",), query="west")] == [pytest.approx(-0.8, abs=1e-3)]

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import random
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
+from commonplace.adapters.thread_items import storable
 from commonplace.book import Book
-from commonplace.checks import JSON, Namespace, check_namespace
+from commonplace.checks import INT64, JSON, Namespace, check_namespace
 from commonplace.errors import ConfigurationError, InvalidInput, install_command
 from commonplace.space.items import Item, NewItem, item_of
 from commonplace.space.names import ITEM, item_key_of, label_of, text_of_item_key, text_of_label
@@ -156,13 +159,20 @@ class CommonplaceStore(BaseStore):
 
     def _search(self, op: SearchOp, batch: _Batch) -> list[SearchItem]:
         below = (*self._prefix, *map(label_of, op.namespace_prefix))
+        where = _filter(op.filter)
+        if where is None:
+            return []
+        op = op._replace(filter=where)
         found: list[tuple[Item, float | None]]
         if op.query:
             how: dict[str, Any] = {"query": op.query}
             if self._embeddings is not None:
                 how = {"vector": batch.queries[op.query], "model": self._model}
             search = partial(self._book.search, **how, below=below, filter=op.filter, kinds=[ITEM])
-            found = [(item_of(hit.entry), hit.score) for hit in _paged(search, op)]
+            hits = _paged(search, op)
+            # The cosine of an own embedding function can be negative, which a score of the book never is.
+            scores = [hit.score if self._embeddings is None else hit.parts["meaning"] for hit in hits]
+            found = [(item_of(hit.entry), score) for hit, score in zip(hits, scores, strict=True)]
             if self._embeddings is not None and len(found) < op.limit:
                 found += self._without_vectors(op, below, op.limit - len(found))
         else:
@@ -239,6 +249,36 @@ def _paged(read: Callable[..., Sequence[Any]], op: SearchOp) -> list[Any]:
         if len(page) < most:
             break
     return found
+
+
+_LARGEST = sys.float_info.max
+
+
+def _filter(filter: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """LangGraph's filter for the book; None if nothing can match, because no value in a book equals what it names."""
+    found: dict[str, Any] = {}
+    for name, wanted in (filter or {}).items():
+        conditions = dict(wanted) if isinstance(wanted, Mapping) else {"$eq": wanted}
+        for operator, value in list(conditions.items()):
+            if _is_storable(value):
+                continue
+            if operator == "$ne":
+                del conditions[operator]  # everything differs from it
+            elif not isinstance(value, (int, float)) or value != value:  # a text, or NaN
+                return None
+            elif (operator in ("$lt", "$lte") and value > 0) or (operator in ("$gt", "$gte") and value < 0):
+                conditions[operator] = math.copysign(_LARGEST, value)
+            else:
+                return None
+        if conditions or not isinstance(wanted, Mapping):
+            found[name] = conditions
+    return found
+
+
+def _is_storable(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value in INT64 if isinstance(value, int) else bool(storable(value) == value)
 
 
 def _model_name(index: IndexConfig | None, model: str | None) -> str | None:

@@ -487,12 +487,19 @@ class RemoteSpace(Part, mirrors=Space, prefix=""):
         return whole or self.changes(after, limit * 10)
 
     def purge(
-        self, kind: str | None = None, key: str | None = None, *, history_before: datetime | str | None = None
+        self,
+        kind: str | None = None,
+        key: str | None = None,
+        *,
+        history_before: datetime | str | None = None,
+        revision: int | None = None,
     ) -> int:
         if key is not None and kind is None:
             raise InvalidInput("purge of one entry needs its kind as well, such as purge('file', '/notes/today')")
-        everything = kind is None and history_before is None
-        given = {"kind": kind, "key": key, "history_before": history_before, "everything": everything}
+        everything = kind is None and history_before is None and revision is None
+        given: dict[str, Any] = {"kind": kind, "key": key, "history_before": history_before, "everything": everything}
+        if revision is not None:  # a former service does not know the field
+            given["revision"] = revision
         return int(self._perform("purge", **given))
 
     def _entry(self, kind: str, key: str) -> dict[str, str]:

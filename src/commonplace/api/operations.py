@@ -1036,9 +1036,13 @@ ITEMS = in_group(
         "clear_items",
         "POST /item-deletions",
         "Delete items by a prefix",
-        "Delete all items whose keys begin with a prefix, in one commit. An empty prefix deletes all items.",
+        "Delete the items whose keys begin with a prefix, in one commit; with a `filter`, only those that pass it. "
+        "An empty prefix without a filter deletes all items.",
         "items.clear",
-        (body("prefix", TEXT, examples=["cache/"]),),
+        (
+            body("prefix", TEXT, examples=["cache/"]),
+            body("filter", FILTER, None, examples=[{"created": {"$lt": "2026-01-01"}}]),
+        ),
         forms.REMOVED_ITEMS,
         needs=("delete",),
         body="ItemPrefix",
@@ -1208,13 +1212,15 @@ SEARCH = in_group(
             body("kind", STRICT_TEXT, None, examples=["file"]),
             body("key", STRICT_TEXT, None, examples=["/notes/today"]),
             body("history_before", time("history_before"), None),
+            body("revision", REVISION, None),
             body("everything", FLAG, False),
         ),
         result=forms.PURGED,
         needs=("admin",),
         statuses=(404,),
         body="Purge",
-        body_about="One entry, all of a kind, history before a time, or with `everything` the whole namespace.",
+        body_about="One entry, or one former `revision` of it, all of a kind, history before a time, or with "
+        "`everything` the whole namespace.",
     ),
 )
 

@@ -4,6 +4,7 @@ deleted.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,6 +28,7 @@ from commonplace.space.handle import Handle, awaited
 from commonplace.space.names import (
     DIRECTORY,
     FILE,
+    MEMORY_STORE,
     ROOT,
     check_new_name,
     check_path_size,
@@ -449,7 +451,14 @@ class Files:
         if invisible_in(path) and transaction.get(FILE, key_of(path)) is None:
             check_new_name(name_of(path))
         self._make_directories(transaction, parents(path))
-        return transaction.put(draft)
+        return transaction.put(self._identified(transaction, draft))
+
+    def _identified(self, transaction: Transaction, draft: Draft) -> Draft:
+        """The draft with the id of a memory, if this namespace is a memory store: whoever writes it, the id stays."""
+        if self._handle.namespace[-2:-1] != (MEMORY_STORE,):
+            return draft
+        known = transaction.get(FILE, draft.key)
+        return replace(draft, identity=(known and known.identity) or f"mem_{uuid.uuid4().hex}")
 
     def _put_unless_there(self, transaction: Transaction, path: str, draft: Draft | None, overwrite: bool) -> None:
         if draft is None:
@@ -461,7 +470,7 @@ class Files:
         elif entry.value != draft.value:
             if not overwrite:
                 raise AlreadyExists("it exists already, with a different text")
-            transaction.put(replace(draft, expires_at=entry.expires_at))
+            transaction.put(self._identified(transaction, replace(draft, expires_at=entry.expires_at)))
 
     def _new_heading(self, kind: str, key: str) -> str | None:
         """The heading of an entry that is moved to this key. Raises if the new path is too long or too deep."""

@@ -35,6 +35,8 @@ Operation: TypeAlias = Literal[
     "Items.delete",
     "Items.refresh",
     "Items.write_all",
+    "MemoryStores.delete_memory",
+    "MemoryStores.update_memory",
     "Records.create",
     "Records.delete",
     "Records.delete_all",

@@ -177,9 +177,9 @@ class Items:
 
         return self._handle.write("Items.delete", work, "delete")[1]
 
-    def clear(self, prefix: str = "") -> int:
-        """Delete all items, or those whose keys begin with a prefix, in one commit; return how many."""
-        narrowed = Filter(kinds=(ITEM,), key_prefix=_check_prefix(prefix))
+    def clear(self, prefix: str = "", *, filter: Mapping[str, object] | None = None) -> int:
+        """Delete the items whose keys begin with a prefix and that pass a filter, in one commit; return how many."""
+        narrowed = _narrowed(prefix, filter)
 
         def work(transaction: Transaction) -> int:
             keys = [entry.key for entry in _all_pages(lambda scan: transaction.scan(scan), Scan(narrowed, limit=PAGE))]
@@ -495,7 +495,7 @@ def nearest(handle: Handle, namespaces: Iterable[Namespace], request: VectorSear
                 )
     found.sort(key=lambda pair: -pair[0])
     page = found[request.offset : request.offset + request.limit]
-    return SearchResult(tuple(_hit(max(0.0, min(1.0, score)), entry) for score, entry in page))
+    return SearchResult(tuple(_hit(score, entry) for score, entry in page))
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,8 +519,10 @@ def _rows_of(entry: Entry) -> list[NDArray[float32]]:
     return [row / max(float(np.linalg.norm(row)), 1e-12) for row in rows]
 
 
-def _hit(score: float, entry: Entry) -> Hit:
-    return Hit(ITEM, entry.key, light(entry), score, {"meaning": score}, snippet(entry.text, {}), 0, 0)
+def _hit(cosine: float, entry: Entry) -> Hit:
+    """A hit; its part `meaning` is the cosine, which can be negative."""
+    score = max(0.0, min(1.0, cosine))
+    return Hit(ITEM, entry.key, light(entry), score, {"meaning": cosine}, snippet(entry.text, {}), 0, 0)
 
 
 def light(entry: Entry) -> Entry:

@@ -25,6 +25,9 @@ ITEM = "item"
 KINDS = (FILE, DIRECTORY, RECORD, THREAD, MESSAGE, WORKING, ITEM)
 SEARCHED_KINDS = (FILE, RECORD, MESSAGE, ITEM)
 
+MEMORY_STORE = "memory_store"
+"""The label above the namespaces of memory stores: `user/ana/memory_store/memstore_…`."""
+
 ROOT = "/"
 MAX_SEGMENT_BYTES = 255
 _MAX_DECODINGS = 10

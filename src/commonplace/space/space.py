@@ -286,13 +286,18 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         return self._handle.store.namespace_stats(self.namespace)
 
     def purge(
-        self, kind: str | None = None, key: str | None = None, *, history_before: datetime | str | None = None
+        self,
+        kind: str | None = None,
+        key: str | None = None,
+        *,
+        history_before: datetime | str | None = None,
+        revision: int | None = None,
     ) -> int:
         """Erase permanently: one entry with its history, all entries of a kind, or this whole namespace.
 
         A directory is erased with what is in it, a thread with its messages and working memory. With `history_before`,
-        only former states that ended before that time are erased. Return how many states were erased. You cannot undo
-        it.
+        only former states that ended before that time are erased; with `revision`, only that former state of one entry.
+        Return how many states were erased. You cannot undo it.
         """
         if key is not None and kind is None:
             raise InvalidInput("purge of one entry needs its kind as well, such as purge('file', '/notes/today')")
@@ -300,10 +305,21 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         before = microseconds("history_before", history_before)
         if kind is not None:
             kind, key = (*check_kinds([kind]), None) if key is None else self._stored_key(kind, key)
-        parts = () if before is not None else self._parts_of(kind, key)
-        erased = self._handle.store.purge(self.namespace, kind=kind, key=key, history_before=before, parts=parts)
+        if revision is not None:
+            self._check_former(kind, key, check_number("revision", revision), before)
+        parts = () if before is not None or revision is not None else self._parts_of(kind, key)
+        erased = self._handle.store.purge(
+            self.namespace, kind=kind, key=key, history_before=before, revision=revision, parts=parts
+        )
         forget_erased(self._handle)
         return erased
+
+    def _check_former(self, kind: str | None, key: str | None, revision: int, before: int | None) -> None:
+        if kind is None or key is None or before is not None:
+            raise InvalidInput("one revision is erased of one entry; give its kind and key, and no time")
+        live = self._handle.get(kind, key)
+        if live is not None and live.revision == revision:
+            raise Conflict(f"revision {revision} is the current state; change or delete the entry first")
 
     def _parts_of(self, kind: str | None, key: str | None) -> Sequence[Part]:
         """What is erased together with an entry, or with all entries of a kind."""

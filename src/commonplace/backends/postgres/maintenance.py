@@ -44,6 +44,7 @@ def purge(
     key: str | None,
     prefix: str | None,
     history_before: int | None,
+    revision: int | None = None,
 ) -> int:
     """Erase the named states, live and former; returns how many there were."""
     spot = transaction.spot
@@ -51,7 +52,9 @@ def purge(
     named.add("tenant = %s AND namespace = %s", spot.tenant, spot.id)
     add_names(named, kind, key, prefix)
     where, parameters = named.sql, named.parameters
-    if history_before is None:
+    if revision is not None:
+        where, parameters = f"{where} AND revision = %s", [*parameters, revision]
+    elif history_before is None:
         for live_kind, live_key in session.rows(f"SELECT kind, key FROM entry WHERE {where}", parameters):
             transaction.delete(live_kind, live_key)
         # An entry that ended here is erased under its earlier names too; one that moved away is erased only here.
@@ -64,18 +67,21 @@ def purge(
     else:
         where, parameters = f"{where} AND valid_to < %s", [*parameters, history_before]
     rows = session.rows(
-        f"SELECT entry, revision, ended_commit FROM history WHERE {where} ORDER BY entry, revision", parameters
+        f"SELECT entry, revision, commit_number, ended_commit FROM history WHERE {where} ORDER BY entry, revision",
+        parameters,
     )
     if not rows:
         return 0
     transaction.mark_changed()
-    _erase_states(session, spot, [(entry_id, revision) for entry_id, revision, _ in rows])
-    _erase_ended_chunks(session, spot, [(entry_id, ended) for entry_id, _, ended in rows])
+    _erase_states(session, spot, [(entry_id, one) for entry_id, one, _, _ in rows])
+    _erase_ended_chunks(
+        session, spot, [(entry_id, 0 if revision is None else begun, ended) for entry_id, _, begun, ended in rows]
+    )
     session.send(
         "UPDATE namespace SET history_floor = greatest(history_floor, %s), former_states = %s, former_bytes = %s,"
         " former_commit = commit_number WHERE tenant = %s AND path = %s",
         (
-            max(ended for _, _, ended in rows),
+            max(ended for _, _, _, ended in rows),
             *transaction.count_former(),
             spot.tenant,
             "/".join(spot.namespace),
@@ -119,19 +125,24 @@ def _erase_states(session: Session, spot: Location, states: Sequence[tuple[int, 
     )
 
 
-def _erase_ended_chunks(session: Session, spot: Location, ended: Sequence[tuple[int, int]]) -> None:
-    """Remove the passages, with their vectors, that ended with one of these states or before."""
-    newest: dict[int, int] = {}
-    for entry_id, commit in ended:
-        newest[entry_id] = max(commit, newest.get(entry_id, commit))
-    for entries in steps(list(newest)):
+def _erase_ended_chunks(session: Session, spot: Location, ended: Sequence[tuple[int, int, int]]) -> None:
+    """Remove the passages, with their vectors, that began and ended between two commits, both included."""
+    ranges: dict[int, tuple[int, int]] = {}
+    for entry_id, first, last in ended:
+        ranges[entry_id] = (first, max(last, ranges.get(entry_id, (first, last))[1]))
+    for entries in steps(list(ranges)):
         # Filtered here, because for a join with the entries the planner may compare every passage with every entry.
         found = session.rows(
-            "SELECT id, entry, ended_commit FROM chunk"
+            "SELECT id, entry, commit_number, ended_commit FROM chunk"
             " WHERE tenant = %s AND entry = ANY(%s) AND ended_commit IS NOT NULL",
             (spot.tenant, entries),
         )
-        place = (spot.tenant, [chunk for chunk, entry_id, commit in found if commit <= newest[entry_id]])
+        gone = [
+            chunk
+            for chunk, entry_id, begun, ended_by in found
+            if ranges[entry_id][0] <= begun and ended_by <= ranges[entry_id][1]
+        ]
+        place = (spot.tenant, gone)
         session.send("DELETE FROM chunk WHERE tenant = %s AND id = ANY(%s)", place)
         session.send("DELETE FROM embedding WHERE tenant = %s AND chunk = ANY(%s)", place)
 

@@ -37,13 +37,16 @@ def purge(
     key: str | None,
     prefix: str | None,
     history_before: int | None,
+    revision: int | None = None,
 ) -> int:
     """Erase the named states, live and former, with every trace in the file; returns how many there were."""
     named = Where()
     named.add("namespace = ?", transaction.namespace_id)
     add_names(named, kind, key, prefix)
     where, parameters = named.sql, named.parameters
-    if history_before is None:
+    if revision is not None:
+        where, parameters = f"{where} AND revision = ?", [*parameters, revision]
+    elif history_before is None:
         for live_kind, live_key in connection.execute(
             f"SELECT kind, key FROM entry WHERE {where}", parameters
         ).fetchall():
@@ -55,12 +58,16 @@ def purge(
             connection.execute("DELETE FROM operation WHERE namespace = ?", (transaction.namespace_id,))
     else:
         where, parameters = f"{where} AND valid_to < ?", [*parameters, history_before]
-    rows = connection.execute(f"SELECT id, entry, ended_commit FROM history WHERE {where}", parameters).fetchall()
+    rows = connection.execute(
+        f"SELECT id, entry, commit_number, ended_commit FROM history WHERE {where}", parameters
+    ).fetchall()
     if not rows:
         return 0
-    _erase_states(connection, [history_id for history_id, _, _ in rows])
-    _erase_ended_chunks(connection, [(entry_id, ended) for _, entry_id, ended in rows])
-    transaction.raise_floor(max(ended for _, _, ended in rows))
+    _erase_states(connection, [history_id for history_id, _, _, _ in rows])
+    _erase_ended_chunks(
+        connection, [(entry_id, 0 if revision is None else begun, ended) for _, entry_id, begun, ended in rows]
+    )
+    transaction.raise_floor(max(ended for _, _, _, ended in rows))
     # Deleted terms stay in the index's segments until these are merged.
     connection.execute("INSERT INTO keywords (keywords) VALUES ('optimize')").fetchall()
     return len(rows)
@@ -91,11 +98,11 @@ def _erase_states(connection: Connection, rows: Sequence[int]) -> None:
         connection.execute("DELETE FROM history WHERE id = ?", (history_id,))
 
 
-def _erase_ended_chunks(connection: Connection, ended: Sequence[tuple[int, int]]) -> None:
-    """Remove the passages, with their vectors, that ended with one of these states or before."""
-    for entry_id, commit in ended:
+def _erase_ended_chunks(connection: Connection, ended: Sequence[tuple[int, int, int]]) -> None:
+    """Remove the passages, with their vectors, that began and ended between two commits, both included."""
+    for entry_id, first, last in ended:
         for (chunk,) in connection.execute(
-            "SELECT id FROM chunk WHERE entry = ? AND ended_commit <= ?", (entry_id, commit)
+            "SELECT id FROM chunk WHERE entry = ? AND commit_number >= ? AND ended_commit <= ?", (entry_id, first, last)
         ).fetchall():
             connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
             connection.execute("DELETE FROM chunk WHERE id = ?", (chunk,))

@@ -662,11 +662,12 @@ class SQLiteStore(Store):
         key: str | None = None,
         prefix: str | None = None,
         history_before: int | None = None,
+        revision: int | None = None,
         parts: Sequence[Part] = (),
     ) -> int:
         def job(group: Group) -> tuple[int, int]:
             transaction = SQLiteTransaction(self._writing, group, namespace, self._clock, None)
-            erased = maintenance.purge(self._writing, transaction, kind, key, prefix, history_before)
+            erased = maintenance.purge(self._writing, transaction, kind, key, prefix, history_before, revision)
             for part in parts:
                 erased += maintenance.purge(self._writing, transaction, *part, history_before)
             transaction.finish()

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from commonplace import __version__
 from commonplace.server import page
-from commonplace.server.http import error_answers, mastra_routes, rest
+from commonplace.server.http import error_answers, mastra_routes, memory_store_routes, rest
 from commonplace.server.http import html_pages as pages
 from commonplace.server.http.answers import documented
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
@@ -103,6 +103,7 @@ def _add_routes(app: FastAPI, service: Service, work: Work, metrics: Metrics) ->
     app.router.routes[:0] = [route for router in probes for route in router.routes]
     app.router.routes += rest.router.routes
     app.include_router(mastra_routes.router)
+    app.include_router(memory_store_routes.router)
     app.include_router(pages.router)
     app.include_router(metadata_router(service.settings))
     if service.access.has_oauth:

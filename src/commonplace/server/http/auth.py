@@ -47,6 +47,7 @@ from commonplace.server.http.oauth import ACCESS_PREFIX, Grants
 from commonplace.server.http.origins import is_loopback
 from commonplace.server.http.sessions import SESSION_PREFIX, Sessions
 from commonplace.settings import Settings
+from commonplace.space.names import MEMORY_STORE
 from commonplace.space.rules import ACTIONS, Action, Rules
 from commonplace.space.space import Space
 from commonplace.tools.namespace_template import NamespaceTemplate
@@ -154,6 +155,12 @@ class Principal:
         above = () if self.reach == "all" else self.namespace
         labels = self.namespace if agent is None else (*above, AGENT, agent)
         return self._space(book, labels, interface, client)
+
+    def store_space(
+        self, book: Book, asked: str | None, store: str, *, interface: str, client: str | None = None
+    ) -> Space:
+        """The space of a memory store, below the caller's own namespace or the one it names within its reach."""
+        return self._space(book, (*self.resolve(asked), MEMORY_STORE, store), interface, client)
 
     def _space(self, book: Book, namespace: Namespace, interface: str, client: str | None) -> Space:
         actor = " ".join(filter(None, (self.name, interface, client)))
