@@ -377,7 +377,9 @@ class MongoStore(Store):
 
     def waker(self) -> Waker:
         self.check_usable()
-        return _StreamWaker(self._client, self.place.database)
+        with translated():
+            # On a sharded cluster an event waits until every shard has written something, up to ten seconds.
+            return _StreamWaker(self._client, self.place.database, may_watch=not self._client.is_mongos)
 
     # Search
 
@@ -645,15 +647,15 @@ def _abort(driver: ClientSession) -> None:
 
 
 class _StreamWaker(Waker):
-    """Follows the changes of the namespaces' documents. If the user may not do that, their commits are counted."""
+    """Follows the changes of the namespaces' documents. If that is not allowed or too slow, their commits are counted."""
 
-    def __init__(self, client: Any, database: str) -> None:
+    def __init__(self, client: Any, database: str, *, may_watch: bool) -> None:
         self._namespaces = client[database]["namespace"]
         self._closed = threading.Event()
         self._mutex = threading.Lock()
         self._stream: Any = None
         self._counted: int | None = None
-        self._may_watch = True
+        self._may_watch = may_watch
         self._seen: Any = None
         with translated():
             self._watch()
