@@ -14,6 +14,8 @@ from uuid import uuid4
 
 import pymongo
 from pymongo.database import Database
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, match_passages
 from commonplace.backends.mongodb.connection import Document, Location, Session, tenant_of
@@ -278,7 +280,8 @@ def drop_retired(database: Database[Document]) -> None:
 def claim(database: Database[Document], limit: int, lease_seconds: float, now: int, *, even_leased: bool) -> list[int]:
     """Lease the newest passages, because the next search most likely asks for what was written last."""
     ready: Document = {} if even_leased else {"ready_at": {"$lte": now}}
-    pending = database["pending"]
+    # A lease that is lost with its server costs nothing, so it does not wait for the other members.
+    pending = database.get_collection("pending", write_concern=WriteConcern(w=1), read_concern=ReadConcern("local"))
     chosen = [one["_id"] for one in pending.find(ready, {"_id": 1}, sort=[("_id", -1)], limit=limit)]
     if not chosen:
         return []

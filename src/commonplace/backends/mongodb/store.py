@@ -647,7 +647,7 @@ def _abort(driver: ClientSession) -> None:
 
 
 class _StreamWaker(Waker):
-    """Follows the changes of the namespaces' documents. If that is not allowed or too slow, their commits are counted."""
+    """Follows the changes of the namespaces' documents. If that is not allowed or too slow, it counts their commits."""
 
     def __init__(self, client: Any, database: str, *, may_watch: bool) -> None:
         self._namespaces = client[database]["namespace"]
