@@ -93,7 +93,7 @@ _INDEXES: dict[str, list[_Index]] = {
     "adoption": [],
 }
 OF_TENANTS = ("namespace", "entry", "history", "part", "chunk", "vector", "pending", "operation", "sequence")
-"""The collections that are sharded by tenant, if the server is a cluster."""
+"""The collections whose documents have a tenant, by which a cluster could divide them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,9 @@ def connect(place: Place, *, durability: Durability, pool_size: int, idle_second
 def prepare(client: Client, place: Place) -> float:
     """Check the server, and create what is missing; returns how many seconds a transaction may last."""
     hello = client.admin.command("hello")
-    is_cluster = hello.get("msg") == "isdbgrid"
-    if not is_cluster and "setName" not in hello:
+    if hello.get("msg") == "isdbgrid":
+        raise ConfigurationError(f"{place.shown} is a sharded cluster, which is not supported yet; use a replica set")
+    if "setName" not in hello:
         raise ConfigurationError(
             f"{place.shown} is a standalone server, which has no transactions; start it with `mongod --replSet rs0` "
             'and run `mongosh --eval "rs.initiate()"` once, which makes it a replica set of one member'
@@ -159,11 +160,9 @@ def prepare(client: Client, place: Place) -> float:
         )
     if stored is None:
         for name, indexes in _INDEXES.items():
-            if is_cluster and name in OF_TENANTS:
-                client.admin.command("shardCollection", f"{place.database}.{name}", key={"tenant": 1})
-            elif not indexes:
+            if not indexes:
                 _create(database, name)
-            if indexes:
+            else:
                 database[name].create_indexes(
                     [pymongo.IndexModel([(key, _UP) for key in keys], **options) for keys, options in indexes]
                 )
@@ -175,7 +174,7 @@ def _transaction_seconds(client: Client) -> float:
     name = "transactionLifetimeLimitSeconds"
     try:
         return float(client.admin.command({"getParameter": 1, name: 1})[name])
-    except errors.OperationFailure:  # a mongos has no such limit, and a user may not be allowed to ask
+    except errors.OperationFailure:  # a user may not be allowed to ask
         return TRANSACTION_SECONDS
 
 

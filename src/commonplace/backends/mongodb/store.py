@@ -377,9 +377,7 @@ class MongoStore(Store):
 
     def waker(self) -> Waker:
         self.check_usable()
-        with translated():
-            # On a sharded cluster an event waits until every shard has written something, up to ten seconds.
-            return _StreamWaker(self._client, self.place.database, may_watch=not self._client.is_mongos)
+        return _StreamWaker(self._client, self.place.database)
 
     # Search
 
@@ -647,15 +645,15 @@ def _abort(driver: ClientSession) -> None:
 
 
 class _StreamWaker(Waker):
-    """Follows the changes of the namespaces' documents. If that is not allowed or too slow, it counts their commits."""
+    """Follows the changes of the namespaces' documents. If the user may not do that, it counts their commits."""
 
-    def __init__(self, client: Any, database: str, *, may_watch: bool) -> None:
+    def __init__(self, client: Any, database: str) -> None:
         self._namespaces = client[database]["namespace"]
         self._closed = threading.Event()
         self._mutex = threading.Lock()
         self._stream: Any = None
         self._counted: int | None = None
-        self._may_watch = may_watch
+        self._may_watch = True
         self._seen: Any = None
         with translated():
             self._watch()
