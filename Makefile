@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install serve demo test property-test remote-test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean adapters-test adapters-pins hook-time claude-code
+.PHONY: help install serve demo test property-test remote-test lint crash-test flip-test exit-test bench bench-languages bench-engine bench-files bench-conversations bench-service service-kill servers-kill upgrade-test client-matrix fuzz-rest rest-table bench-peers bench-postgres mastra-routes handshake install-size image-steps promises vendor page-test page-screenshots bench-page clean adapters-test adapters-pins hook-time claude-code mongodb-test
 
 help:            ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 22
@@ -33,6 +33,9 @@ property-test: install ## the tests with random examples, with all of their exam
 
 remote-test: install ## the library's own tests of a space, through a service; make test runs a sample of them
 	$(BIN)/python -m pytest -n 2 --over=http tests/space
+
+mongodb-test: install ## every test of the store on a real MongoDB, with servers killed and cut off; it downloads 130 MB once
+	COMMONPLACE_TESTS=$(or $(MONGODB_TESTS),long) $(BIN)/python -m pytest -n 2 tests/mongodb
 
 page-test: install ## open every screen of the page in a real Chromium, as people do
 	$(BIN)/python scripts/install_browser.py

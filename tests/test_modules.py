@@ -18,11 +18,11 @@ import commonplace
 from commonplace import store
 
 PACKAGE = Path(commonplace.__file__).parent
-MOST_MODULES = 206
+MOST_MODULES = 211
 """Without the adapters: nobody needs to know those of the frameworks that they do not use."""
 
-MOST_USED_ONCE = 26
-SAME_ROLE = {"backends.sqlite", "backends.postgres"}
+MOST_USED_ONCE = 28
+SAME_ROLE = {"backends.sqlite", "backends.postgres", "backends.mongodb"}
 """Packages that play the same role, so that their modules may share names."""
 
 SAME_NAME = {
@@ -34,6 +34,9 @@ USED_ONCE: dict[str, str] = {
     "agents.memories": "what `commonplace.agents` offers",
     "ambient.events": "what clients with hooks send, apart from the process that receives it; tested alone",
     "api.transport": "connections and retries; client.py has the methods that users call",
+    "backends.mongodb.candidates": "the queries of a search, as in the sibling packages",
+    "backends.mongodb.exchange": "import and export, as in the sibling packages",
+    "backends.mongodb.maintenance": "what runs rarely, as in the sibling packages",
     "backends.postgres.maintenance": "what runs rarely; store.py would pass 900 lines",
     "backends.sqlite.candidates": "the SQL of a search, as in the sibling package",
     "cli.parser": "the whole command line, which docs/cli.md is made from too",
@@ -65,6 +68,7 @@ ENTRY_POINTS = (
         "adapters.*",
         "ambient.background",
         "ambient.hook",
+        "backends.mongodb.store",
         "backends.postgres.store",
         "backends.sqlite.store",
         "cli.*_commands",

@@ -66,12 +66,12 @@ def open_book(
 ) -> Book:
     """Open a book, and create it if it does not exist.
 
-    `url` is a file, `:memory:` or `postgresql://…`; the default is a file in the data folder of the user. `embedder` is
-    the name of a model or an object with an `embed` method. `make_embedder` makes the embedder of another model whose
-    vectors the book still holds, from its name. `durability="normal"` is faster, but a power cut may lose the last
-    writes. `background=False` embeds only when someone searches. `redaction` masks or refuses secrets in everything
-    that is written. `pooling` is for a database server. `date_order` says how a query such as `on 3/4/2024` is read:
-    `day-first`, `month-first` or `both`.
+    `url` is a file, `:memory:`, `postgresql://…` or `mongodb://…`; the default is a file in the data folder of the
+    user. `embedder` is the name of a model or an object with an `embed` method. `make_embedder` makes the embedder of
+    another model whose vectors the book still holds, from its name. `durability="normal"` is faster, but a power cut
+    may lose the last writes. `background=False` embeds only when someone searches. `redaction` masks or refuses secrets
+    in everything that is written. `pooling` is for a database server. `date_order` says how a query such as `on
+    3/4/2024` is read: `day-first`, `month-first` or `both`.
     """
     if date_order not in DATE_ORDERS:
         raise InvalidInput(f"date_order must be one of {', '.join(DATE_ORDERS)}, not {date_order!r}")
@@ -103,6 +103,10 @@ def restore_backup(
     be empty.
     """
     backup = local_path("the backup's path", source)
+    if is_mongodb(url):
+        raise InvalidInput(
+            "a book on MongoDB is restored with the tools of its database, such as mongorestore; or import an export"
+        )
     if is_postgres(url):
         store = _open_store(url, durability="full", busy_seconds=busy_seconds, clock=None, pooling=Pooling())
         try:
@@ -122,6 +126,10 @@ def is_postgres(url: str | Path | None) -> bool:
     return isinstance(url, str) and url.partition("://")[0] in ("postgres", "postgresql")
 
 
+def is_mongodb(url: str | Path | None) -> bool:
+    return isinstance(url, str) and url.partition("://")[0] in ("mongodb", "mongodb+srv")
+
+
 def _open_store(
     url: str | Path | None,
     *,
@@ -134,6 +142,8 @@ def _open_store(
         raise InvalidInput(f"durability must be 'full' or 'normal', not {durability!r}")
     if is_postgres(url):
         return _open_postgres(str(url), durability, busy_seconds, clock, pooling)
+    if is_mongodb(url):
+        return _open_mongodb(str(url), durability, clock, pooling)
     from commonplace.backends.sqlite import SQLiteStore
     from commonplace.backends.sqlite.connection import MEMORY
     from commonplace.backends.sqlite.store import system_time
@@ -152,7 +162,8 @@ def _open_store(
         text = str(path).removeprefix("sqlite:///")
         if "://" in text:
             raise ConfigurationError(
-                f"unsupported URL scheme {text.partition('://')[0]}://; give a file, :memory:, or postgresql://…"
+                f"unsupported URL scheme {text.partition('://')[0]}://; give a file, :memory:, postgresql://… or "
+                "mongodb://…"
             )
         path = local_path("the book's path", text)
     return SQLiteStore(path, durability=durability, busy_seconds=busy_seconds, clock=clock or system_time)
@@ -179,6 +190,20 @@ def _open_postgres(
         durability=durability,
         clock=clock,
         replica_url=pooling.replica_url,
+    )
+
+
+def _open_mongodb(
+    url: str, durability: Literal["full", "normal"], clock: Callable[[], int] | None, pooling: Pooling
+) -> Store:
+    try:
+        from commonplace.backends.mongodb import MongoStore
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"a book on MongoDB needs {error.name}; run: {install_command('mongodb')}") from error
+    if pooling.replica_url is not None:
+        raise ConfigurationError("DATABASE_REPLICA_URL is for PostgreSQL; on MongoDB the primary answers searches")
+    return MongoStore(
+        url, pool_size=pooling.size, idle_seconds=pooling.idle_seconds, durability=durability, clock=clock
     )
 
 

@@ -1,6 +1,7 @@
 """Settings from the environment. It is only read here; everything below takes plain arguments.
 
-    DATABASE_URL                the book: a file or postgresql://… (default memory.db in the user's data folder)
+    DATABASE_URL                the book: a file, postgresql://… or mongodb://… (default memory.db in the user's data
+                                folder)
     DATABASE_REPLICA_URL        a read replica of that PostgreSQL, for searches (default none)
     COMMONPLACE_REMOTE          the URL of a service to use instead of a book, such as http://127.0.0.1:8765
     COMMONPLACE_KEY             the key for that service

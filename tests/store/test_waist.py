@@ -143,7 +143,7 @@ CONTRIBUTING = Path(__file__).parent.parent.parent / "CONTRIBUTING.md"
 
 def guide() -> str:
     text = CONTRIBUTING.read_text(encoding="utf-8")
-    return text[text.index("## A third backend") : text.index("## A decision")]
+    return text[text.index("## Another backend") : text.index("## A decision")]
 
 
 def test_the_guide_lists_every_method_that_a_backend_implements() -> None:

@@ -123,7 +123,8 @@ def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
         "--db",
         metavar="URL",
         default=missing,
-        help="the book: a file, :memory: or postgresql://… (default: $DATABASE_URL, or memory.db in your data folder)",
+        help="the book: a file, :memory:, postgresql://… or mongodb://… (default: $DATABASE_URL, or memory.db in your "
+        "data folder)",
     )
     group.add_argument(
         "--remote",

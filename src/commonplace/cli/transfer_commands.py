@@ -592,7 +592,7 @@ def _declare_move(commands: Commands) -> None:
   commonplace move memory.db postgresql://user@host/database
   commonplace move postgresql://user@host/database copy.db""",
     )
-    move.add_argument("source", metavar="SRC", help="the book to copy: a file or postgresql://…")
+    move.add_argument("source", metavar="SRC", help="the book to copy: a file, postgresql://… or mongodb://…")
     move.add_argument("target", metavar="DST", help="the target: a new book, or one that an interrupted move has begun")
     move.add_argument(
         "--mend-times", action="store_true", help="set back times that are ahead of the clock (`doctor` names them)"
