@@ -34,6 +34,7 @@ USED_ONCE: dict[str, str] = {
     "agents.memories": "what `commonplace.agents` offers",
     "ambient.events": "what clients with hooks send, apart from the process that receives it; tested alone",
     "api.transport": "connections and retries; client.py has the methods that users call",
+    "backends.keywords": "posting lists in memory, for any backend; tested alone",
     "backends.postgres.maintenance": "what runs rarely; store.py would pass 900 lines",
     "backends.sqlite.candidates": "the SQL of a search, as in the sibling package",
     "cli.parser": "the whole command line, which docs/cli.md is made from too",

@@ -8,12 +8,13 @@ every thread of a service.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 from uuid import UUID, uuid4
@@ -33,6 +34,7 @@ from commonplace.backends.postgres.connection import (
     translate,
     translated,
 )
+from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
 
 T = TypeVar("T")
@@ -304,7 +306,9 @@ class Replica:
         with self._mutex:
             self._written = max(self._written, (int(high, 16) << 32) + int(low, 16))
 
-    def read(self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T]) -> T:
+    def read(
+        self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T], *, snapshot: bool = False
+    ) -> T:
         """Read on the replica; calls `otherwise` if it is down or does not catch up in time."""
         position = f"{self._written >> 32:X}/{self._written & 0xFFFFFFFF:X}"
 
@@ -318,7 +322,7 @@ class Replica:
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while True:
             try:
-                return self._runner.read(tenant, run)
+                return self._runner.read(tenant, run, snapshot=snapshot)
             except _Behind:
                 if time.monotonic() > deadline:
                     return otherwise()
@@ -344,6 +348,26 @@ class Replica:
         self._pool.close()
 
 
+MOST_NAMED_BYTES = 7_000
+"""PostgreSQL takes up to 8,000 bytes with a notification."""
+
+
+def named(paths: Iterable[str]) -> str:
+    """What a notification says: the namespaces that changed, or nothing if they are too many to name."""
+    written = json.dumps(sorted(paths))
+    return written if len(written) <= MOST_NAMED_BYTES else ""
+
+
+def changed_of(payloads: Iterable[str]) -> frozenset[Namespace] | None:
+    """The namespaces that some notifications name; None if one names none, as those of former versions do."""
+    changed: set[Namespace] = set()
+    for payload in payloads:
+        if not payload:
+            return None
+        changed.update(stored_namespace(path) for path in json.loads(payload))
+    return frozenset(changed)
+
+
 class Notifier:
     """A thread that wakes the feeds of all servers after commits, at most fifty times a second.
 
@@ -357,8 +381,11 @@ class Notifier:
         self._closed = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._changed: set[str] = set()
 
-    def notice_commit(self) -> None:
+    def notice_commit(self, namespace: Namespace) -> None:
+        with self._mutex:
+            self._changed.add("/".join(namespace))
         if not self._wanted.is_set():
             self._wanted.set()
             if self._thread is None:
@@ -373,14 +400,19 @@ class Notifier:
             if self._closed.is_set():
                 return
             self._wanted.clear()
+            with self._mutex:
+                changed, self._changed = self._changed, set()
             try:
                 with self._pool.connection() as connection:
                     # A notification need not survive a crash, so this does not wait for the disk.
                     connection.execute(
-                        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')", (self._channel,)
+                        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)",
+                        (self._channel, named(changed)),
                     )
             except (psycopg.Error, PoolTimeout, PoolClosed):
                 # A lost notification delays feeds until their next poll. Feeds whose connection broke poll at once.
+                with self._mutex:
+                    self._changed |= changed
                 self._wanted.set()
                 if self._closed.wait(1.0):
                     return
