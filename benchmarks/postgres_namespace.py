@@ -1,4 +1,5 @@
-"""One large namespace on PostgreSQL beside the same one on SQLite: `python benchmarks/postgres.py --one-namespace`.
+"""One large namespace on PostgreSQL beside the same one on SQLite: `python benchmarks/postgres.py
+--one-namespace longmemeval_s.json.gz`.
 
 The texts are sentences of LongMemEval's conversations, the queries its questions. `--embedded N` embeds N of the
 sentences with the default model and measures recall on them; longer tables reuse these vectors, moved a little at
@@ -94,7 +95,7 @@ def report(server: Any, data: Path, embed: int, sizes: Sequence[int], cache: Pat
     texts, questions = sentences(data)
     known, asked = embedded(texts[:embed], questions, cache)
     chance = np.random.default_rng(1)
-    print(f"{len(texts):,} sentences of LongMemEval, {len(known):,} embedded; queries: its {len(questions)} questions\n")
+    print(f"{len(texts):,} sentences of LongMemEval, {len(known):,} embedded; {len(questions)} questions\n")
     for size in sizes:
         some = texts[:size]
         vectors = known[np.arange(len(some)) % len(known)].copy()
@@ -138,9 +139,7 @@ def _measure(server: Any, texts: Sequence[str], vectors: Any, questions: Sequenc
         same = sum(sorted(a) == sorted(b) for a, b in zip(found["SQLite"], found["PostgreSQL"], strict=True))
         print(f"{len(texts):,} passages in one namespace, {SEARCHES} searches in turns")
         for name in stores:
-            print(
-                f"  {name:<11} p50 {p50[name]:6.1f} ms  p95 {p95[name]:6.1f} ms  first search {first[name]:5.2f} s"
-            )
+            print(f"  {name:<11} p50 {p50[name]:6.1f} ms  p95 {p95[name]:6.1f} ms  first search {first[name]:5.2f} s")
         print(f"  PostgreSQL / SQLite: {p50['PostgreSQL'] / p50['SQLite']:.2f}; same ten: {same} of {SEARCHES + 1}")
         print(f"  memory of the PostgreSQL server: {stores['PostgreSQL'].vector_bytes / 1e6:.0f} MB\n", flush=True)
         for store in stores.values():

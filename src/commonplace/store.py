@@ -492,6 +492,10 @@ class Store(ABC):
     parallel_writes = 32
     """The most calls of each kind that a service should make at the same time."""
 
+    def gauges(self) -> dict[str, float]:
+        """What a backend measures of itself for those who operate it, by name. It must be quick."""
+        return {}
+
     @abstractmethod
     def write(
         self, namespace: Namespace, work: Callable[[Transaction], T], *, actor: str | None = None

@@ -369,14 +369,13 @@ def _passages(session: Session, chunks: Sequence[tuple[str, int]]) -> list[Pendi
     if not chunks:
         return []
     rows = session.rows(
-        # Each passage is looked up by its key. As a plain join, without statistics, the planner starts from namespaces
-        # and reads all passages of one for each that is wanted.
+        # `+ 0` keeps the planner, when it has no statistics, from starting with namespaces: it would read all passages
+        # of one for each that is wanted.
         "SELECT c.id, n.path, substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start)"
         " FROM unnest(%s::text[], %s::bigint[]) AS wanted (tenant, chunk)"
-        " CROSS JOIN LATERAL (SELECT * FROM chunk WHERE tenant = wanted.tenant AND id = wanted.chunk"
-        " AND ended_commit IS NULL LIMIT 1) AS c"
+        " JOIN chunk AS c ON c.tenant = wanted.tenant AND c.id = wanted.chunk AND c.ended_commit IS NULL"
         " JOIN entry AS e ON e.tenant = c.tenant AND e.id = c.entry"
-        " JOIN namespace AS n ON n.tenant = c.tenant AND n.id = c.namespace ORDER BY c.id DESC",
+        " JOIN namespace AS n ON n.tenant = c.tenant AND n.id = c.namespace + 0 ORDER BY c.id DESC",
         ([tenant for tenant, _ in chunks], [chunk for _, chunk in chunks]),
     )
     return [Pending(chunk, stored_namespace(path), text) for chunk, path, text in rows]

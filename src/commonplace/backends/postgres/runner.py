@@ -55,11 +55,12 @@ DATABASE = "the database"
 contains it.
 """
 
-CATCH_UP_SECONDS = 0.2
+CATCH_UP_SECONDS = 0.05
 REPLAY_LOOK_SECONDS = 0.01
 REPLICA_PATIENCE_SECONDS = 0.5
-"""How long a search waits for a replica that is behind, how often it checks, and how long a replica that is down is not
-used.
+REPLICA_REST_SECONDS = 5.0
+"""How long a search waits for a replica that is behind, how often it checks, how long it waits for one that is down,
+and how long a replica that was behind or down is not asked again.
 """
 
 NOTIFY_SECONDS = 0.02
@@ -293,9 +294,13 @@ class _Behind(Exception):
 class Replica:
     """Searches on a standby if it has this process's last write, otherwise on the primary."""
 
-    def __init__(self, place: Place, pool: Pool, *, known: int) -> None:
+    def __init__(
+        self, place: Place, pool: Pool, *, known: int, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._pool = pool
         self._runner = Runner(place, pool, known=known, patience_seconds=REPLICA_PATIENCE_SECONDS)
+        self._monotonic = monotonic
+        self._rests_until = float("-inf")
         self._mutex = threading.Lock()
         self._written = 0
         self._has_warned = False
@@ -309,15 +314,15 @@ class Replica:
     def read(
         self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T], *, snapshot: bool = False
     ) -> T:
-        """Read on the replica; calls `otherwise` if it is down or does not catch up in time."""
+        """Read on the replica; calls `otherwise` if it is down or does not catch up in time, or was so a while ago."""
+        if self._monotonic() < self._rests_until:
+            return otherwise()
         position = f"{self._written >> 32:X}/{self._written & 0xFFFFFFFF:X}"
 
         def run(session: Session) -> T:
-            caught_up = session.ask("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (position,))
-            result = work(session)
-            if caught_up.fetchall() != [(True,)]:
+            if session.rows("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (position,)) != [(True,)]:
                 raise _Behind
-            return result
+            return work(session)
 
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while True:
@@ -325,9 +330,11 @@ class Replica:
                 return self._runner.read(tenant, run, snapshot=snapshot)
             except _Behind:
                 if time.monotonic() > deadline:
+                    self._rests_until = self._monotonic() + REPLICA_REST_SECONDS
                     return otherwise()
                 time.sleep(REPLAY_LOOK_SECONDS)
             except Unavailable:
+                self._rests_until = self._monotonic() + REPLICA_REST_SECONDS
                 return otherwise()
             except ConfigurationError as error:
                 self._warn_once(error)
@@ -342,6 +349,17 @@ class Replica:
                 return
             self._has_warned = True
         _log.warning("the read replica cannot be used, searches use the primary: %s", error)
+
+    def lag_seconds(self) -> float:
+        """How far the replica is behind what it has received; NaN if it does not answer."""
+        sql = (
+            "SELECT CASE WHEN pg_last_wal_receive_lsn() IS NOT DISTINCT FROM pg_last_wal_replay_lsn() THEN 0"
+            " ELSE coalesce(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0) END::float8"
+        )
+        try:
+            return float(self._runner.system(lambda session: session.rows(sql, last=True), mode=READ)[0][0])
+        except CommonplaceError:
+            return float("nan")
 
     def close(self) -> None:
         self._runner.is_closed = True

@@ -161,6 +161,18 @@ class PostgresStore(Store):
             self._replica.close()
         self._pool.close()
 
+    def gauges(self) -> dict[str, float]:
+        counts = self._pool.get_stats()
+        found = {
+            "database_connections": float(counts.get("pool_size", 0)),
+            "database_connections_idle": float(counts.get("pool_available", 0)),
+            "database_calls_waiting": float(counts.get("requests_waiting", 0)),
+            "search_memory_bytes": float(self.vector_bytes),
+        }
+        if self._replica is not None:
+            found["replica_lag_seconds"] = self._replica.lag_seconds()
+        return found
+
     # A namespace's sessions
 
     def _read(
