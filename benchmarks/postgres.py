@@ -34,6 +34,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts" / "clients")]
 import install  # noqa: E402
 
 import commonplace  # noqa: E402
+import postgres_namespace  # noqa: E402
 from commonplace.filters import Filter  # noqa: E402
 from postgres_load import NAMESPACES  # noqa: E402
 from postgres_server import PostgresServer  # type: ignore[import-not-found]  # noqa: E402
@@ -53,6 +54,15 @@ HERE = Path(__file__).parent
 
 def main() -> int:
     options = _options()
+    if options.one_namespace:
+        server = PostgresServer(SETTINGS)
+        try:
+            postgres_namespace.report(
+                server, options.one_namespace, options.embedded, (10_000, 100_000), HERE / "data" / "vectors.npz"
+            )
+        finally:
+            server.remove()
+        return 0
     peer_python = str(install.python("langgraph-postgres", PEER, "psycopg[binary,pool]", f"numpy=={np.__version__}"))
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {options.entries:,} entries of 20 words,")
     print(f"{NAMESPACES:,} namespaces, {DIMENSIONS} dimensions, fsync on; load average {os.getloadavg()[0]:.1f}\n")
@@ -79,6 +89,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=2, help="how often ours and the peer's take turns")
+    parser.add_argument(
+        "--one-namespace", type=Path, metavar="FILE", help="measure one large namespace with LongMemEval's texts"
+    )
+    parser.add_argument("--embedded", type=int, default=10_000, help="of these texts, how many are embedded")
     parser.add_argument("--serve", action="store_true", help="load, print the addresses, and wait")
     parser.add_argument("--loaded", nargs=2, metavar="URL", help="the addresses that --serve has printed")
     return parser.parse_args()

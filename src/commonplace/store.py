@@ -470,6 +470,9 @@ class Transaction(Reader):
 class Waker(ABC):
     """Waits for commits. Use it in one thread at a time; any thread may call `close`."""
 
+    changed: frozenset[Namespace] | None = None
+    """In which namespaces there were commits, after a wait that returned True; None if that is not known."""
+
     @abstractmethod
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until any process may have committed something since the last call; False if nothing was committed."""
@@ -488,6 +491,10 @@ class Store(ABC):
     parallel_reads = 32
     parallel_writes = 32
     """The most calls of each kind that a service should make at the same time."""
+
+    def gauges(self) -> dict[str, float]:
+        """What a backend measures of itself for those who operate it, by name. It must be quick."""
+        return {}
 
     @abstractmethod
     def write(

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from conformance import StoreConformance
+from conformance_search import SearchConformance
 from store_calls import BELOW, HERE, THERE, put
 
 import commonplace
@@ -32,6 +33,18 @@ class TestPostgres(StoreConformance):
         store = PostgresStore(shared_server().create_database() + "?partitions=2")
         store.restore(path)
         return store
+
+
+class TestSearchWithoutMemory(SearchConformance):
+    """The same searches where memory holds no namespace: keywords and vectors are ranked by the database."""
+
+    @pytest.fixture
+    def store(self, clock: Any) -> Iterator[PostgresStore]:
+        empty(shared_book())
+        store = PostgresStore(shared_book(), clock=clock, cache_bytes=0)
+        yield store
+        assert store.vector_bytes == 0
+        store.close()
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from commonplace.backends.postgres import PostgresStore
-from commonplace.backends.postgres.connection import Halves, Session, floats_of, numbers_of
+from commonplace.backends.postgres.connection import Session, numbers_of
 from commonplace.backends.postgres.runner import READ, WRITE
-from commonplace.backends.ranking import LEVELS, Counts, Postings, Ranking, chunk_of, posting, score, score_arrays
+from commonplace.backends.ranking import LEVELS, Counts, Postings, chunk_of, posting, score, score_arrays
 from commonplace.errors import CommonplaceError
 from commonplace.language.passages import LEVEL_FREQUENCY
 from postgres_server import empty, shared_book
@@ -151,18 +151,3 @@ def test_scores_as_arrays_are_those_of_the_lists(seed: int) -> None:
 def test_nothing_found_is_an_empty_ranking() -> None:
     words = score_arrays(Counts(1, 10, 100), [(1.0, numbers_of(None))])
     assert (words.rank(10), words.shares([1]), score_arrays(Counts(1, 0, 0), []).rank(10)) == ([], {}, [])
-    meaning = Ranking(numbers_of(None), floats_of(None))
-    assert (meaning.rank(5), meaning.shares([1])) == ([], {})
-
-
-def test_two_halves_of_a_query_compare_as_the_whole_does(store: PostgresStore) -> None:
-    chance = np.random.default_rng(3)
-    stored, query = chance.normal(size=(2, 384)).astype(np.float32) / np.float32(19.6)
-    halves = Halves.of(query)
-    sql = "SELECT -(v <#> %s) - (v <#> %s) / %s FROM (SELECT %s::halfvec AS v) AS one"
-    written = "[" + ",".join(map(str, stored.tolist())) + "]"
-    ((found,),) = run(
-        store, lambda session: session.rows(sql, (halves.coarse, halves.fine, Halves.SCALE, written), binary=True)
-    )
-    exact = float(stored.astype(np.float16).astype(float) @ query.astype(float))
-    assert found == pytest.approx(exact, abs=2e-7)

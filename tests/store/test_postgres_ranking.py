@@ -11,7 +11,7 @@ import pytest
 
 import commonplace
 from commonplace.backends.postgres import PostgresStore
-from commonplace.backends.postgres.connection import Session
+from commonplace.backends.postgres.connection import Pipeline, Session
 from commonplace.backends.ranking import Ranking
 from commonplace.entry import Draft, Entry
 from commonplace.filters import Filter, parse_conditions
@@ -121,16 +121,14 @@ def side(candidates: Sequence[Candidate]) -> Side:
     return [(one.entry_id, pytest.approx(one.score, abs=1e-6), one.start, one.end) for one in rows]
 
 
-@pytest.mark.parametrize("exact_rows", [20_000, 10])
+@pytest.mark.parametrize("cache_bytes", [10**8, 1_000], ids=["in memory", "by pgvector"])
 def test_questions_that_travel_together_get_the_answers_that_each_alone_gets(
-    books: list[commonplace.Book], monkeypatch: pytest.MonkeyPatch, exact_rows: int
+    books: list[commonplace.Book], cache_bytes: int
 ) -> None:
-    monkeypatch.setattr("commonplace.backends.postgres.candidates.EXACT_ROWS", exact_rows)
     book = books[1]
     fill(book.space(*HERE))
     book.reindex()
-    store = book.store
-    assert isinstance(store, PostgresStore)
+    store = PostgresStore(shared_book(), clock=Clock(), cache_bytes=cache_bytes)
     model, _ = store.models()
     assert model is not None
     filters = [
@@ -152,9 +150,12 @@ def test_questions_that_travel_together_get_the_answers_that_each_alone_gets(
                 for limit in (5, 24, 200):
                     together, each = both_ways(store, SearchQuery(terms, meaning, filter, limit))
                     assert together == each, (query, filter, len(terms), meaning, limit)
+    assert (store.vector_bytes > 0) == (cache_bytes == 10**8)
+    store.close()
 
 
-def test_a_search_is_three_questions_in_two_round_trips(
+@pytest.mark.promise("postgres-one-round-trip")
+def test_a_search_is_three_questions_in_one_round_trip(
     books: list[commonplace.Book], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book = books[1]
@@ -164,10 +165,25 @@ def test_a_search_is_three_questions_in_two_round_trips(
     book.reindex()
     expected = seen(space, "deploy checklist")
     calls: list[str] = []
+    waits: list[str] = []
+    result_of, close = Pipeline.result_of, Pipeline.close
+
+    def waited(pipeline: Pipeline, given: Any) -> Any:
+        if given.result is None:
+            waits.append("one result")
+        return result_of(pipeline, given)
+
+    def closed(pipeline: Pipeline) -> None:
+        waits.append("the end of the pipeline")
+        close(pipeline)
+
+    monkeypatch.setattr(Pipeline, "result_of", waited)
+    monkeypatch.setattr(Pipeline, "close", closed)
     for name in ("begin", "ask", "end"):
         monkeypatch.setattr(Session, name, recorded(calls, name))
     assert seen(space, "deploy checklist") == expected
     assert calls == ["begin", "ask", "ask", "ask", "end", "end"]
+    assert waits == ["the end of the pipeline"]
 
 
 def recorded(calls: list[str], name: str) -> Any:
@@ -181,11 +197,8 @@ def recorded(calls: list[str], name: str) -> Any:
 
 
 @pytest.mark.promise("postgres-recall")
-def test_a_large_namespace_is_searched_by_its_index_and_misses_next_to_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("commonplace.backends.postgres.candidates.EXACT_ROWS", 500)
-    store = PostgresStore(shared_server().create_database() + "?partitions=2")
+def test_a_namespace_too_large_for_memory_is_searched_by_its_index_and_misses_next_to_nothing() -> None:
+    store = PostgresStore(shared_server().create_database() + "?partitions=2", cache_bytes=100_000)
     rows, dimensions = 1_500, 32
     chance = np.random.default_rng(5)
     matrix = chance.normal(size=(rows, dimensions)).astype(np.float32)

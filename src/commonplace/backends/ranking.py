@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from heapq import nlargest
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from commonplace.filters import Filter
 from commonplace.language import fusion
-from commonplace.language.passages import LENGTH_STEPS, LEVEL_FREQUENCY, STEP_LENGTH, length_step
+from commonplace.language.passages import LENGTH_STEPS, LEVEL_FREQUENCY, STEP_LENGTH, frequency_level, length_step
 from commonplace.store import Candidate
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ Select = Callable[[Sequence[int]], Mapping[int, tuple[int, int, int]]]
 LEVELS = 4
 """A posting with its frequency level is `posting * LEVELS + level`."""
 
+HASH_BYTES = 8
 WIDEST = 16
 """If fewer than 1 in this many of the wanted entries were found, those that pass the filter are read instead."""
 
@@ -96,6 +98,19 @@ def posting(chunk_id: int, length: int) -> int:
 
 def chunk_of(number: int) -> int:
     return number // LENGTH_STEPS
+
+
+@lru_cache(maxsize=50_000)
+def term_hash(term: str) -> int:
+    """62 bits of a hash; the two lowest bits are 0 and leave room for a frequency level."""
+    return int.from_bytes(sha256(term.encode()).digest()[:HASH_BYTES], "big") & ~(LEVELS - 1)
+
+
+def packed_terms(terms: Mapping[str, int]) -> bytes:
+    """The terms of a passage with how often each occurs, as bytes to store: 8 a term."""
+    return b"".join(
+        (term_hash(term) | frequency_level(count)).to_bytes(HASH_BYTES, "big") for term, count in terms.items()
+    )
 
 
 # BM25
@@ -184,6 +199,29 @@ def score_arrays(counts: Counts, terms: Iterable[tuple[float, Integers]]) -> Ran
     places[order] = np.cumsum(is_first) - 1
     shares = np.minimum(1.0, np.bincount(places, weights=gains) / ceiling)
     return Ranking(ordered[is_first] // LENGTH_STEPS, shares)
+
+
+def score_places(
+    counts: Counts, terms: Iterable[tuple[float, NDArray[np.uint32]]], chunks: Integers, steps: NDArray[np.uint8]
+) -> Ranking:
+    """The same for passages that are numbered from 0, with the chunk and the length step of each.
+
+    A term is given by its weight and its passages as `number * LEVELS + level`.
+    """
+    import numpy as np
+
+    tables, ceiling = _weighed(counts, ((weight, len(found), found) for weight, found in terms))
+    if ceiling <= 0 or not tables:
+        return Ranking(np.empty(0, dtype=np.int64), np.empty(0))
+    norms = np.array(_norms(counts.average_length))
+    frequencies = np.array([LEVEL_FREQUENCY.get(level, 0.0) for level in range(LEVELS)])
+    scores = np.zeros(len(chunks))
+    for _, idf, found in tables:
+        places = found // LEVELS
+        gains = fusion.gain(idf, frequencies[:, np.newaxis], norms).ravel()
+        scores[places] += gains[(found % LEVELS) * LENGTH_STEPS + steps[places]]
+    scored = np.flatnonzero(scores)
+    return Ranking(chunks[scored], np.minimum(1.0, scores[scored] / ceiling))
 
 
 class Ranking:

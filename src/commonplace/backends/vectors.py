@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,12 +99,22 @@ class VectorRows(Protocol):
         """The vectors with these sequence numbers, in this order, without those that are gone."""
 
 
+class Held(Protocol):
+    """What a cache holds: a matrix, or whatever else a backend keeps of a namespace."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+
+H = TypeVar("H", bound=Held)
+
+
 class VectorCache:
     """The matrices of the namespaces searched last. When they take more than `max_bytes`, the least recent one goes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._matrices: OrderedDict[tuple[Hashable, Hashable], Matrix] = OrderedDict()
+        self._held: OrderedDict[tuple[Hashable, Hashable], Held] = OrderedDict()
         self._sizes: dict[tuple[Hashable, Hashable], int] = {}
         self._held_bytes = 0
         self._mutex = threading.Lock()
@@ -114,12 +124,17 @@ class VectorCache:
         """The size of all matrices."""
         return self._held_bytes
 
+    @property
+    def largest_bytes(self) -> int:
+        """How much one namespace may take."""
+        return self._max_bytes // 2
+
     def nearest(self, rows: VectorRows, query: Floats) -> Rank:
         """Catch up with the rows, and return a function that ranks their passages by similarity to the query."""
-        matrix = self._matrix(rows)
+        matrix = self.hold(rows.place, lambda: Matrix(rows.dimensions, self.largest_bytes))
         with matrix.lock:
             matrix.catch_up(rows)
-        self._account(rows.place, matrix)
+        self.account(rows.place, matrix)
 
         def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
             with matrix.lock:
@@ -130,26 +145,29 @@ class VectorCache:
     def evict(self, namespace: Hashable) -> None:
         """Forget the vectors of a namespace, for example after a purge."""
         with self._mutex:
-            for place in [known for known in self._matrices if known[0] == namespace]:
-                del self._matrices[place]
+            for place in [known for known in self._held if known[0] == namespace]:
+                del self._held[place]
                 self._held_bytes -= self._sizes.pop(place, 0)
 
-    def _matrix(self, rows: VectorRows) -> Matrix:
+    def hold(self, place: tuple[Hashable, Hashable], make: Callable[[], H]) -> H:
+        """What is held of a namespace under a name, and is now the most recent; made if there is nothing."""
         with self._mutex:
-            found = self._matrices.get(rows.place)
+            found = self._held.get(place)
             if found is None:
-                found = self._matrices[rows.place] = Matrix(rows.dimensions, self._max_bytes // 2)
-            self._matrices.move_to_end(rows.place)
-            return found
+                found = self._held[place] = make()
+            self._held.move_to_end(place)
+            return cast("H", found)
 
-    def _account(self, place: tuple[Hashable, Hashable], matrix: Matrix) -> None:
+    def account(self, place: tuple[Hashable, Hashable], held: Held) -> None:
+        """Note the size of what has changed, and let the least recent go if all of it is too large."""
+        size = held.held_bytes
         with self._mutex:
-            if self._matrices.get(place) is not matrix:  # evicted meanwhile
+            if self._held.get(place) is not held:  # evicted meanwhile
                 return
-            self._held_bytes += matrix.held_bytes - self._sizes.get(place, 0)
-            self._sizes[place] = matrix.held_bytes
-            while len(self._matrices) > 1 and self._held_bytes > self._max_bytes:
-                oldest, _ = self._matrices.popitem(last=False)
+            self._held_bytes += size - self._sizes.get(place, 0)
+            self._sizes[place] = size
+            while len(self._held) > 1 and self._held_bytes > self._max_bytes:
+                oldest, _ = self._held.popitem(last=False)
                 self._held_bytes -= self._sizes.pop(oldest, 0)
 
 
@@ -176,6 +194,7 @@ class Matrix:
         self._vectors: Floats = np.empty((0, self.dimensions), np.float32)
         self._sketch: Sketch | None = None
         self._stored: Halves | None = None
+        self._by_chunk: tuple[Integers, NDArray[np.intp]] | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -218,6 +237,7 @@ class Matrix:
         if self._stored is not None:
             self._stored = self._stored[kept]
         self._size = len(kept)
+        self._by_chunk = None
         self._commit, self._chunks_ended = rows.commit, rows.chunks_ended
 
     def _extend(self, batch: Batch) -> None:
@@ -236,6 +256,7 @@ class Matrix:
             elif self._stored is not None:
                 self._stored = _grown(self._stored, size, stored)
         self._size = total
+        self._by_chunk = None
         self._last_sequence = int(batch.sequences[-1])
 
     def _begin_sketch(self, added: Halves) -> None:
@@ -274,6 +295,23 @@ class Matrix:
         best = np.flatnonzero(~(-scores > last))  # NaN is sorted last and cut off
         best = best[np.lexsort((-self._chunks[found[best]], -scores[best]))[:wanted]]
         return list(zip(self._chunks[found[best]].tolist(), scores[best].tolist(), strict=True))
+
+    def cosines(self, query: Floats, chunks: Sequence[int], rows: VectorRows) -> dict[int, float]:
+        """The similarities of those among these passages that have a vector."""
+        if not self._size or not chunks:
+            return {}
+        if self._by_chunk is None:
+            order = np.argsort(self._chunks[: self._size], kind="stable")
+            self._by_chunk = self._chunks[order], order
+        known, order = self._by_chunk
+        wanted = np.asarray(chunks, np.int64)
+        places = np.minimum(known.searchsorted(wanted, side="right") - 1, self._size - 1)  # the newest of a passage
+        found = order[places[known[places] == wanted]]
+        if self._sketch is None:
+            vectors = self._vectors[found]
+        else:
+            found, vectors = self._read(found, rows)
+        return dict(zip(self._chunks[found].tolist(), _cosines(vectors, query).tolist(), strict=True))
 
     def _read(self, found: NDArray[np.intp], rows: VectorRows) -> tuple[NDArray[np.intp], Floats]:
         """Vectors by their places in the matrix, from memory or as they are stored; without those that are gone."""

@@ -1,38 +1,39 @@
 """Candidates of a search: passages ranked by keywords and by vectors, mapped to live entries that pass the filter.
 
-A search sends three queries in two round trips. The first reads what is needed to rank all passages of the namespace,
-by keywords and by vectors. The second reads the best passages with all other passages of their entries. The third is
-sent with the second and reads the entries that will most likely be chosen. At that point only two things are unknown
-about a passage: which entry it belongs to and whether that entry passes the filter. So the choice is made as if each
-passage were an entry. More queries follow if that guess was wrong, if too few of the best pass the filter, or if the
-namespace is so large that its vectors have an index.
+What ranks them is in memory (memory.py). A search sends three queries in one round trip: what has changed since memory
+was read, the best passages with all other passages of their entries, and the entries that will most likely be chosen.
+Only two things are unknown about a passage: which entry it belongs to and whether that entry passes the filter. So the
+choice is made as if each passage were an entry. More queries follow if something has changed, if that guess was wrong,
+or if too few of the best pass the filter.
+
+A namespace that memory does not hold is ranked by PostgreSQL: keywords by the GIN index, vectors by pgvector's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.postgres.connection import (
     Halfvec,
-    Halves,
     Result,
     Session,
     Vector,
     array_of,
-    floats_of,
     numbers_of,
     texts_of,
 )
 from commonplace.backends.postgres.index import Model
+from commonplace.backends.postgres.memory import NamespaceMemory, Near, ask_changes, ranked_words
 from commonplace.backends.postgres.reader import NOW, Location, load
 from commonplace.backends.postgres.where import Where
 from commonplace.backends.ranking import (
     Counts,
     Located,
     Page,
+    Rank,
     Ranked,
     Ranking,
     best,
@@ -49,31 +50,35 @@ if TYPE_CHECKING:
     from numpy import float32, int64
     from numpy.typing import NDArray
 
-EXACT_ROWS = 20_000
-"""In a namespace of up to this many passages every vector is compared. Above it, the index of its partition is used."""
 EF_SEARCH = 200
 SCANNED = 200_000
 RESCORED_SHARE = 4
 """Vectors are ordered by a query in half precision, so 1 in this many more are read and scored exactly.
 """
 
-Meaning = tuple[Model, "NDArray[float32]"]
-"""A model and its vector of the query."""
+MOST_TRIES = 5
+"""How often a search catches up with a namespace that is written to all the time, before it takes a snapshot."""
 
 
-# The first query
+class Meanings(Protocol):
+    """Passages by similarity to the query: those of a `Near` in memory, or of an `Indexed` in the database."""
+
+    def rank(self, keep: int | None, allowed: Sequence[int] | None = None) -> Ranked: ...
+
+    def shares(self, chunks: Sequence[int]) -> dict[int, float]: ...
+
+
+# Posting lists from the database
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a search needs of a whole namespace: counts, a posting list for each term, and all similarities."""
+    """What BM25 needs of a namespace: counts, and a posting list for each term."""
 
     counts: Counts
     postings: list[NDArray[int64]]
     is_pending: bool
     """Whether vectors of passages are pending."""
-    meaning: Ranking | None
-    """None if it was not asked for, or if the namespace is too large to compare every vector."""
 
     def words(self, terms: Mapping[str, float]) -> Ranking:
         weighed = (
@@ -83,65 +88,36 @@ class Listed:
         return score_arrays(self.counts, weighed)
 
 
-def ask_lists(
-    session: Session, spot: Location, terms: Mapping[str, float], meaning: Meaning | None = None
-) -> Callable[[], Listed | None]:
-    """Send one statement for posting lists in the order of the terms. Call the result to wait for them; None if there
-    is no such namespace.
-    """
-    near, query = "NULL::bytea, NULL::bytea", list[Any]()
-    if meaning is not None:
-        model, vector = meaning
-        halves = Halves.of(vector)
-        near = "near.chunks, near.shares"
-        query = [halves.coarse, halves.fine, Halves.SCALE, model.id, EXACT_ROWS]
-    result = session.ask(
+def read_lists(session: Session, spot: Location, terms: Iterable[str]) -> Listed | None:
+    """Posting lists in the order of the terms; None if there is no such namespace."""
+    rows = session.rows(
         "SELECT n.id, n.chunk_count, n.term_total,"
         f" EXISTS (SELECT 1 FROM {spot.of('pending')} AS p WHERE p.tenant = n.tenant AND p.namespace = n.id),"
-        f" {spot.of('postings')}(n.id, %s::text[]), {near} FROM {spot.of('namespace')} AS n"
-        + (_NEAR.format(embedding=spot.of("embedding")) if query else "")
-        + " WHERE n.tenant = %s AND n.path = %s",
-        (texts_of(terms), *query, spot.tenant, "/".join(spot.namespace)),
+        f" {spot.of('postings')}(n.id, %s::text[]) FROM {spot.of('namespace')} AS n"
+        " WHERE n.tenant = %s AND n.path = %s",
+        (texts_of(terms), spot.tenant, "/".join(spot.namespace)),
         binary=True,
         prepare=True,
     )
-
-    def read() -> Listed | None:
-        for id, passages, total_length, is_pending, postings, chunks, shares in result.fetchall():
-            is_exact = meaning is not None and passages <= EXACT_ROWS
-            return Listed(
-                Counts(id, passages, total_length),
-                [numbers_of(found) for found in postings],
-                is_pending,
-                Ranking(numbers_of(chunks), floats_of(shares)) if is_exact else None,
-            )
-        return None
-
-    return read
-
-
-_NEAR = (
-    " CROSS JOIN LATERAL (SELECT array_send(array_agg(v.chunk)) AS chunks,"
-    " array_send(array_agg(-(v.value <#> %s) - (v.value <#> %s) / %s::float8)) AS shares FROM {embedding} AS v"
-    " WHERE v.tenant = n.tenant AND v.namespace = n.id AND v.model = %s AND NOT v.former AND n.chunk_count <= %s"
-    ") AS near"
-)
-"""Every vector of the namespace, unless it is large: the passages and their similarities, as two arrays."""
+    for id, passages, total_length, is_pending, postings in rows:
+        return Listed(Counts(id, passages, total_length), [numbers_of(found) for found in postings], is_pending)
+    return None
 
 
 def term_counts(session: Session, spot: Location, terms: Iterable[str]) -> TermCounts:
-    weights = dict.fromkeys(terms, 1.0)
-    listed = ask_lists(session, spot, weights)()
+    wanted = list(dict.fromkeys(terms))
+    listed = read_lists(session, spot, wanted)
     if listed is None:
         return TermCounts(0, 0.0, {})
-    return TermCounts(
-        listed.counts.passages,
-        listed.counts.average_length,
-        {term: len(found) for term, found in zip(weights, listed.postings, strict=True)},
-    )
+    containing = {term: len(found) for term, found in zip(wanted, listed.postings, strict=True)}
+    return TermCounts(listed.counts.passages, listed.counts.average_length, containing)
 
 
 # The search
+
+
+class Stale(Exception):
+    """Memory cannot catch up with the changes of one statement, so it must be loaded in a snapshot."""
 
 
 def search(
@@ -150,47 +126,65 @@ def search(
     query: SearchQuery,
     choose: Choose,
     model: Model | None,
+    part: NamespaceMemory | None,
     now: int | None,
     *,
     unless_pending: bool,
 ) -> Candidates | None:
     """The candidates of both rankings and the chosen entries; with `unless_pending`, None if vectors are pending."""
-    meaning = None if query.meaning is None or model is None else (model, query.meaning[1])
-    listed = ask_lists(session, spot, query.terms, meaning)()
-    if listed is None:
-        return Candidates([], [], {})
-    if unless_pending and listed.is_pending:
+    found = _Search(session, spot, Page(query.filter, query.limit, now))
+    vector = None if query.meaning is None or model is None else query.meaning[1]
+    if part is not None:
+        meaning: Meanings | None
+        words, meaning, is_pending = found.from_memory(part, model, query.terms, vector, choose)
+    else:
+        listed = read_lists(session, spot, query.terms)
+        if listed is None:
+            return Candidates([], [], {})
+        words, is_pending = listed.words(query.terms), listed.is_pending
+        meaning = None if vector is None or model is None else Indexed(session, spot, model, vector)
+        found.look_ahead(words, meaning, choose)
+    if unless_pending and is_pending:
         return None
-    found = _Search(session, spot, Page(query.filter, query.limit, now), meaning)
-    words = listed.words(query.terms)
-    found.look_ahead(words, listed.meaning, choose)
-    by_words, by_meaning = found.candidates(words, listed.meaning, has_words=bool(query.terms))
+    by_words, by_meaning = found.candidates(words, meaning, has_words=bool(query.terms))
     return Candidates(by_words, by_meaning, found.load(choose(by_words, by_meaning)))
 
 
-def search_text(session: Session, spot: Location, terms: Mapping[str, float], page: Page) -> list[Candidate]:
+def search_text(
+    session: Session,
+    spot: Location,
+    terms: Mapping[str, float],
+    page: Page,
+    model: Model | None,
+    part: NamespaceMemory | None,
+) -> list[Candidate]:
     """The candidates by keywords only, then the entries of `page.also` that contain any of the terms."""
-    listed = ask_lists(session, spot, terms)()
-    if listed is None:
-        return []
-    found = _Search(session, spot, page, None)
-    return found.by_words(listed.words(terms), page.also)
+    found = _Search(session, spot, page)
+    if part is not None:
+        return found.by_words(found.from_memory(part, model, terms, None, None)[0], page.also)
+    listed = read_lists(session, spot, terms)
+    return [] if listed is None else found.by_words(listed.words(terms), page.also)
 
 
-def search_vectors(session: Session, spot: Location, meaning: Meaning, page: Page) -> list[Candidate]:
+def search_vectors(
+    session: Session, spot: Location, model: Model, query: NDArray[float32], page: Page, part: NamespaceMemory | None
+) -> list[Candidate]:
     """The candidates by vectors only."""
-    listed = ask_lists(session, spot, {}, meaning)()
-    return [] if listed is None else _Search(session, spot, page, meaning).nearest(listed.meaning)
+    found = _Search(session, spot, page)
+    if part is None:
+        return found.nearest(Indexed(session, spot, model, query))
+    meaning = found.from_memory(part, model, {}, query, None)[1]
+    assert meaning is not None, "there is a query vector"
+    return found.nearest(meaning)
 
 
 class _Search:
     """The candidates of one search. Both rankings share what is known about the passages' entries."""
 
-    def __init__(self, session: Session, spot: Location, page: Page, meaning: Meaning | None) -> None:
+    def __init__(self, session: Session, spot: Location, page: Page) -> None:
         self._session = session
         self._spot = spot
         self._page = page
-        self._meaning = meaning
         self._step = page.limit + page.limit // 2
         """How many passages of each ranking are looked at first: half as many again as entries are wanted."""
         self._asked: set[int] = set()
@@ -198,14 +192,37 @@ class _Search:
         self._passages: dict[int, list[Located]] = {}
         self._entries: dict[int, Entry] = {}
 
-    def look_ahead(self, words: Ranking, meaning: Ranking | None, choose: Choose) -> None:
+    def from_memory(
+        self,
+        part: NamespaceMemory,
+        model: Model | None,
+        terms: Mapping[str, float],
+        vector: NDArray[float32] | None,
+        choose: Choose | None,
+    ) -> tuple[Ranking, Near | None, bool]:
+        """The rankings of both kinds by what is in memory, which has caught up, and whether vectors are pending."""
+        for _ in range(MOST_TRIES):
+            version = part.version
+            words = ranked_words(part, terms)
+            near = None if vector is None else Near(part, vector)
+            told = ask_changes(self._session, self._spot, model, version)
+            if choose is not None:
+                self.look_ahead(words, near, choose)
+            changes = told()
+            if changes is None:
+                raise Stale
+            if changes.is_nothing(version):
+                return words, near, changes.is_pending
+            if not changes.is_complete(version):
+                raise Stale
+            part.apply(self._session, self._spot, changes, version)
+        raise Stale
+
+    def look_ahead(self, words: Ranking, meaning: Meanings | None, choose: Choose) -> None:
         """Read the best of both rankings, and the entries of those that would be chosen."""
         best_by_words = [chunk for chunk, _ in words.rank(self._step)]
-        if meaning is None and self._meaning is not None:
-            self._select(best_by_words)
-            return
         best_by_meaning = [] if meaning is None else [chunk for chunk, _ in meaning.rank(self._step)]
-        chunks = list(dict.fromkeys(best_by_words + best_by_meaning))
+        chunks = [chunk for chunk in dict.fromkeys(best_by_words + best_by_meaning) if chunk not in self._asked]
         first = best_by_words[: self._page.limit] + best_by_meaning[: self._page.limit]
         likely = choose(
             [Candidate(chunk, share, 0, 0) for chunk, share in words.shares(first).items()],
@@ -216,7 +233,7 @@ class _Search:
         self._session.end()
         self._learn(chunks, passages)
         found = (entry_of(self._spot.namespace, row) for row in entries.fetchall())
-        self._entries = {entry.id: entry for entry in found}
+        self._entries |= {entry.id: entry for entry in found}
 
     def load(self, entries: Sequence[int]) -> dict[int, Entry]:
         """These entries. Those that were not read in advance are read now."""
@@ -225,14 +242,14 @@ class _Search:
         return {entry_id: self._entries[entry_id] for entry_id in entries if entry_id in self._entries}
 
     def candidates(
-        self, words: Ranking, meaning: Ranking | None, *, has_words: bool
+        self, words: Ranking, meaning: Meanings | None, *, has_words: bool
     ) -> tuple[list[Candidate], list[Candidate]]:
-        by_meaning = [] if self._meaning is None else self.nearest(meaning)
+        by_meaning = [] if meaning is None else self.nearest(meaning)
         if not has_words:
             return [], by_meaning
         near = {candidate.entry_id for candidate in by_meaning}
         by_words = self.by_words(words, near)
-        if self._meaning is None:
+        if meaning is None:
             return by_words, []
         # The candidates of each ranking are scored by the other one too. Half a score would rank them too low.
         others = dict.fromkeys(candidate.entry_id for candidate in by_words if candidate.entry_id not in near)
@@ -241,18 +258,15 @@ class _Search:
     def by_words(self, words: Ranking, also: Iterable[int]) -> list[Candidate]:
         """The best by keywords, then the other passages of `also` that contain any of the terms."""
         known = self._known(also)
-        return with_known(self._best(words), known, words.shares([passage.chunk for passage in known]))
+        return with_known(self._best(words.rank), known, words.shares([passage.chunk for passage in known]))
 
-    def nearest(self, meaning: Ranking | None) -> list[Candidate]:
-        """The best by vectors; if not all vectors were ranked, by the index."""
-        if meaning is not None:
-            return self._best(meaning)
-        assert self._meaning is not None
-        return Nearest(self._session, self._spot, *self._meaning, self._page).best()
+    def nearest(self, meaning: Meanings) -> list[Candidate]:
+        """The best by vectors."""
+        return self._best(meaning.rank)
 
-    def _best(self, ranking: Ranking) -> list[Candidate]:
+    def _best(self, rank: Rank) -> list[Candidate]:
         return best(
-            ranking.rank,
+            rank,
             self._select,
             lambda: allowed_chunks(self._session, self._spot, self._page),
             self._page.limit,
@@ -315,65 +329,57 @@ class _Search:
             learned.setdefault(passage.entry_id, []).append(passage)
         self._passages |= learned
 
-    def _nearness(self, known: Sequence[Located], meaning: Ranking | None) -> list[Candidate]:
+    def _nearness(self, known: Sequence[Located], meaning: Meanings) -> list[Candidate]:
         """The similarities of those passages that have a vector."""
-        chunks = [passage.chunk for passage in known]
-        shares = self._ask_nearness(chunks) if meaning is None else meaning.shares(chunks)
+        shares = meaning.shares([passage.chunk for passage in known])
         return [
             Candidate(entry_id, shares[chunk], start, end) for chunk, entry_id, start, end in known if chunk in shares
         ]
-
-    def _ask_nearness(self, chunks: Sequence[int]) -> dict[int, float]:
-        assert self._meaning is not None
-        model, query = self._meaning
-        return dict(
-            self._session.ask(
-                f"SELECT chunk, -(value::vector <#> %s) FROM {self._spot.of('embedding')}"
-                " WHERE tenant = %s AND chunk = ANY(%s::bigint[]) AND model = %s",
-                (Vector.of(query), self._spot.tenant, array_of(chunks), model.id),
-                binary=True,
-            ).fetchall()
-        )
 
 
 def _located(passages: Result) -> Iterator[Located]:
     return (Located(chunk_of(row), entry_id, start, end) for row, entry_id, start, end in passages.fetchall())
 
 
-class Nearest:
-    """Ranks the passages of a large namespace by the vector index, and remembers which entries pass the filter."""
+class Indexed:
+    """Ranks the passages of a namespace that memory does not hold, by pgvector."""
 
-    def __init__(self, session: Session, spot: Location, model: Model, query: NDArray[float32], page: Page) -> None:
+    def __init__(self, session: Session, spot: Location, model: Model, query: NDArray[float32]) -> None:
         self._session = session
         self._spot = spot
         self._model = model
         self._query = query
-        self._page = page
-        self._places: dict[int, tuple[int, int, int]] = {}
-        self._passing = conditions(spot, page)
+        self._kept = 0
+        self._best: Ranked = ()
 
-    def best(self) -> list[Candidate]:
-        return best(
-            self._rank,
-            lambda chunks: self._places,
-            lambda: allowed_chunks(self._session, self._spot, self._page),
-            self._page.limit,
-            step=2**31,
+    def rank(self, keep: int | None, allowed: Sequence[int] | None = None) -> Ranked:
+        if keep is None or allowed is not None:
+            return self._among(keep, allowed)
+        if keep > self._kept:  # a caller that asks for some most likely asks for more
+            self._kept = 3 * keep
+            self._best = self._by_index(self._kept)
+        return self._best[:keep]
+
+    def shares(self, chunks: Sequence[int]) -> dict[int, float]:
+        return dict(
+            self._session.ask(
+                f"SELECT chunk, -(value::vector <#> %s) FROM {self._spot.of('embedding')}"
+                " WHERE tenant = %s AND chunk = ANY(%s::bigint[]) AND model = %s",
+                (Vector.of(self._query), self._spot.tenant, array_of(chunks), self._model.id),
+                binary=True,
+            ).fetchall()
         )
-
-    def _rank(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        return self._by_index(keep) if keep is not None and allowed is None else self._among(keep, allowed)
 
     def _among(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
         """Compare every vector of these passages. `+ 0` prevents the use of the approximate index."""
         return self._read(
             f"SELECT chunk, value FROM {self._spot.of('embedding')} WHERE tenant = %s AND namespace = %s AND model = %s"
-            " AND NOT former AND chunk = ANY(%s) ORDER BY (value <#> %s) + 0, chunk DESC LIMIT %s",
+            " AND NOT former AND chunk = ANY(%s::bigint[]) ORDER BY (value <#> %s) + 0, chunk DESC LIMIT %s",
             [
                 self._spot.tenant,
                 self._spot.id,
                 self._model.id,
-                list(allowed or ()),
+                array_of(allowed or ()),
                 Halfvec.of(self._query),
                 _rows_for(keep),
             ],
@@ -399,24 +405,13 @@ class Nearest:
         )
 
     def _read(self, near: str, parameters: Sequence[Any], keep: int | None) -> Ranked:
-        """The nearest passages with their scores, best first. Remembers the entries that pass the filter."""
-        chunk, entry = self._spot.of("chunk"), self._spot.of("entry")
+        """The nearest passages with their scores, best first."""
         rows = self._session.rows(
-            f"WITH near AS MATERIALIZED ({near}) SELECT near.chunk, -(near.value::vector <#> %s) AS score, place.entry,"
-            f" place.start, place.stop FROM near LEFT JOIN LATERAL (SELECT e.id AS entry, c.start, c.stop"
-            f" FROM {chunk} AS c JOIN {entry} AS e ON e.tenant = c.tenant AND e.id = c.entry"
-            f" WHERE c.tenant = %s AND c.id = near.chunk AND c.ended_commit IS NULL AND {self._passing.sql}"
-            ") AS place ON true",
-            [*parameters, Vector.of(self._query), self._spot.tenant, *self._passing.parameters],
+            f"WITH near AS MATERIALIZED ({near}) SELECT chunk, -(value::vector <#> %s) FROM near",
+            [*parameters, Vector.of(self._query)],
             binary=True,
-            last=True,
         )
-        ranked = []
-        for passage, score, entry_id, start, stop in rows:
-            ranked.append((passage, score))
-            if entry_id is not None:
-                self._places[passage] = entry_id, start, stop
-        return sorted(ranked, key=lambda one: (-one[1], -one[0]))[:keep]
+        return sorted(rows, key=lambda one: (-one[1], -one[0]))[:keep]
 
 
 def _rows_for(keep: int | None) -> int | None:

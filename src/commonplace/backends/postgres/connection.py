@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
 
@@ -286,24 +286,6 @@ class Vector(bytes):
         return cls(len(vector).to_bytes(2, "big") + b"\0\0" + vector.astype(">f4").tobytes())
 
 
-@dataclass(frozen=True, slots=True)
-class Halves:
-    """A full-precision vector as two of half precision: the rounded vector, and `SCALE` times the rounding error.
-
-    With these, stored half-precision vectors are compared to nearly full precision without converting each of them,
-    which takes a third of the time.
-    """
-
-    SCALE: ClassVar[float] = 2048.0
-    coarse: Halfvec
-    fine: Halfvec
-
-    @classmethod
-    def of(cls, vector: Floats) -> Halves:
-        rounded = vector.astype("f2").astype(vector.dtype)
-        return cls(Halfvec.of(rounded), Halfvec.of((vector - rounded) * cls.SCALE))
-
-
 def array_of(numbers: Iterable[int]) -> str:
     """Numbers in the text form of a PostgreSQL array. This is faster than psycopg, which inspects each number."""
     return "{" + ",".join(map(str, numbers)) + "}"
@@ -322,12 +304,6 @@ def numbers_of(sent: bytes | None) -> NDArray[np.int64]:
     return _members(sent, ">i8").astype(np.int64)
 
 
-def floats_of(sent: bytes | None) -> NDArray[np.float64]:
-    import numpy as np
-
-    return _members(sent, ">f8").astype(np.float64)
-
-
 def _members(sent: bytes | None, kind: str) -> NDArray[Any]:
     import numpy as np
 
@@ -335,6 +311,16 @@ def _members(sent: bytes | None, kind: str) -> NDArray[Any]:
         return np.empty(0, dtype=kind)
     found: NDArray[Any] = np.frombuffer(sent, dtype=[("length", ">i4"), ("member", kind)], offset=_ARRAY_HEAD)
     return found["member"]
+
+
+def vectors_of(sent: bytes | None, dimensions: int) -> NDArray[np.float16]:
+    """Vectors as `halfvec_send` gives them, one after the other, as the rows of a matrix."""
+    import numpy as np
+
+    if not sent:
+        return np.empty((0, dimensions), np.float16)
+    rows = np.frombuffer(sent, ">i2").reshape(-1, dimensions + 2)[:, 2:]
+    return rows.astype(np.int16).view(np.float16)
 
 
 def floats(stored: Sequence[bytes]) -> Floats:

@@ -25,7 +25,7 @@ from commonplace.backends.postgres.index import Identifiers, NamespaceRow, token
 from commonplace.backends.postgres.migrate import newest, schema_version, tables
 from commonplace.backends.postgres.reader import Location, former_of, pack_delta, tenant_of
 from commonplace.backends.postgres.transaction import former_bytes, row_bytes
-from commonplace.backends.ranking import posting
+from commonplace.backends.ranking import packed_terms, posting
 from commonplace.backends.rows import (
     COLUMNS,
     FORMER_COLUMNS,
@@ -170,7 +170,9 @@ _COLUMNS = {
     "entry": f"tenant, namespace, {COLUMNS}, begun_by, deltas",
     "history": f"tenant, namespace, {FORMER_COLUMNS}, begun_by, ended_by, ended_commit, valid_to, ended_actor",
     "label": "tenant, namespace, entry, name, value",
-    "chunk": "tenant, namespace, id, entry, number, start, stop, length, posting, commit_number, tokens, repeated",
+    "chunk": (
+        "tenant, namespace, id, entry, number, start, stop, length, posting, commit_number, tokens, repeated, terms"
+    ),
     "pending": "tenant, namespace, chunk, ready_at, attempts",
 }
 
@@ -213,7 +215,7 @@ class Incoming:
         for number, one in numbered:
             chunk = self._ids.take()
             place = (chunk, entry.id, number, one.start, one.end, one.length, posting(chunk, one.length), entry.commit)
-            self._add("chunk", (*place, *tokens(self._spot.id, one.terms)))
+            self._add("chunk", (*place, *tokens(self._spot.id, one.terms), packed_terms(one.terms)))
             if number != HEADING and one.terms:
                 self._add("pending", (chunk, 0, 0))
             self._row.chunk_count += 1
@@ -247,8 +249,8 @@ class Incoming:
         row = self._row
         self._session.send(
             "UPDATE namespace SET chunk_count = %s, term_total = %s, entry_count = %s, byte_count = %s,"
-            " expires_next = %s, former_states = %s, former_bytes = %s, former_commit = commit_number"
-            " WHERE tenant = %s AND path = %s",
+            " expires_next = %s, former_states = %s, former_bytes = %s, former_commit = commit_number,"
+            " chunks_ended = chunks_ended + 1 WHERE tenant = %s AND path = %s",
             (
                 row.chunk_count,
                 row.term_total,

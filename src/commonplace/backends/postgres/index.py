@@ -16,7 +16,7 @@ from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, 
 from commonplace.backends.postgres.connection import Halfvec, Session, floats
 from commonplace.backends.postgres.migrate import IDS_AT_ONCE
 from commonplace.backends.postgres.reader import NOW, Location, tenant_of
-from commonplace.backends.ranking import posting
+from commonplace.backends.ranking import packed_terms, posting
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import ConfigurationError
 from commonplace.language.passages import frequency_level
@@ -32,8 +32,10 @@ LONGEST_LEASE_SECONDS = 3_600
 MOST_DOUBLINGS = 20  # of a lease; more would overflow a float
 
 _LEVEL_MARKS = {2: "\x02", 3: "\x03"}  # no term contains a control character
-_CHUNK_COLUMNS = "tenant, id, namespace, entry, number, start, stop, length, posting, commit_number, tokens, repeated"
-_INSERT_CHUNK = f"INSERT INTO chunk ({_CHUNK_COLUMNS}) VALUES ({', '.join(['%s'] * 12)})"
+_CHUNK_COLUMNS = (
+    "tenant, id, namespace, entry, number, start, stop, length, posting, commit_number, tokens, repeated, terms"
+)
+_INSERT_CHUNK = f"INSERT INTO chunk ({_CHUNK_COLUMNS}) VALUES ({', '.join(['%s'] * 13)})"
 
 
 def tokens(namespace_id: int, terms: Mapping[str, int]) -> tuple[list[str], list[str] | None]:
@@ -118,7 +120,8 @@ class EntryIndex(BaseEntryIndex):
         # The pending mark goes first. It is locked while a vector is stored, so the update below sees that vector.
         self._session.send("DELETE FROM pending WHERE tenant = %s AND chunk = ANY(%s)", place)
         self._session.send(
-            "UPDATE chunk SET ended_commit = %s, tokens = NULL, repeated = NULL WHERE tenant = %s AND id = ANY(%s)",
+            "UPDATE chunk SET ended_commit = %s, tokens = NULL, repeated = NULL, terms = NULL"
+            " WHERE tenant = %s AND id = ANY(%s)",
             (self._row.commit_number, *place),
         )
         self._session.send("UPDATE embedding SET former = true WHERE tenant = %s AND chunk = ANY(%s)", place)
@@ -157,6 +160,7 @@ def _insert_chunks(
                 posting(chunk, found.length),
                 commit,
                 *tokens(namespace_id, found.terms),
+                packed_terms(found.terms),
             ),
         )
         if number != HEADING and found.terms:
@@ -221,8 +225,16 @@ def _rebuild_entry(
     kept, new, gone = match_passages(text, heading, known)
     for chunk, found in kept:
         session.send(
-            "UPDATE chunk SET length = %s, posting = %s, tokens = %s, repeated = %s WHERE tenant = %s AND id = %s",
-            (found.length, posting(chunk, found.length), *tokens(namespace_id, found.terms), tenant, chunk),
+            "UPDATE chunk SET length = %s, posting = %s, tokens = %s, repeated = %s, terms = %s"
+            " WHERE tenant = %s AND id = %s",
+            (
+                found.length,
+                posting(chunk, found.length),
+                *tokens(namespace_id, found.terms),
+                packed_terms(found.terms),
+                tenant,
+                chunk,
+            ),
         )
     added = [(entry_id, *numbered) for numbered in new]
     _insert_chunks(session, (tenant, namespace_id), ids, commit, added)
@@ -357,11 +369,13 @@ def _passages(session: Session, chunks: Sequence[tuple[str, int]]) -> list[Pendi
     if not chunks:
         return []
     rows = session.rows(
+        # `+ 0` keeps the planner, when it has no statistics, from starting with namespaces: it would read all passages
+        # of one for each that is wanted.
         "SELECT c.id, n.path, substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start)"
         " FROM unnest(%s::text[], %s::bigint[]) AS wanted (tenant, chunk)"
         " JOIN chunk AS c ON c.tenant = wanted.tenant AND c.id = wanted.chunk AND c.ended_commit IS NULL"
         " JOIN entry AS e ON e.tenant = c.tenant AND e.id = c.entry"
-        " JOIN namespace AS n ON n.tenant = c.tenant AND n.id = c.namespace ORDER BY c.id DESC",
+        " JOIN namespace AS n ON n.tenant = c.tenant AND n.id = c.namespace + 0 ORDER BY c.id DESC",
         ([tenant for tenant, _ in chunks], [chunk for _, chunk in chunks]),
     )
     return [Pending(chunk, stored_namespace(path), text) for chunk, path, text in rows]
@@ -378,6 +392,13 @@ def store_vectors(session: Session, model: str, vectors: Sequence[tuple[int, NDA
     if identity != model:
         return False
     given = dict(vectors)
+    # Vectors of a namespace are committed in the order of their numbers, because memory reads those above the last one
+    # it knows. Who stores some waits here for others that do, always in the same order. Writers do not take this lock.
+    session.send(
+        "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ':vectors', of.namespace)) FROM ("
+        "SELECT DISTINCT namespace FROM pending WHERE chunk = ANY(%s) ORDER BY namespace) AS of",
+        (list(given),),
+    )
     # The mark is the lock: a writer that ends the passage waits for it, or has already deleted it.
     waiting = session.rows(
         "SELECT p.tenant, p.chunk, p.namespace FROM pending AS p"
@@ -387,8 +408,9 @@ def store_vectors(session: Session, model: str, vectors: Sequence[tuple[int, NDA
     )
     for tenant, chunk, namespace_id in waiting:
         session.send(
-            "INSERT INTO embedding (tenant, namespace, model, chunk, former, value) VALUES (%s, %s, %s, %s, false, %s)"
-            " ON CONFLICT (chunk, model, tenant) DO UPDATE SET value = excluded.value, former = false",
+            "INSERT INTO embedding (tenant, namespace, model, chunk, former, value, sequence)"
+            " VALUES (%s, %s, %s, %s, false, %s, nextval('identifier')) ON CONFLICT (chunk, model, tenant)"
+            " DO UPDATE SET value = excluded.value, former = false, sequence = excluded.sequence",
             (tenant, namespace_id, model_id, chunk, Halfvec.of(given[chunk])),
         )
     if waiting:

@@ -16,7 +16,6 @@ from psycopg import sql
 
 from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.filter_sql import add_names
-from commonplace.backends.postgres import candidates
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import tokens as tokens_of
 from commonplace.backends.postgres.reader import FORMER_BYTES, Location, decode_former, pack_delta, unpack_delta
@@ -72,14 +71,14 @@ def purge(
     )
     if not rows:
         return 0
-    transaction.mark_changed()
+    transaction.mark_erased()
     _erase_states(session, spot, [(entry_id, one) for entry_id, one, _, _ in rows])
     _erase_ended_chunks(
         session, spot, [(entry_id, 0 if revision is None else begun, ended) for entry_id, _, begun, ended in rows]
     )
     session.send(
         "UPDATE namespace SET history_floor = greatest(history_floor, %s), former_states = %s, former_bytes = %s,"
-        " former_commit = commit_number WHERE tenant = %s AND path = %s",
+        " former_commit = commit_number, chunks_ended = chunks_ended + 1 WHERE tenant = %s AND path = %s",
         (
             max(ended for _, _, _, ended in rows),
             *transaction.count_former(),
@@ -308,12 +307,17 @@ class VectorIndex:
         )
 
 
-def maintain(runner: Runner, connect: Callable[[], psycopg.Connection[Any]], role: str) -> bool:
+def maintain(
+    runner: Runner,
+    connect: Callable[[], psycopg.Connection[Any]],
+    role: str,
+    weights: Callable[[int], tuple[float, float, float]],
+) -> bool:
     """Do some of it; returns whether there was something to do."""
     if runner.system(_forget_attempts) >= ATTEMPTS_A_STEP:
         return True
     known = runner.system(known_indexes, mode=READ)
-    wanted, models = runner.system(_wanted_indexes, mode=READ)
+    wanted, models = runner.system(lambda session: _wanted_indexes(session, weights), mode=READ)
     for name, is_valid in known.items():
         if not is_valid or int(name.partition("_m")[2].partition("_")[0]) not in models:
             return _drop(connect, role, name)
@@ -343,12 +347,23 @@ def known_indexes(session: Session) -> dict[str, bool]:
     )
 
 
-def _wanted_indexes(session: Session) -> tuple[list[VectorIndex], set[int]]:
+def _wanted_indexes(
+    session: Session, weights: Callable[[int], tuple[float, float, float]]
+) -> tuple[list[VectorIndex], set[int]]:
+    """An index for each partition that has a namespace which does not fit into memory, and all models that are used.
+
+    `weights` gives for a number of dimensions the bytes that a passage and a term take, and how many there may be.
+    """
     models = session.rows("SELECT id, dimensions FROM model WHERE role <> 'retired' ORDER BY id")
-    parts = session.rows(
-        f"SELECT DISTINCT {_PART} FROM namespace AS n WHERE chunk_count > %s ORDER BY 1", (candidates.EXACT_ROWS,)
-    )
-    wanted = [VectorIndex(part, model, dimensions) for (part,) in parts for model, dimensions in models]
+    wanted = [
+        VectorIndex(part, model, dimensions)
+        for model, dimensions in models
+        for (part,) in session.rows(
+            f"SELECT DISTINCT {_PART} FROM namespace AS n"
+            " WHERE chunk_count * %s::float8 + term_total * %s::float8 > %s::float8 ORDER BY 1",
+            weights(dimensions),
+        )
+    ]
     return wanted, {model for model, _ in models}
 
 

@@ -15,6 +15,7 @@ from commonplace.backends.filter_sql import add_filter, add_former
 from commonplace.backends.pages import after_prefix
 from commonplace.backends.postgres.connection import Session, array_of
 from commonplace.backends.postgres.where import Where
+from commonplace.backends.ranking import Counts
 from commonplace.backends.rows import COLUMNS, FORMER_COLUMNS, HEAD, NAMES, Former, columns, damaged, entry_of, prefixed
 from commonplace.checks import Namespace
 from commonplace.entry import SEPARATOR, Action, Change, Entry, Revision
@@ -540,6 +541,15 @@ class PostgresReader(Reader):
         return NamespaceStats(
             spot.namespace, pages.without(kinds, expired), commit, time, chunks, pending, former, size, former_size
         )
+
+
+def read_counts(session: Session, spot: Location) -> Counts:
+    """How many passages a namespace has, and how long they are together."""
+    [(passages, length)] = session.rows(
+        f"SELECT chunk_count, term_total FROM {spot.of('namespace')} WHERE tenant = %s AND id = %s",
+        (spot.tenant, spot.id),
+    )
+    return Counts(spot.id, passages, length)
 
 
 def _child(prefix: str, row: Sequence[Any]) -> Child:

@@ -8,12 +8,13 @@ every thread of a service.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 from uuid import UUID, uuid4
@@ -33,6 +34,7 @@ from commonplace.backends.postgres.connection import (
     translate,
     translated,
 )
+from commonplace.checks import Namespace, stored_namespace
 from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
 
 T = TypeVar("T")
@@ -53,11 +55,12 @@ DATABASE = "the database"
 contains it.
 """
 
-CATCH_UP_SECONDS = 0.2
+CATCH_UP_SECONDS = 0.05
 REPLAY_LOOK_SECONDS = 0.01
 REPLICA_PATIENCE_SECONDS = 0.5
-"""How long a search waits for a replica that is behind, how often it checks, and how long a replica that is down is not
-used.
+REPLICA_REST_SECONDS = 5.0
+"""How long a search waits for a replica that is behind, how often it checks, how long it waits for one that is down,
+and how long a replica that was behind or down is not asked again.
 """
 
 NOTIFY_SECONDS = 0.02
@@ -291,9 +294,13 @@ class _Behind(Exception):
 class Replica:
     """Searches on a standby if it has this process's last write, otherwise on the primary."""
 
-    def __init__(self, place: Place, pool: Pool, *, known: int) -> None:
+    def __init__(
+        self, place: Place, pool: Pool, *, known: int, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._pool = pool
         self._runner = Runner(place, pool, known=known, patience_seconds=REPLICA_PATIENCE_SECONDS)
+        self._monotonic = monotonic
+        self._rests_until = float("-inf")
         self._mutex = threading.Lock()
         self._written = 0
         self._has_warned = False
@@ -304,26 +311,30 @@ class Replica:
         with self._mutex:
             self._written = max(self._written, (int(high, 16) << 32) + int(low, 16))
 
-    def read(self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T]) -> T:
-        """Read on the replica; calls `otherwise` if it is down or does not catch up in time."""
+    def read(
+        self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T], *, snapshot: bool = False
+    ) -> T:
+        """Read on the replica; calls `otherwise` if it is down or does not catch up in time, or was so a while ago."""
+        if self._monotonic() < self._rests_until:
+            return otherwise()
         position = f"{self._written >> 32:X}/{self._written & 0xFFFFFFFF:X}"
 
         def run(session: Session) -> T:
-            caught_up = session.ask("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (position,))
-            result = work(session)
-            if caught_up.fetchall() != [(True,)]:
+            if session.rows("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (position,)) != [(True,)]:
                 raise _Behind
-            return result
+            return work(session)
 
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while True:
             try:
-                return self._runner.read(tenant, run)
+                return self._runner.read(tenant, run, snapshot=snapshot)
             except _Behind:
                 if time.monotonic() > deadline:
+                    self._rests_until = self._monotonic() + REPLICA_REST_SECONDS
                     return otherwise()
                 time.sleep(REPLAY_LOOK_SECONDS)
             except Unavailable:
+                self._rests_until = self._monotonic() + REPLICA_REST_SECONDS
                 return otherwise()
             except ConfigurationError as error:
                 self._warn_once(error)
@@ -339,9 +350,40 @@ class Replica:
             self._has_warned = True
         _log.warning("the read replica cannot be used, searches use the primary: %s", error)
 
+    def lag_seconds(self) -> float:
+        """How far the replica is behind what it has received; NaN if it does not answer."""
+        sql = (
+            "SELECT CASE WHEN pg_last_wal_receive_lsn() IS NOT DISTINCT FROM pg_last_wal_replay_lsn() THEN 0"
+            " ELSE coalesce(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0) END::float8"
+        )
+        try:
+            return float(self._runner.system(lambda session: session.rows(sql, last=True), mode=READ)[0][0])
+        except CommonplaceError:
+            return float("nan")
+
     def close(self) -> None:
         self._runner.is_closed = True
         self._pool.close()
+
+
+MOST_NAMED_BYTES = 7_000
+"""PostgreSQL takes up to 8,000 bytes with a notification."""
+
+
+def named(paths: Iterable[str]) -> str:
+    """What a notification says: the namespaces that changed, or nothing if they are too many to name."""
+    written = json.dumps(sorted(paths))
+    return written if len(written) <= MOST_NAMED_BYTES else ""
+
+
+def changed_of(payloads: Iterable[str]) -> frozenset[Namespace] | None:
+    """The namespaces that some notifications name; None if one names none, as those of former versions do."""
+    changed: set[Namespace] = set()
+    for payload in payloads:
+        if not payload:
+            return None
+        changed.update(stored_namespace(path) for path in json.loads(payload))
+    return frozenset(changed)
 
 
 class Notifier:
@@ -357,8 +399,11 @@ class Notifier:
         self._closed = threading.Event()
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._changed: set[str] = set()
 
-    def notice_commit(self) -> None:
+    def notice_commit(self, namespace: Namespace) -> None:
+        with self._mutex:
+            self._changed.add("/".join(namespace))
         if not self._wanted.is_set():
             self._wanted.set()
             if self._thread is None:
@@ -373,14 +418,19 @@ class Notifier:
             if self._closed.is_set():
                 return
             self._wanted.clear()
+            with self._mutex:
+                changed, self._changed = self._changed, set()
             try:
                 with self._pool.connection() as connection:
                     # A notification need not survive a crash, so this does not wait for the disk.
                     connection.execute(
-                        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')", (self._channel,)
+                        "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)",
+                        (self._channel, named(changed)),
                     )
             except (psycopg.Error, PoolTimeout, PoolClosed):
                 # A lost notification delays feeds until their next poll. Feeds whose connection broke poll at once.
+                with self._mutex:
+                    self._changed |= changed
                 self._wanted.set()
                 if self._closed.wait(1.0):
                     return

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,8 +29,8 @@ from commonplace.backends.postgres.connection import (
     translated,
 )
 from commonplace.backends.postgres.migrate import migrate, newest
-from commonplace.backends.postgres.reader import NOW, Location, PostgresReader, tenant_of, usage_below
-from commonplace.backends.postgres.runner import PATIENCE_SECONDS, READ, SNAPSHOT, Notifier, Replica, Runner
+from commonplace.backends.postgres.reader import NOW, Location, PostgresReader, read_counts, tenant_of, usage_below
+from commonplace.backends.postgres.runner import PATIENCE_SECONDS, READ, SNAPSHOT, Notifier, Replica, Runner, changed_of
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.backends.ranking import Page
 from commonplace.backends.rows import dump
@@ -62,8 +62,12 @@ if TYPE_CHECKING:
     from numpy import float32
     from numpy.typing import NDArray
 
+    from commonplace.backends.postgres.memory import Memory, NamespaceMemory
+
 T = TypeVar("T")
 KNOWN_NAMESPACES = 100_000
+SEARCH_TRIES = 3
+"""How often a search loads a namespace again that is purged at the same time, before it searches without memory."""
 MODELS_KNOWN_SECONDS = 0.5
 WAKER_SECONDS = 0.2
 """How often a waker checks whether it was closed."""
@@ -83,8 +87,10 @@ class PostgresStore(Store):
         durability: Durability = "full",
         clock: Callable[[], int] | None = None,
         replica_url: str | None = None,
+        cache_bytes: int = 512_000_000,
     ) -> None:
         self.place = parse_url(url)
+        self._cache_bytes = cache_bytes
         # A caller of a service gets half of each, so that its slow calls of both kinds leave connections to others.
         self.parallel_reads = pool_size
         self.parallel_writes = max(1, pool_size * 3 // 4)
@@ -155,6 +161,18 @@ class PostgresStore(Store):
             self._replica.close()
         self._pool.close()
 
+    def gauges(self) -> dict[str, float]:
+        counts = self._pool.get_stats()
+        found = {
+            "database_connections": float(counts.get("pool_size", 0)),
+            "database_connections_idle": float(counts.get("pool_available", 0)),
+            "database_calls_waiting": float(counts.get("requests_waiting", 0)),
+            "search_memory_bytes": float(self.vector_bytes),
+        }
+        if self._replica is not None:
+            found["replica_lag_seconds"] = self._replica.lag_seconds()
+        return found
+
     # A namespace's sessions
 
     def _read(
@@ -174,7 +192,9 @@ class PostgresStore(Store):
             return missing if spot is None else work(session, spot)
 
         if is_search and self._replica is not None:
-            return self._replica.read(tenant, run, lambda: self._runner.read(tenant, run))
+            return self._replica.read(
+                tenant, run, lambda: self._runner.read(tenant, run, snapshot=snapshot), snapshot=snapshot
+            )
         return self._runner.read(tenant, run, snapshot=snapshot)
 
     def _spot(self, session: Session, namespace: Namespace, tenant: str) -> Location | None:
@@ -206,7 +226,7 @@ class PostgresStore(Store):
 
         result, commit = self._runner.write(tenant_of(namespace), run)
         if commit is not None:
-            self._notifier.notice_commit()
+            self._notifier.notice_commit(namespace)
             self._note_write()
         return result, commit
 
@@ -295,6 +315,63 @@ class PostgresStore(Store):
 
     _known_models: tuple[float, list[index.Model]] | None = None
 
+    @cached_property
+    def _memory(self) -> Memory:
+        from commonplace.backends.postgres.memory import Memory  # NumPy takes a tenth of a second to import
+
+        return Memory(self._cache_bytes)
+
+    @property
+    def vector_bytes(self) -> int:
+        """The size of what searches keep in this process's memory; `cache_bytes` bounds it."""
+        return self._memory.held_bytes
+
+    def _search(
+        self,
+        namespace: Namespace,
+        missing: T,
+        model: index.Model | None,
+        work: Callable[[Session, Location, NamespaceMemory | None], T],
+    ) -> T:
+        """Search in a namespace with what memory holds of it, which is loaded if necessary; without it if it is too
+        large. Then the replica may answer.
+        """
+        spot = self._spots.get(namespace) or self._read(namespace, None, lambda session, spot: spot)
+        if spot is None:
+            return missing
+        for _ in range(SEARCH_TRIES):
+            part = self._loaded(namespace, spot, model)
+            if part is None:
+                break
+            try:
+                result = self._read(namespace, missing, partial(_with_memory, work, part))
+            except candidates.Stale:
+                part.is_loaded = False
+                continue
+            self._memory.note_size(spot, model, part)
+            return result
+        return self._read(namespace, missing, lambda session, spot: work(session, spot, None), is_search=True)
+
+    def _loaded(self, namespace: Namespace, spot: Location, model: index.Model | None) -> NamespaceMemory | None:
+        """What memory holds of a namespace, up to date or not; None if it is too large."""
+        part = self._memory.part(spot, model)
+        if part is None or part.is_loaded:
+            return part
+        with part.lock:  # others that search there wait for it, too, and take no connection meanwhile
+            if part.is_loaded:
+                return part
+
+            def load(session: Session, spot: Location) -> bool:
+                if not self._memory.fits(read_counts(session, spot), model):
+                    return False
+                part.load(session, spot)
+                return True
+
+            if not self._read(namespace, False, load, snapshot=True, is_search=True):
+                return None
+        self._memory.note_size(spot, model, part)
+        return part
+
     def search_text(
         self,
         namespace: Namespace,
@@ -304,12 +381,12 @@ class PostgresStore(Store):
         also: Sequence[int] = (),
     ) -> list[Candidate]:
         page = Page(filter, limit, self._now(), also)
-        return self._read(
-            namespace,
-            [],
-            lambda session, spot: candidates.search_text(session, spot, terms, page),
-            is_search=True,
-        )
+        model = self._serving()
+
+        def work(session: Session, spot: Location, part: NamespaceMemory | None) -> list[Candidate]:
+            return candidates.search_text(session, spot, terms, page, model, part)
+
+        return self._search(namespace, [], model, work)
 
     def search_vectors(
         self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
@@ -318,25 +395,26 @@ class PostgresStore(Store):
         known = self._model(model)
         if known is None:
             return []
-        return self._read(
-            namespace,
-            [],
-            lambda session, spot: candidates.search_vectors(session, spot, (known, query), page),
-            is_search=True,
-        )
+
+        def work(session: Session, spot: Location, part: NamespaceMemory | None) -> list[Candidate]:
+            return candidates.search_vectors(session, spot, known, query, page, part)
+
+        return self._search(namespace, [], known, work)
 
     def search(
         self, namespace: Namespace, query: SearchQuery, choose: Choose, *, unless_pending: bool = False
     ) -> Candidates | None:
-        if self._replica is not None:  # the replica proposes, but the primary knows what is live
-            return super().search(namespace, query, choose, unless_pending=unless_pending)
-        model = None if query.meaning is None else self._model(query.meaning[0])
+        model = self._serving() if query.meaning is None else self._model(query.meaning[0])
 
-        def work(session: Session, spot: Location) -> Candidates | None:
-            return candidates.search(session, spot, query, choose, model, self._now(), unless_pending=unless_pending)
+        def work(session: Session, spot: Location, part: NamespaceMemory | None) -> Candidates | None:
+            now = self._now()
+            return candidates.search(session, spot, query, choose, model, part, now, unless_pending=unless_pending)
 
         nothing: Candidates | None = Candidates([], [], {})
-        return self._read(namespace, nothing, work)
+        return self._search(namespace, nothing, model, work)
+
+    def _serving(self) -> index.Model | None:
+        return next((model for model in self._models() if model.role == "serving"), None)
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
         return self._read(
@@ -419,7 +497,7 @@ class PostgresStore(Store):
 
     def maintain(self) -> bool:
         with translated(self.place.shown):
-            return maintenance.maintain(self._runner, self._connect, self.place.system_role)
+            return maintenance.maintain(self._runner, self._connect, self.place.system_role, self._memory.weights)
 
     def vector_indexes(self) -> dict[str, bool]:
         """The approximate indexes that there are, and whether each is complete."""
@@ -454,7 +532,10 @@ class PostgresStore(Store):
             erased = maintenance.purge(session, transaction, kind, key, prefix, history_before, revision)
             return erased + sum(maintenance.purge(session, transaction, *part, history_before) for part in parts)
 
-        return self._change(namespace, None, work)[0]
+        erased = self._change(namespace, None, work)[0]
+        if spot := self._spots.get(namespace):
+            self._memory.evict(spot.id)
+        return erased
 
     def backup(self, target: Path, progress: Progress | None = None) -> None:
         from commonplace.backends.postgres import exchange
@@ -471,6 +552,7 @@ class PostgresStore(Store):
         with translated(self.place.shown), self._connect() as connection:
             exchange.restore(connection, self.place, source)
         self._spots.clear()
+        self._memory.clear()
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         def look(session: Session) -> list[str]:
@@ -514,8 +596,17 @@ class PostgresStore(Store):
         adopted = self._runner.system(
             lambda session: exchange.adopt(session, head, read(), check), is_long=True, copies=True
         )
-        self._notifier.notice_commit()
+        self._notifier.notice_commit(head.namespace)
         return adopted
+
+
+def _with_memory(
+    work: Callable[[Session, Location, NamespaceMemory | None], T],
+    part: NamespaceMemory,
+    session: Session,
+    spot: Location,
+) -> T:
+    return work(session, spot, part)
 
 
 class _ListeningWaker(Waker):
@@ -552,9 +643,11 @@ class _ListeningWaker(Waker):
         try:
             if self._connection is None:
                 self._connection = self._listen()
+                self.changed = None
                 return True
-            if list(self._connection.notifies(timeout=seconds, stop_after=1)):
-                list(self._connection.notifies(timeout=0))  # the same answer reports what came with it
+            if told := list(self._connection.notifies(timeout=seconds, stop_after=1)):
+                told += self._connection.notifies(timeout=0)  # the same answer reports what came with it
+                self.changed = changed_of(one.payload for one in told)
                 return True
         except psycopg.OperationalError:
             self._connection = None

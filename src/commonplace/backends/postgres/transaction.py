@@ -141,6 +141,11 @@ class PostgresTransaction(Ledger, PostgresReader):
         """Commit this transaction although it has no commit number, because it changed something other than states."""
         self._is_marked = True
 
+    def mark_erased(self) -> None:
+        """Commit that passages were erased. Servers with them in memory then miss some that ended, and start again."""
+        self.mark_changed()
+        self._row.chunks_ended += 1
+
     # Rows
 
     def _take_commit(self) -> int:

@@ -20,6 +20,7 @@ from fastapi.responses import Response, StreamingResponse
 from commonplace.api.encoding import dumps, on_one_line
 from commonplace.api.forms import CHANGE
 from commonplace.api.problems import BY_CODE, problem_of
+from commonplace.checks import Namespace
 from commonplace.entry import Change
 from commonplace.errors import Conflict, InvalidInput, Unavailable
 from commonplace.server.http.service import service_of
@@ -28,6 +29,9 @@ from commonplace.space.space import Space
 from commonplace.store import Store, Waker
 
 HEARTBEAT_SECONDS = 15.0
+HEARTBEATS_A_LOOK = 4
+"""A stream that was not signalled looks for commits after this many heartbeats, in case a signal was lost."""
+
 STREAM_SECONDS = 600.0
 """A stream ends after this time, and its reader reconnects. `EventStreams` ends it before if its key is revoked."""
 
@@ -68,7 +72,7 @@ async def _events(space: Space, signals: CommitSignals, after: int, write: Write
         while time.monotonic() < ends:
             try:
                 if signal is None:
-                    signal = await in_thread(signals.subscribe, loop)
+                    signal = await in_thread(signals.subscribe, loop, space.namespace)
                 signal.clear()  # cleared before reading, so that a commit in the meantime sets it again
                 found = await in_thread(space.changes, after, PAGE)
             except Conflict as error:
@@ -81,7 +85,9 @@ async def _events(space: Space, signals: CommitSignals, after: int, write: Write
             for commit, changes in groupby(found, attrgetter("commit")):
                 yield write(commit, list(changes))
                 after = commit
-            if not found and not await _is_set_in_time(signal):
+            for _ in range(0 if found else HEARTBEATS_A_LOOK):
+                if await _is_set_in_time(signal) or time.monotonic() >= ends:
+                    break
                 yield b": still here\n\n"
     finally:
         if signal is not None:
@@ -106,12 +112,16 @@ def event(name: str, id: int, data: Any) -> bytes:
 
 
 class CommitSignals:
-    """Signals all waiting streams of an app when something was committed. Its thread runs while there are any."""
+    """Signals the waiting streams of an app whose namespaces have changed. Its thread runs while there are any.
+
+    If the store does not say which namespaces have changed, all streams are signalled.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._mutex = threading.Lock()
-        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._waiting: dict[asyncio.Event, tuple[asyncio.AbstractEventLoop, Namespace]] = {}
+        self._by_namespace: dict[Namespace, set[asyncio.Event]] = {}
         self._waker: Waker | None = None
 
     @classmethod
@@ -122,19 +132,25 @@ class CommitSignals:
         assert isinstance(known, CommitSignals)
         return known
 
-    def subscribe(self, loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-        """An event that is set on this loop after each commit, until `unsubscribe`."""
+    def subscribe(self, loop: asyncio.AbstractEventLoop, namespace: Namespace) -> asyncio.Event:
+        """An event that is set on this loop after each commit in a namespace, until `unsubscribe`."""
         signal = asyncio.Event()
         with self._mutex:
             if self._waker is None:
                 self._waker = self._store.waker()
                 threading.Thread(target=self._watch, args=(self._waker,), name="commonplace-feed", daemon=True).start()
-            self._waiting[signal] = loop
+            self._waiting[signal] = loop, namespace
+            self._by_namespace.setdefault(namespace, set()).add(signal)
         return signal
 
     def unsubscribe(self, signal: asyncio.Event) -> None:
         with self._mutex:
-            self._waiting.pop(signal, None)
+            known = self._waiting.pop(signal, None)
+            if known is not None:
+                others = self._by_namespace[known[1]]
+                others.discard(signal)
+                if not others:
+                    del self._by_namespace[known[1]]
             if self._waiting or self._waker is None:
                 return
             waker, self._waker = self._waker, None
@@ -144,6 +160,7 @@ class CommitSignals:
         """Stop the thread, because the app is ending and the store may be closed next."""
         with self._mutex:
             self._waiting.clear()
+            self._by_namespace.clear()
             waker, self._waker = self._waker, None
         if waker is not None:
             waker.close()
@@ -151,11 +168,16 @@ class CommitSignals:
     def _watch(self, waker: Waker) -> None:
         while self._waker is waker:
             if waker.wait(_WAIT_SECONDS):
-                self._notify_all()
+                self._notify(waker.changed)
 
-    def _notify_all(self) -> None:
+    def _notify(self, changed: frozenset[Namespace] | None) -> None:
         with self._mutex:
-            waiting = list(self._waiting.items())
+            signals = (
+                list(self._waiting)
+                if changed is None
+                else [signal for namespace in changed for signal in self._by_namespace.get(namespace, ())]
+            )
+            waiting = [(signal, self._waiting[signal][0]) for signal in signals]
         for signal, loop in waiting:
             try:
                 loop.call_soon_threadsafe(signal.set)

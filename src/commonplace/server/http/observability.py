@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -131,6 +131,7 @@ class Metrics:
         )
         Info("commonplace_build", "The running version.", registry=self.registry).info({"version": __version__})
         self.registry.register(_ToolCallsCollector(tool_calls))
+        self.registry.register(_StoreCollector(book))
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
@@ -152,6 +153,18 @@ class Metrics:
             _log.warning("cannot read the number of pending passages: %s", error)
             self._pending.set(float("nan"))
         return generate_latest(self.registry)
+
+
+class _StoreCollector(Collector):
+    """What the store measures of itself, such as its connections."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for name, value in self._book.store.gauges().items():
+            help = f"{name.replace('_', ' ').capitalize()}."
+            yield GaugeMetricFamily(f"commonplace_{name}", help, value=value)
 
 
 class _ToolCallsCollector(Collector):

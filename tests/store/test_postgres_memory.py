@@ -1,0 +1,181 @@
+"""What a server keeps in memory for searches: it catches up with every other server, and forgets what is purged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from store_calls import HERE, found_keys, put, unit
+
+from commonplace.backends.keywords import Keywords, Passages
+from commonplace.backends.postgres import PostgresStore
+from commonplace.backends.ranking import Counts, packed_terms, posting, score_arrays
+from commonplace.entry import Draft
+from commonplace.filters import Filter
+from commonplace.language.passages import frequency_level, passage
+from commonplace.store import Transaction
+from postgres_server import empty, shared_book
+
+
+@pytest.fixture
+def servers() -> Iterator[list[PostgresStore]]:
+    first = PostgresStore(shared_book())
+    empty(shared_book())
+    first.set_target_model("m", 8)
+    opened = [first, *(PostgresStore(shared_book(), pool_size=4) for _ in range(2))]
+    yield opened
+    for store in opened:
+        store.close()
+
+
+def word(number: int) -> str:
+    return "q" + "bcdfghjklm"[number // 10] + "bcdfghjklm"[number % 10]
+
+
+def embed(store: PostgresStore, place: int = 1) -> int:
+    claimed = store.claim(100, 60)
+    store.index("m", [(one.chunk_id, unit(place)) for one in claimed])
+    return len(claimed)
+
+
+def near(store: PostgresStore, place: int = 1) -> int:
+    return len(store.search_vectors(HERE, "m", unit(place), Filter(), 1_000))
+
+
+@pytest.mark.promise("postgres-memory-catches-up")
+def test_what_one_server_writes_the_next_search_of_another_finds(servers: list[PostgresStore]) -> None:
+    writer, reader, _ = servers
+    for number in range(30):
+        put(writer, f"k{number}", f"{word(number)} tea")
+        assert found_keys(reader, word(number)) == [f"k{number}"]
+        assert embed(writer) == 1
+        assert near(reader) == number + 1
+    held = reader._memory.part(reader._spots[HERE], reader._model("m"))
+    assert held is not None
+    put(writer, "k1", "replaced pot")
+    assert found_keys(reader, word(1)) == []
+    assert found_keys(reader, "replaced") == ["k1"]
+    writer.write(HERE, lambda transaction: transaction.delete("file", "k2"))
+    assert found_keys(reader, word(2)) == []
+    assert reader.term_counts(HERE, ["tea"]).containing == {"tea": 28}
+    with held.lock:  # it caught up, and was not read again
+        assert held.keywords.counted(["tea", "pot", word(2)]) == {"tea": 28, "pot": 1, word(2): 0}
+
+
+@pytest.mark.promise("postgres-purge-leaves-memory")
+def test_a_purge_evicts_what_it_erased_from_the_memory_of_every_server(servers: list[PostgresStore]) -> None:
+    writer, reader, _ = servers
+    for number in range(5):
+        put(writer, f"k{number}", f"{word(number)} tea")
+    embed(writer)
+    assert near(reader) == near(writer) == 5
+    writer.write(HERE, lambda transaction: transaction.delete("file", "k3"))
+    assert near(reader) == 4  # the vector of k3 may still be in memory, and is not proposed
+    before = reader._memory.part(reader._spots[HERE], reader._model("m"))
+    writer.purge(HERE, kind="file", key="k3")
+    assert writer.vector_bytes == 0
+    assert near(reader) == 4
+    assert before is not None
+    assert before.matrix is not None
+    assert len(before.matrix.search(unit(1), None, None, None)) == 4  # type: ignore[arg-type]
+    assert found_keys(reader, word(3)) == []
+
+
+def test_vectors_that_several_servers_store_at_once_are_all_seen_by_a_reader_that_looks_all_the_time(
+    servers: list[PostgresStore],
+) -> None:
+    writer, second, reader = servers
+
+    def fill(transaction: Transaction) -> None:
+        for number in range(120):
+            transaction.put(Draft("file", f"n{number:03}", f"text {number}"))
+
+    writer.write(HERE, fill)
+    near(reader)
+    waiting = [one.chunk_id for one in writer.claim(1_000, 600)]
+    parts = [waiting[start : start + 5] for start in range(0, len(waiting), 5)]
+    with ThreadPoolExecutor(4) as threads:
+        jobs = [
+            threads.submit(store.index, "m", [(chunk, unit(1)) for chunk in part])
+            for part, store in zip(parts, [writer, second] * len(parts), strict=False)
+        ]
+        while not all(job.done() for job in jobs):
+            near(reader)
+        for job in jobs:
+            job.result()
+    assert near(reader) == 120
+
+
+def test_a_namespace_written_in_many_ways_is_counted_as_the_table_counts_it(servers: list[PostgresStore]) -> None:
+    writer, reader, _ = servers
+    chance = random.Random(7)
+    words = [word(number) for number in range(12)]
+    for step in range(120):
+        key = f"k{chance.randrange(20)}"
+        if chance.random() < 0.3:
+            writer.write(HERE, lambda transaction, key=key: transaction.delete("file", key))  # type: ignore[misc]
+        else:
+            put(writer, key, " ".join(chance.choices(words, k=chance.choice([3, 200, 900]))))
+        if step % 17 == 0:
+            writer.purge(HERE, kind="file", prefix="k1")
+        if step % 41 == 0:
+            writer.rebuild_keywords()
+        found_keys(reader, words[1])
+        held = reader._memory.part(reader._spots[HERE], reader._model("m"))
+        assert held is not None
+        with held.lock:
+            assert held.keywords.counted(words) == dict(reader.term_counts(HERE, words).containing)
+
+
+def test_terms_of_passages_from_before_are_packed_by_the_database_as_they_are_packed_here(
+    servers: list[PostgresStore],
+) -> None:
+    writer, reader, _ = servers
+    put(writer, "k1", 'tea tea tea café 東京 snake_case twice twice a\'b "quoted"')
+    sql = "SELECT terms, packed_terms(tokens, repeated) FROM chunk WHERE ended_commit IS NULL"
+    rows = writer._runner.system(lambda session: session.rows(sql, binary=True))
+    assert rows
+    for stored, made in rows:
+        assert sorted(stored[at : at + 8] for at in range(0, len(stored), 8)) == sorted(
+            made[at : at + 8] for at in range(0, len(made), 8)
+        )
+    writer._runner.system(lambda session: session.count("UPDATE chunk SET terms = NULL"))
+    assert found_keys(reader, "東京") == found_keys(reader, "twice") == ["k1"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_posting_lists_in_memory_score_as_lists_of_the_database_do(seed: int) -> None:
+    chance = random.Random(seed)
+    keywords, live = Keywords(), dict[int, dict[str, int]]()
+    lengths: dict[int, int] = {}
+    for chunk in range(1, 3_000):
+        text = " ".join(chance.choices(["tea", "green", "pot", *map(str, range(40))], k=chance.randrange(1, 9)))
+        made = passage(text, 0, len(text))
+        live[chunk], lengths[chunk] = dict(made.terms), made.length
+        packed = packed_terms(made.terms)
+        numbers = np.array([posting(chunk, made.length)])
+        keywords.extend(Passages(numbers, np.array([len(packed)]), packed))
+        if chance.random() < 0.5:
+            gone = chance.choice(list(live))
+            del live[gone]
+            keywords.end(np.array([gone, 10**9]))
+    terms = {"tea": 1.0, "pot": 2.0, "7": 1.0, "none": 1.0}
+    counts = Counts(1, len(live), sum(lengths[chunk] for chunk in live))
+    lists = [
+        (
+            weight,
+            np.array(
+                [
+                    posting(chunk, lengths[chunk]) * 4 + frequency_level(held[term])
+                    for chunk, held in live.items()
+                    if term in held
+                ],
+                np.int64,
+            ),
+        )
+        for term, weight in terms.items()
+    ]
+    assert keywords.rank(counts, terms).rank(None) == score_arrays(counts, lists).rank(None)
