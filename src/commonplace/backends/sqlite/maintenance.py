@@ -22,6 +22,7 @@ from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, WriterQueue, book
 from commonplace.backends.sqlite.migrate import check_schema, migrations, schema_version
 from commonplace.backends.sqlite.reader import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
+from commonplace.backends.sqlite.waiting import waiting_counts
 from commonplace.backends.sqlite.where import Where
 from commonplace.checks import unfinished_file
 from commonplace.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, Unavailable
@@ -58,6 +59,7 @@ def purge(
     rows = connection.execute(f"SELECT id, entry, ended_commit FROM history WHERE {where}", parameters).fetchall()
     if not rows:
         return 0
+    transaction.note_erasure()
     _erase_states(connection, [history_id for history_id, _, _ in rows])
     _erase_ended_chunks(connection, [(entry_id, ended) for _, entry_id, ended in rows])
     transaction.raise_floor(max(ended for _, _, ended in rows))
@@ -109,15 +111,16 @@ def stats(connection: Connection, path: str) -> StoreStats:
     pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
     page_size = connection.execute("PRAGMA page_size").fetchall()[0][0]
     log = Path(os.path.realpath(path) + "-wal")
+    passages, pending = waiting_counts(connection)
     return StoreStats(
         schema=schema_version(connection),
         namespaces=count("namespace"),
         entries=dict(connection.execute("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind").fetchall()),
         former_states=count("history"),
         unchecked=connection.execute("SELECT coalesce(sum(last - first + 1), 0) FROM unchecked").fetchall()[0][0],
-        chunks=count("chunk WHERE ended_commit IS NULL"),
+        chunks=count("chunk WHERE ended_commit IS NULL") + passages,
         vectors=count("vector WHERE former = 0"),
-        pending=count("pending"),
+        pending=count("pending") + pending,
         model=model[0][0] if model else None,
         bytes=pages * page_size + (log.stat().st_size if path != MEMORY and log.exists() else 0),
     )
