@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.ranking import Counts, Located, Page, Postings, Rank, Ranked, best, posting, score, with_known
+from commonplace.backends.sqlite.backlog import NONE, Waiting
 from commonplace.backends.sqlite.checksums import damaged_row, damaged_vector, is_whole_vector
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.index import tokens
-from commonplace.backends.sqlite.waiting import NONE, Waiting
 from commonplace.backends.sqlite.where import Where
 from commonplace.backends.sqlite.writer import NamespaceRow
 from commonplace.errors import Corrupt

@@ -18,6 +18,7 @@ from commonplace.backends.deltas import DAMAGE
 from commonplace.backends.entry_index import HEADING, heading_passage
 from commonplace.backends.ranking import posting
 from commonplace.backends.rows import entry_of, labels
+from commonplace.backends.sqlite.backlog import NOT_WAITING
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
@@ -34,7 +35,6 @@ from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.index import damaged_vectors, tokens
 from commonplace.backends.sqlite.migrate import wrong_names
 from commonplace.backends.sqlite.reader import MEASURED, former_entry
-from commonplace.backends.sqlite.waiting import NOT_WAITING
 from commonplace.backends.sqlite.writer import MOST_IDS, NAMESPACE_COLUMNS, check_namespace_row, namespace_sum
 from commonplace.checks import Namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, SEPARATOR

@@ -15,6 +15,15 @@ from typing import TYPE_CHECKING, Any
 from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, heading_passage, match_passages
 from commonplace.backends.ranking import posting
 from commonplace.backends.rows import labels
+from commonplace.backends.sqlite.backlog import (
+    BULK,
+    LONG_CHARACTERS,
+    MOST_WAITING,
+    SETTLED_AT_ONCE,
+    of_waiting_id,
+    passages_of,
+    waiting_entries,
+)
 from commonplace.backends.sqlite.checksums import (
     LIVE,
     damaged_row,
@@ -25,15 +34,6 @@ from commonplace.backends.sqlite.checksums import (
 )
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.reader import BYTES, MEASURED
-from commonplace.backends.sqlite.waiting import (
-    BULK,
-    LONG_CHARACTERS,
-    MOST_WAITING,
-    SETTLED_AT_ONCE,
-    of_waiting_id,
-    passages_of,
-    waiting_entries,
-)
 from commonplace.backends.sqlite.writer import MOST_IDS, Group, NamespaceRow, read_namespace
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
@@ -82,7 +82,7 @@ class EntryIndex(BaseEntryIndex):
     # New entries
 
     def add(self, entry: Entry, text_passages: Sequence[Passage] | None) -> None:
-        """The derived rows of a new entry wait; see waiting.py."""
+        """The derived rows of a new entry wait; see backlog.py."""
         self._row.wait(entry.commit, entry.id)
         self._added.append((entry, text_passages))
         if len(self._added) >= SETTLED_AT_ONCE:

@@ -16,13 +16,13 @@ from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.filter_sql import add_names
 from commonplace.backends.rows import CONTENT, HEAD
 from commonplace.backends.sqlite import damage, maintenance
+from commonplace.backends.sqlite.backlog import waiting_counts
 from commonplace.backends.sqlite.checksums import FORMER, former_sum
 from commonplace.backends.sqlite.connection import MEMORY, Connection, translated
 from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, WriterQueue, book_mark, write_mark
 from commonplace.backends.sqlite.migrate import check_schema, migrations, schema_version
 from commonplace.backends.sqlite.reader import decode_former
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
-from commonplace.backends.sqlite.waiting import waiting_counts
 from commonplace.backends.sqlite.where import Where
 from commonplace.checks import unfinished_file
 from commonplace.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, Unavailable

@@ -15,6 +15,15 @@ from commonplace.backends import deltas, pages
 from commonplace.backends.filter_sql import add_filter, add_former
 from commonplace.backends.pages import after_prefix
 from commonplace.backends.rows import HEAD, NAMES, Former, Live, damaged, entry_of, prefixed, value_of
+from commonplace.backends.sqlite.backlog import (
+    WAITING,
+    Place,
+    Waiting,
+    has_labels,
+    waiting_entries,
+    waiting_labels,
+    waiting_place,
+)
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     FORMER_HEAD,
@@ -29,15 +38,6 @@ from commonplace.backends.sqlite.checksums import (
     live_head,
 )
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.waiting import (
-    WAITING,
-    Place,
-    Waiting,
-    has_labels,
-    waiting_entries,
-    waiting_labels,
-    waiting_place,
-)
 from commonplace.backends.sqlite.where import Where
 from commonplace.backends.sqlite.writer import read_namespace
 from commonplace.checks import JSON, Namespace

@@ -26,6 +26,7 @@ from commonplace.backends.pages import after_prefix
 from commonplace.backends.ranking import Counts, Page
 from commonplace.backends.rows import dump
 from commonplace.backends.sqlite import candidates, damage, index, maintenance
+from commonplace.backends.sqlite.backlog import Waiting, waiting_counts
 from commonplace.backends.sqlite.checksums import check_row, damaged_row, row_sum
 from commonplace.backends.sqlite.connection import (
     DRIVER_ERRORS,
@@ -42,7 +43,6 @@ from commonplace.backends.sqlite.guard import Guard, Stamp, WriterQueue, check_l
 from commonplace.backends.sqlite.migrate import check_schema, check_unchanged, migrate
 from commonplace.backends.sqlite.reader import SQLiteReader, namespace_id, usage_below
 from commonplace.backends.sqlite.transaction import SQLiteTransaction
-from commonplace.backends.sqlite.waiting import Waiting, waiting_counts
 from commonplace.backends.sqlite.writer import Group, Writer, begin_group, flush_group, read_namespace
 from commonplace.checks import JSON, Namespace, stored_namespace
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unavailable

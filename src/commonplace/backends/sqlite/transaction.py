@@ -15,6 +15,7 @@ import apsw
 from commonplace.backends.ledger import Ledger, commit_time
 from commonplace.backends.pages import after_prefix
 from commonplace.backends.rows import HEAD, NAMES, Former, Live, dump, entry_of, labels, prefixed
+from commonplace.backends.sqlite.backlog import Place
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
@@ -31,7 +32,6 @@ from commonplace.backends.sqlite.checksums import (
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.index import EntryIndex
 from commonplace.backends.sqlite.reader import SQLiteReader
-from commonplace.backends.sqlite.waiting import Place
 from commonplace.backends.sqlite.writer import NAMESPACE_COLUMNS, Group, NamespaceRow, check_namespace_row
 from commonplace.checks import JSON, Namespace, check_key
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry

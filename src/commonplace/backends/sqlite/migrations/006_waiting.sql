@@ -1,5 +1,5 @@
 -- The rows that are derived from a new entry (labels, passages, keywords, pending marks, usage) are written later, for
--- many entries at once (see waiting.py). The namespace's row says which entries wait: those that began with
+-- many entries at once (see backlog.py). The namespace's row says which entries wait: those that began with
 -- `waiting_commit` or later and have an id above `waiting_entry`, `waiting_count` of them. NULL: none waits.
 ALTER TABLE namespace ADD COLUMN waiting_commit INTEGER;
 ALTER TABLE namespace ADD COLUMN waiting_entry INTEGER;

@@ -17,7 +17,7 @@ import pytest
 import commonplace
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite import index as sqlite_index
-from commonplace.backends.sqlite.waiting import BULK, LONG_CHARACTERS, MOST_WAITING
+from commonplace.backends.sqlite.backlog import BULK, LONG_CHARACTERS, MOST_WAITING
 from commonplace.entry import Draft
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
