@@ -26,7 +26,7 @@ from commonplace.language.passages import Passage, frequency_level, passages
 from commonplace.store import Pending
 
 MOST_WAITING = 48
-"""How many entries of a namespace wait at most. Their terms take a search 3 to 4 ms."""
+"""How many entries of a namespace wait at most. Their terms take a search 26 to 60 µs each, once a process."""
 LONG_CHARACTERS = 4_000
 """A text longer than this does not wait."""
 BULK = 8
