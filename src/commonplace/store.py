@@ -488,6 +488,9 @@ class Store(ABC):
     reads_at_once = False
     """Whether a small read never waits and costs less than a switch to another thread."""
 
+    indexes_later = False
+    """Whether the passages of a new entry are made after its commit, so that a caller need not prepare them."""
+
     parallel_reads = 32
     parallel_writes = 32
     """The most calls of each kind that a service should make at the same time."""

@@ -553,6 +553,7 @@ class _LeasedStore:
     """Leases the real store for each call of a method. A lease ends with the call."""
 
     reads_at_once = False
+    indexes_later = False
 
     def __init__(self, lease: Lease, wrote: Callable[[], None]) -> None:
         self._lease = lease

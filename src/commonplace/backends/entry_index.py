@@ -35,7 +35,9 @@ class BaseEntryIndex(ABC):
     def __init__(self, counts: PassageCounts) -> None:
         self._counts = counts
 
-    def add(self, entry: Entry, text_passages: Sequence[Passage]) -> None:
+    def add(self, entry: Entry, text_passages: Sequence[Passage] | None) -> None:
+        if text_passages is None:
+            text_passages = passages(entry.text)
         self._insert_labels(entry.id, labels(entry.attributes, INDEXED_ATTRIBUTES))
         added = [(entry.id, *numbered) for numbered in enumerate(text_passages)]
         if entry.heading:

@@ -44,7 +44,7 @@ AFTER_LOSS = 2
 class Index(Protocol):
     """What a backend derives from live entries for search: labels, passages, keywords, pending marks."""
 
-    def add(self, entry: Entry, text_passages: Sequence[Passage]) -> None: ...
+    def add(self, entry: Entry, text_passages: Sequence[Passage] | None) -> None: ...
 
     def change(self, before: Entry, after: Entry) -> None: ...
 
@@ -61,6 +61,9 @@ class Ledger(Transaction):
     """Whether an identity is looked up before a row is inserted. A backend sets this to False if its `_insert_row`
     detects a conflict itself, calls `_free_identity` and tries again.
     """
+
+    indexes_later = False
+    """Whether the index makes passages itself, later; then only those that are prepared are given to it."""
 
     flag: Callable[[bool], int] = bool
     """How the backend stores a boolean."""
@@ -133,7 +136,7 @@ class Ledger(Transaction):
         )
         if former is None:
             self._insert_row(row)
-            self._index.add(entry, draft.passages)
+            self._index.add(entry, None if self.indexes_later and draft.prepared is None else draft.passages)
         else:
             self._update_row(row, former)
             self._index.change(entry_of(self._namespace, former), entry)

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cas
 
 from commonplace.checks import JSON, Namespace, check_line
 from commonplace.engine.indexer import Indexer
-from commonplace.entry import Entry
+from commonplace.entry import Draft, Entry
 from commonplace.errors import Conflict, InvalidInput, NotFound, Outdated, TooLarge
 from commonplace.space.rules import Action, Meter, Note, Rules
 from commonplace.store import Store, Transaction, Usage
@@ -200,6 +200,10 @@ class Handle:
         if result[1] is not None:
             self.indexer.notice_write()
         return result
+
+    def prepared(self, draft: Draft) -> Draft:
+        """A draft with its passages, which are made before the transaction, unless the store makes them after it."""
+        return draft if self.store.indexes_later else draft.with_passages()
 
     def namespaces_below(self, holding: Sequence[str] | None) -> list[Namespace]:
         """The namespaces at and below this one, if the caller may read them all at once.

@@ -279,9 +279,8 @@ class Items:
             attributes[VECTORS] = {"model": check_model(new.model), "rows": _check_vectors(new.vectors)}
         is_searched = fields != ()
         text = "\n".join(texts_at(value, fields)) if is_searched else ""
-        return Draft(
-            ITEM, key, value, text=text, heading=key if is_searched else None, attributes=attributes
-        ).with_passages()
+        heading = key if is_searched else None
+        return self._handle.prepared(Draft(ITEM, key, value, text=text, heading=heading, attributes=attributes))
 
 
 # Writes

@@ -59,6 +59,9 @@ SIGNAL = "signal"
 MAX_MESSAGES = 10_000
 """How many messages one call may add or delete."""
 
+MANY = 8
+"""The passages of this many messages are made before their transaction, because all other writes wait for it."""
+
 MAX_AHEAD = 86_400_000_000
 """How far ahead the clock of a client may be, in microseconds; later dates are intended."""
 
@@ -261,8 +264,11 @@ class Incoming:
 
     def prepared(self, screen: Screen | None) -> Incoming:
         """This message after the screen, with its passages. Everything here needs no transaction."""
-        draft = self.draft if screen is None else screen(self.draft)
-        return replace(self, draft=draft.with_passages())
+        screened = self.screened(screen)
+        return replace(screened, draft=screened.draft.with_passages())
+
+    def screened(self, screen: Screen | None) -> Incoming:
+        return self if screen is None else replace(self, draft=screen(self.draft))
 
     def placed(self, key: str, created_at: int, resource: str) -> Draft:
         """The complete draft."""
@@ -433,7 +439,10 @@ class ThreadMessages:
     def _incoming(self, messages: object, thread_id: str, *, verbatim: bool = False) -> list[Incoming]:
         # Screened before they are compared with stored messages.
         screen = None if self._handle.rules.screen is None else self._handle.rules.screened
-        return [one.prepared(screen) for one in incoming(messages, thread_id, self._limits, verbatim=verbatim)]
+        arrived = incoming(messages, thread_id, self._limits, verbatim=verbatim)
+        if self._handle.store.indexes_later and len(arrived) < MANY:
+            return [one.screened(screen) for one in arrived]
+        return [one.prepared(screen) for one in arrived]
 
     def messages(
         self,

@@ -127,7 +127,7 @@ class Records:
         clean_tags = self.clean_tags(tags)
         identity = checked.hash
         new_id = str(uuid.uuid4()) if id is None else check_visible("id", _check_id(id))
-        draft = self._draft(new_id, checked, clean_tags).with_passages()
+        draft = self._handle.prepared(self._draft(new_id, checked, clean_tags))
 
         def work(transaction: Transaction) -> Entry:
             ends = expiry(transaction.time, ttl_seconds)

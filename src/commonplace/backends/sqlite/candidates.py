@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.ranking import Counts, Located, Page, Postings, Rank, Ranked, best, posting, score, with_known
+from commonplace.backends.sqlite.backlog import NONE, Waiting
 from commonplace.backends.sqlite.checksums import damaged_row, damaged_vector, is_whole_vector
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.index import tokens
@@ -30,12 +31,13 @@ def search_text(
     counts: Counts,
     terms: Mapping[str, float],
     page: Page,
+    waiting: Waiting,
 ) -> list[Candidate]:
-    also = _passages_of(connection, page.also)
+    also = _passages_of(connection, page.also) | waiting.located(page.also)
     shares: dict[int, float] = {}
 
     def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        postings = _postings(connection, counts, terms)
+        postings = _postings(connection, counts, terms, waiting)
         ranked, of_also = score(counts, postings, keep if allowed is None else None, list(also))
         shares.update(of_also)
         if allowed is None:
@@ -43,12 +45,12 @@ def search_text(
         chosen = set(allowed)
         return [(chunk, score) for chunk, score in ranked if chunk in chosen]
 
-    return with_known(candidates(connection, counts.namespace_id, rank, page), also.values(), shares)
+    return with_known(candidates(connection, counts.namespace_id, rank, page, waiting), also.values(), shares)
 
 
-def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) -> TermCounts:
+def term_counts(connection: Connection, counts: Counts, terms: Iterable[str], waiting: Waiting) -> TermCounts:
     weights = dict.fromkeys(terms, 1.0)
-    postings = _postings(connection, counts, weights)
+    postings = _postings(connection, counts, weights, waiting)
     return TermCounts(
         counts.passages,
         counts.average_length,
@@ -56,7 +58,9 @@ def term_counts(connection: Connection, counts: Counts, terms: Iterable[str]) ->
     )
 
 
-def _postings(connection: Connection, counts: Counts, terms: Mapping[str, float]) -> Iterable[Postings]:
+def _postings(
+    connection: Connection, counts: Counts, terms: Mapping[str, float], waiting: Waiting
+) -> Iterable[Postings]:
     namespace_id, passages = counts.namespace_id, counts.passages
     phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
     lists = iter(
@@ -68,8 +72,10 @@ def _postings(connection: Connection, counts: Counts, terms: Mapping[str, float]
     )
     for term, weight in terms.items():
         levels = []
-        for frequency in LEVEL_FREQUENCY.values():
+        for level, frequency in LEVEL_FREQUENCY.items():
             rows = json.loads(next(lists)[0])
+            if waiting.passages:
+                rows += waiting.postings(term, level)
             if rows:
                 levels.append((frequency, rows))
         containing = sum(len(rows) for _, rows in levels)
@@ -102,11 +108,14 @@ def _whole_numbers(rows: Iterable[Any]) -> list[Any]:
     return found
 
 
-def candidates(connection: Connection, namespace_id: int, rank: Rank, page: Page) -> list[Candidate]:
+def candidates(
+    connection: Connection, namespace_id: int, rank: Rank, page: Page, waiting: Waiting = NONE
+) -> list[Candidate]:
+    """Entries that wait have passages in `waiting` only, and all others have rows of labels."""
     return best(
         rank,
-        lambda chunks: _select(connection, namespace_id, chunks, page),
-        lambda: _allowed(connection, namespace_id, page),
+        lambda chunks: _select(connection, namespace_id, chunks, page) | waiting.selected(page, chunks),
+        lambda: [*_allowed(connection, namespace_id, page), *waiting.selected(page)],
         page.limit,
     )
 

@@ -34,7 +34,6 @@ from commonplace.backends.sqlite.writer import MOST_IDS, Group, NamespaceRow, re
 from commonplace.checks import Namespace
 from commonplace.entry import Entry
 from commonplace.errors import Conflict, InvalidInput, NotFound
-from commonplace.language.passages import passages
 from commonplace.store import CheckUsage, NamespaceHead, State
 
 MORE_IDS = 100_000
@@ -218,13 +217,15 @@ def adopt(
 ) -> int:
     row, last = _empty_namespace(connection, group, head)
     try:
-        count = adopt_states(head, states, _Incoming(connection, group, row), flag=int)
+        incoming = _Incoming(connection, group, row, head.namespace)
+        count = adopt_states(head, states, incoming, flag=int)
+        incoming.settle()
     except apsw.ConstraintError as error:
         raise InvalidInput(
             f"two states of namespace {'/'.join(head.namespace)} claim the same place ({error}); nothing was imported"
         ) from error
     if check is not None:
-        check(usage_of(connection, row.id))
+        check(usage_of(connection, row.id, None))
     # Readers of the old feed would miss what was imported below their cursor. The floor tells them to read everything
     # again.
     floor = last + 1 if last and count else 0
@@ -263,11 +264,12 @@ def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) 
 class _Incoming:
     """Writes the rows of one namespace to the file."""
 
-    def __init__(self, connection: Connection, group: Group, row: NamespaceRow) -> None:
+    def __init__(self, connection: Connection, group: Group, row: NamespaceRow, namespace: Namespace) -> None:
         self._connection = connection
         self._group = group
         self._number = row.id
-        self._index = EntryIndex(connection, group, row)
+        self._index = EntryIndex(connection, group, row, namespace)
+        self.settle = self._index.settle
 
     def next_id(self) -> int:
         return self._group.next_id("entry")
@@ -275,7 +277,7 @@ class _Incoming:
     def add_live(self, row: Live, entry: Entry) -> None:
         written = (*row, self._number)
         self._connection.execute(_INSERT_LIVE, (*written, live_sum(written)))
-        self._index.add(entry, passages(entry.text))
+        self._index.add(entry, None)
 
     def add_former(self, row: Former) -> None:
         written = (*row.beginning, self._number, *row.ending)

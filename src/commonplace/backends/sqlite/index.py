@@ -12,9 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, match_passages
+from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, heading_passage, match_passages
 from commonplace.backends.ranking import posting
 from commonplace.backends.rows import labels
+from commonplace.backends.sqlite.backlog import (
+    BULK,
+    LONG_CHARACTERS,
+    MOST_WAITING,
+    SETTLED_AT_ONCE,
+    of_waiting_id,
+    passages_of,
+    waiting_entries,
+)
 from commonplace.backends.sqlite.checksums import (
     LIVE,
     damaged_row,
@@ -24,11 +33,12 @@ from commonplace.backends.sqlite.checksums import (
     vector_sum,
 )
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.reader import MEASURED
-from commonplace.backends.sqlite.writer import Group, NamespaceRow, read_namespace
-from commonplace.checks import stored_namespace
-from commonplace.entry import INDEXED_ATTRIBUTES
+from commonplace.backends.sqlite.reader import BYTES, MEASURED
+from commonplace.backends.sqlite.writer import MOST_IDS, Group, NamespaceRow, read_namespace
+from commonplace.checks import Namespace, stored_namespace
+from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.errors import ConfigurationError
+from commonplace.language.passages import Passage
 from commonplace.store import Indexing, Pending, Progress
 
 if TYPE_CHECKING:
@@ -61,11 +71,63 @@ def tokens(namespace_id: int, terms: Mapping[str, int]) -> str:
 class EntryIndex(BaseEntryIndex):
     """Writes the derived rows of entries in one namespace, as part of a transaction."""
 
-    def __init__(self, connection: Connection, group: Group, row: NamespaceRow) -> None:
+    def __init__(self, connection: Connection, group: Group, row: NamespaceRow, namespace: Namespace) -> None:
         super().__init__(row)
         self._connection = connection
         self._group = group
         self._row = row
+        self._namespace = namespace
+        self._added: list[tuple[Entry, Sequence[Passage] | None]] = []
+
+    # New entries
+
+    def add(self, entry: Entry, text_passages: Sequence[Passage] | None) -> None:
+        """The derived rows of a new entry wait; see backlog.py."""
+        self._row.wait(entry.commit, entry.id)
+        self._added.append((entry, text_passages))
+        if len(self._added) >= SETTLED_AT_ONCE:
+            self.settle()
+
+    def settle_if_many(self) -> None:
+        """At the end of a transaction: the derived rows of many new entries, or of a long one, are written now."""
+        added = self._added
+        if added and (
+            len(added) >= BULK
+            or (self._row.waiting_count or 0) >= MOST_WAITING
+            or any(len(entry.text) > LONG_CHARACTERS for entry, _ in added)
+        ):
+            self.settle()
+
+    def settle(self) -> None:
+        """Write the derived rows of all entries that wait."""
+        row = self._row
+        if row.waiting_entry is None:
+            return
+        added, self._added = self._added, []
+        before = added[0][0].id if added else MOST_IDS
+        earlier = waiting_entries(self._connection, self._namespace, row.id, row.waiting, before)
+        all_added = [*((one.entry, None) for one in earlier), *added]
+        self._write(all_added)
+        _count_usage(self._connection, row.id, [entry.id for entry, _ in all_added])
+        row.wait_no_more()
+
+    def _write(self, added: Sequence[tuple[Entry, Sequence[Passage] | None]]) -> None:
+        rows = [
+            (self._row.id, name, value, entry.id)
+            for entry, _ in added
+            for name, value in labels(entry.attributes, INDEXED_ATTRIBUTES)
+        ]
+        _insert(self._connection, "label", 4, sorted(rows))
+        found = [
+            (entry.commit, entry.id, number, passage)
+            for entry, made in added
+            for number, passage in (passages_of(entry) if made is None else _numbered(entry, made))
+        ]
+        _insert_chunks(self._connection, self._group, self._row.id, found)
+        self._row.chunk_count += len(found)
+        self._row.term_total += sum(passage.length for *_, passage in found)
+
+    # Changes
 
     def chunks_of(self, entry_ids: Sequence[int], *, only_headings: bool = False) -> list[tuple[int, int]]:
         which = f" AND c.number = {HEADING}" if only_headings else ""
@@ -83,7 +145,7 @@ class EntryIndex(BaseEntryIndex):
         ).fetchall()
 
     def _insert_chunks(self, commit: int, added: Sequence[Numbered]) -> None:
-        _insert_chunks(self._connection, self._group, self._row.id, commit, added)
+        _insert_chunks(self._connection, self._group, self._row.id, [(commit, *one) for one in added])
 
     def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None:
         chunks = json.dumps([chunk for chunk, _ in ended])
@@ -105,9 +167,39 @@ class EntryIndex(BaseEntryIndex):
             )
 
 
+def _numbered(entry: Entry, made: Sequence[Passage]) -> list[tuple[int, Passage]]:
+    return [*enumerate(made), *([(HEADING, heading_passage(entry.heading))] if entry.heading else ())]
+
+
+def _count_usage(connection: Connection, namespace_id: int, entry_ids: Sequence[int]) -> None:
+    connection.execute(
+        f"INSERT INTO usage (namespace, entries, bytes) SELECT ?1, count(*), coalesce(sum({BYTES}), 0) FROM entry"
+        " WHERE id IN (SELECT value FROM json_each(?2)) HAVING count(*)"
+        " ON CONFLICT (namespace) DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes",
+        (namespace_id, json.dumps(entry_ids)),
+    )
+
+
+def settle(connection: Connection, namespaces: Sequence[Namespace], group: Group) -> None:
+    """Write the derived rows of the entries of some namespaces that wait for them."""
+    for namespace in namespaces:
+        row = group.namespaces.get(namespace) or read_namespace(connection, namespace)
+        if row is not None and row.waiting is not None:
+            EntryIndex(connection, group, row, namespace).settle()
+            group.namespaces[namespace] = row
+
+
+def namespaces_waiting(connection: Connection, limit: int) -> list[Namespace]:
+    rows = connection.execute(
+        "SELECT path FROM namespace INDEXED BY namespace_waiting WHERE waiting_entry IS NOT NULL LIMIT ?", (limit,)
+    ).fetchall()
+    return [stored_namespace(path) for (path,) in rows]
+
+
 def _insert_chunks(
-    connection: Connection, group: Group, namespace_id: int, commit: int, added: Sequence[Numbered]
+    connection: Connection, group: Group, namespace_id: int, added: Sequence[tuple[int, int, int, Passage]]
 ) -> None:
+    """Passages with the commit, the entry and the number of each."""
     numbered = [(group.next_id("chunk"), *one) for one in added]
     _insert(
         connection,
@@ -115,20 +207,20 @@ def _insert_chunks(
         8,
         [
             (chunk, entry_id, number, found.start, found.end, found.length, commit, None)
-            for chunk, entry_id, number, found in numbered
+            for chunk, commit, entry_id, number, found in numbered
         ],
     )
     _insert(
         connection,
         "keywords (rowid, terms)",
         2,
-        [(posting(chunk, found.length), tokens(namespace_id, found.terms)) for chunk, _, _, found in numbered],
+        [(posting(chunk, found.length), tokens(namespace_id, found.terms)) for chunk, _, _, _, found in numbered],
     )
     _insert(
         connection,
         "pending",
         4,
-        [(chunk, namespace_id, 0, 0) for chunk, _, number, found in numbered if number != HEADING and found.terms],
+        [(chunk, namespace_id, 0, 0) for chunk, _, _, number, found in numbered if number != HEADING and found.terms],
     )
 
 
@@ -153,6 +245,7 @@ def rebuild_keywords(connection: Connection, group: Group, progress: Progress | 
     It is one transaction, so that a book is never without its keywords.
     """
     execute = connection.execute
+    group.has_erased = True
     execute("INSERT INTO keywords (keywords) VALUES ('delete-all')").fetchall()
     execute("DELETE FROM label")
     total = execute("SELECT count(*) FROM entry").fetchall()[0][0]
@@ -173,6 +266,7 @@ def rebuild_keywords(connection: Connection, group: Group, progress: Progress | 
         row = group.namespaces.get(namespace) or read_namespace(connection, namespace)
         assert row is not None
         row.chunks_ended += 1
+        row.wait_no_more()
         row.chunk_count, row.term_total = execute(
             "SELECT count(*), coalesce(sum(c.length), 0) FROM entry AS e JOIN chunk AS c ON c.entry = e.id"
             " WHERE e.namespace = ? AND c.ended_commit IS NULL",
@@ -199,7 +293,7 @@ def _rebuild_entry(
             "INSERT INTO keywords (rowid, terms) VALUES (?, ?)",
             (posting(chunk, found.length), tokens(namespace_id, found.terms)),
         )
-    _insert_chunks(connection, group, namespace_id, commit, [(entry_id, *numbered) for numbered in new])
+    _insert_chunks(connection, group, namespace_id, [(commit, entry_id, *numbered) for numbered in new])
     for chunk in gone:
         connection.execute("DELETE FROM vector WHERE chunk = ?", (chunk,))
         connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
@@ -355,7 +449,7 @@ def store_vectors(
     model_id, identity = roles.get("target") or roles.get("serving") or (0, None)
     if identity != model:
         return
-    for chunk, vector in vectors:
+    for chunk, vector in _with_rows(connection, group, vectors):
         waiting = connection.execute(
             "SELECT p.namespace, c.start, c.stop, c.length, c.commit_number FROM pending AS p"
             " JOIN chunk AS c ON c.id = p.chunk WHERE p.chunk = ?",
@@ -372,6 +466,25 @@ def store_vectors(
         )
         connection.execute("DELETE FROM pending WHERE chunk = ?", (chunk,))
     _promote_when_done(connection)
+
+
+def _with_rows(
+    connection: Connection, group: Group, vectors: Sequence[tuple[int, NDArray[float32]]]
+) -> Iterator[tuple[int, NDArray[float32]]]:
+    """The vectors by the ids of their passages' rows, which are written now for those that were waiting."""
+    for chunk, vector in vectors:
+        if chunk >= 0:
+            yield chunk, vector
+            continue
+        commit, entry_id, number = of_waiting_id(chunk)
+        place = "SELECT n.path FROM entry AS e JOIN namespace AS n ON n.id = e.namespace WHERE e.id = ?"
+        for (path,) in connection.execute(place, (entry_id,)).fetchall():
+            settle(connection, [stored_namespace(path)], group)
+        for (row,) in connection.execute(
+            "SELECT id FROM chunk WHERE entry = ? AND ended_commit IS NULL AND number = ? AND commit_number = ?",
+            (entry_id, number, commit),
+        ).fetchall():
+            yield row, vector
 
 
 def passage_vectors(

@@ -16,6 +16,7 @@ from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.filter_sql import add_names
 from commonplace.backends.rows import CONTENT, HEAD
 from commonplace.backends.sqlite import damage, maintenance
+from commonplace.backends.sqlite.backlog import waiting_counts
 from commonplace.backends.sqlite.checksums import FORMER, former_sum
 from commonplace.backends.sqlite.connection import MEMORY, Connection, translated
 from commonplace.backends.sqlite.guard import FIRST_WITH_MARK, WriterQueue, book_mark, write_mark
@@ -63,6 +64,7 @@ def purge(
     ).fetchall()
     if not rows:
         return 0
+    transaction.note_erasure()
     _erase_states(connection, [history_id for history_id, _, _, _ in rows])
     _erase_ended_chunks(
         connection, [(entry_id, 0 if revision is None else begun, ended) for _, entry_id, begun, ended in rows]
@@ -116,15 +118,16 @@ def stats(connection: Connection, path: str) -> StoreStats:
     pages = connection.execute("PRAGMA page_count").fetchall()[0][0]
     page_size = connection.execute("PRAGMA page_size").fetchall()[0][0]
     log = Path(os.path.realpath(path) + "-wal")
+    passages, pending = waiting_counts(connection)
     return StoreStats(
         schema=schema_version(connection),
         namespaces=count("namespace"),
         entries=dict(connection.execute("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind").fetchall()),
         former_states=count("history"),
         unchecked=connection.execute("SELECT coalesce(sum(last - first + 1), 0) FROM unchecked").fetchall()[0][0],
-        chunks=count("chunk WHERE ended_commit IS NULL"),
+        chunks=count("chunk WHERE ended_commit IS NULL") + passages,
         vectors=count("vector WHERE former = 0"),
-        pending=count("pending"),
+        pending=count("pending") + pending,
         model=model[0][0] if model else None,
         bytes=pages * page_size + (log.stat().st_size if path != MEMORY and log.exists() else 0),
     )

@@ -15,12 +15,22 @@ from commonplace.backends import deltas, pages
 from commonplace.backends.filter_sql import add_filter, add_former
 from commonplace.backends.pages import after_prefix
 from commonplace.backends.rows import HEAD, NAMES, Former, Live, damaged, entry_of, prefixed, value_of
+from commonplace.backends.sqlite.backlog import (
+    WAITING,
+    Place,
+    Waiting,
+    has_labels,
+    waiting_entries,
+    waiting_labels,
+    waiting_place,
+)
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     FORMER_HEAD,
     LIVE,
     LIVE_HEAD,
     check_former,
+    check_live,
     damaged_row,
     former_head,
     is_whole_content,
@@ -103,6 +113,9 @@ class SQLiteReader(Reader):
         self._number = number
         self._now = now
 
+    def _waiting_place(self) -> Place | None:
+        return waiting_place(self._connection, self._number)
+
     # Live entries
 
     def get_all(
@@ -113,12 +126,19 @@ class SQLiteReader(Reader):
         return [self.get(kind, name) if by == "key" else self.find(kind, name) for name in names]
 
     def get(self, kind: str, key: str) -> Entry | None:
+        row = self._row_of(kind, key)
+        return None if row is None else entry_of(self._namespace, row)
+
+    def _row_of(self, kind: str, key: str) -> Sequence[Any] | None:
+        """The row of a live entry, checked."""
         rows = self._connection.execute(_BY_KEY, (self._number, kind, key, self._now)).fetchall()
         if not rows:
             return None
-        if rows[0][NAMES] != (kind, key):  # a damaged index leads to another entry
+        row: Sequence[Any] = rows[0]
+        if row[NAMES] != (kind, key):  # a damaged index leads to another entry
             raise damaged(self._namespace, kind, key)
-        return live_entry(self._namespace, rows[0])
+        check_live(self._namespace, row)
+        return row
 
     def find(self, kind: str, identity: str) -> Entry | None:
         rows = self._connection.execute(_BY_IDENTITY, (self._number, kind, identity, self._now)).fetchall()
@@ -231,6 +251,9 @@ class SQLiteReader(Reader):
         where = Where()
         where.add("e.namespace = ?", self._number)
         filter = scan.filter
+        if has_labels(filter):
+            place = self._waiting_place()
+            where.waiting = waiting_labels(waiting_entries(self._connection, self._namespace, self._number, place))
         if position is not None and scan.order == "key" and filter.kinds == (position[0],):
             filter = pages.from_key(filter, position[1], scan.descending)
         elif position is not None:
@@ -449,7 +472,7 @@ class SQLiteReader(Reader):
         )
 
     def usage(self) -> Usage:
-        return usage_of(self._connection, self._number)
+        return usage_of(self._connection, self._number, self._waiting_place())
 
     def stats(self) -> NamespaceStats:
         counters = self._connection.execute(
@@ -467,7 +490,10 @@ class SQLiteReader(Reader):
             "SELECT kind, count(*) FROM entry WHERE namespace = ? AND expires_at <= ? GROUP BY kind",
             (self._number, self._now),
         ).fetchall()
-        usage = usage_of(self._connection, self._number)
+        place = self._waiting_place()
+        waiting = Waiting(waiting_entries(self._connection, self._namespace, self._number, place))
+        chunks, pending = chunks + waiting.passages, pending + waiting.pending
+        usage = usage_of(self._connection, self._number, place)
         former = (usage.former_states, usage.bytes, usage.former_bytes)
         return NamespaceStats(self._namespace, pages.without(kinds, expired), commit, time, chunks, pending, *former)
 
@@ -480,22 +506,31 @@ def _child(prefix: str, head: Live | Former) -> Child:
 # Usage
 
 
-_BYTES = "octet_length(value) + coalesce(octet_length(text), 0) + octet_length(attributes)"
+BYTES = "octet_length(value) + coalesce(octet_length(text), 0) + octet_length(attributes)"
 MEASURED = (
     "SELECT namespace, sum(entries), sum(bytes), sum(former_states), sum(former_bytes) FROM ("
-    f"SELECT namespace, 1 AS entries, {_BYTES} AS bytes, 0 AS former_states, 0 AS former_bytes FROM entry"
-    f" UNION ALL SELECT namespace, 0, 0, 1, {FORMER_STATE_BYTES} + {_BYTES} FROM history) GROUP BY namespace"
+    f"SELECT namespace, 1 AS entries, {BYTES} AS bytes, 0 AS former_states, 0 AS former_bytes FROM entry"
+    f" UNION ALL SELECT namespace, 0, 0, 1, {FORMER_STATE_BYTES} + {BYTES} FROM history) GROUP BY namespace"
 )
-"""The counts that the triggers of `usage` maintain, computed again."""
+"""The counts of `usage`, computed again from all entries."""
 
 
-def usage_of(connection: Connection, namespace_id: int) -> Usage:
+def usage_of(connection: Connection, namespace_id: int, place: Place | None) -> Usage:
+    """What a namespace holds: its row of `usage`, and the entries that are not counted there yet."""
     rows = connection.execute(
         "SELECT entries, bytes, former_states, former_bytes FROM usage WHERE namespace = ?", (namespace_id,)
     ).fetchall()
     if rows and not all(type(number) is int for number in rows[0]):
         raise damaged_row("a row of measured use")
-    return Usage(*rows[0]) if rows else NOTHING
+    counted = Usage(*rows[0]) if rows else NOTHING
+    if place is None:
+        return counted
+    [(entries, size)] = connection.execute(
+        f"SELECT count(*), coalesce(sum({BYTES}), 0) FROM entry AS e INDEXED BY entry_commit"
+        f" WHERE {WAITING.format(namespace='?', commit='?', entry='?')}",
+        (namespace_id, *place),
+    ).fetchall()
+    return replace(counted, entries=counted.entries + entries, bytes=counted.bytes + size)
 
 
 def usage_below(connection: Connection, prefix: Namespace) -> Usage:
@@ -503,11 +538,18 @@ def usage_below(connection: Connection, prefix: Namespace) -> Usage:
     path = "/".join(prefix)
     where = "path = ? OR (path >= ? AND path < ?)" if prefix else "?1 = '' AND ?2 <> ?3"
     sums = ", ".join(f"coalesce(sum({name}), 0)" for name in ("entries", "bytes", "former_states", "former_bytes"))
-    rows = connection.execute(
-        f"SELECT {sums} FROM namespace AS n JOIN usage AS u ON u.namespace = n.id WHERE {where}",
-        (path, path + "/", after_prefix(path + "/")),
+    parameters = (path, path + "/", after_prefix(path + "/"))
+    [row] = connection.execute(
+        f"SELECT {sums} FROM namespace AS n JOIN usage AS u ON u.namespace = n.id WHERE {where}", parameters
     ).fetchall()
-    return Usage(*rows[0])
+    waiting = WAITING.format(namespace="n.id", commit="n.waiting_commit", entry="n.waiting_entry")
+    [(entries, size)] = connection.execute(
+        f"SELECT count(*), coalesce(sum({BYTES}), 0) FROM namespace AS n CROSS JOIN entry AS e"
+        f" ON {waiting} WHERE n.waiting_entry IS NOT NULL AND ({where})",
+        parameters,
+    ).fetchall()
+    counted = Usage(*row)
+    return replace(counted, entries=counted.entries + entries, bytes=counted.bytes + size)
 
 
 # Former rows

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -25,6 +26,7 @@ from commonplace.backends.pages import after_prefix
 from commonplace.backends.ranking import Counts, Page
 from commonplace.backends.rows import dump
 from commonplace.backends.sqlite import candidates, damage, index, maintenance
+from commonplace.backends.sqlite.backlog import Waiting, waiting_counts
 from commonplace.backends.sqlite.checksums import check_row, damaged_row, row_sum
 from commonplace.backends.sqlite.connection import (
     DRIVER_ERRORS,
@@ -86,6 +88,8 @@ LOOK_AGAIN_SECONDS = 60.0
 """How long a failed read looks for the damage, and how soon another one looks again."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+SETTLED_NAMESPACES = 100
+"""How many namespaces one commit settles."""
 MERGED_PAGES = 200
 """Pages of the keyword index that one step of maintenance merges: some milliseconds, so that no writer waits long."""
 
@@ -103,13 +107,18 @@ def _start(path: str) -> bytes:
         return file.read(32)
 
 
-def _counts(connection: Connection, namespace: Namespace) -> Counts | None:
+def _counts(connection: Connection, namespace: Namespace) -> tuple[Counts, Waiting] | None:
     row = read_namespace(connection, namespace)
-    return None if row is None else Counts(row.id, row.chunk_count, row.term_total)
+    if row is None:
+        return None
+    waiting = Waiting.of(connection, namespace, row)
+    return Counts(row.id, row.chunk_count + waiting.passages, row.term_total + waiting.total_length), waiting
 
 
 class SQLiteStore(Store):
     """Entries in one SQLite file. Safe for many threads and many processes."""
+
+    indexes_later = True
 
     def __init__(
         self,
@@ -570,10 +579,11 @@ class SQLiteStore(Store):
         also: Sequence[int] = (),
     ) -> list[Candidate]:
         with self._reading(namespace, snapshot=True) as connection:
-            counts = _counts(connection, namespace)
-            if counts is None:
+            found = _counts(connection, namespace)
+            if found is None:
                 return []
-            return candidates.search_text(connection, counts, terms, Page(filter, limit, self._clock(), also))
+            counts, waiting = found
+            return candidates.search_text(connection, counts, terms, Page(filter, limit, self._clock(), also), waiting)
 
     def search_vectors(
         self, namespace: Namespace, model: str, query: NDArray[float32], filter: Filter, limit: int
@@ -591,8 +601,11 @@ class SQLiteStore(Store):
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
         with self._reading(namespace, snapshot=True) as connection:
-            counts = _counts(connection, namespace)
-            return TermCounts(0, 0.0, {}) if counts is None else candidates.term_counts(connection, counts, terms)
+            found = _counts(connection, namespace)
+            if found is None:
+                return TermCounts(0, 0.0, {})
+            counts, waiting = found
+            return candidates.term_counts(connection, counts, terms, waiting)
 
     def passage_vectors(
         self, namespace: Namespace, model: str, states: Sequence[tuple[int, int]]
@@ -607,15 +620,33 @@ class SQLiteStore(Store):
             return index.models(connection)
 
     def indexing(self, namespace: Namespace | None = None) -> Indexing:
-        with self._reading() as connection:
-            place = None if namespace is None else namespace_id(connection, namespace)
-            return index.indexing(connection, place)
+        if namespace is None:
+            with self._reading(snapshot=True) as connection:
+                state = index.indexing(connection, None)
+                return replace(state, pending=state.pending + waiting_counts(connection)[1])
+        with self._reading(namespace, snapshot=True) as connection:
+            row = read_namespace(connection, namespace)
+            if row is None:
+                return index.indexing(connection, 0)
+            state = index.indexing(connection, row.id)
+            return replace(state, pending=state.pending + Waiting.of(connection, namespace, row).pending)
+
+    def _settle_all(self) -> None:
+        """Write the derived rows of all entries that wait, some namespaces at a time."""
+        while self._still is None:
+            with self._reading() as connection:
+                namespaces = index.namespaces_waiting(connection, SETTLED_NAMESPACES)
+            if not namespaces:
+                return
+            self._run(partial(index.settle, self._writing, namespaces))
 
     def set_target_model(self, model: str, dimensions: int) -> None:
+        self._settle_all()
         self._run(lambda group: index.set_target_model(self._writing, model, dimensions))
         self._drop_retired()
 
     def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
+        self._settle_all()
         with self._reading() as connection:
             if not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
                 return []
@@ -628,13 +659,19 @@ class SQLiteStore(Store):
         self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
     ) -> list[Pending]:
         with self._reading(namespace, snapshot=True) as connection:
-            return index.pending(connection, namespace_id(connection, namespace), limit, among)
+            row = read_namespace(connection, namespace)
+            if row is None:
+                return []
+            waiting = Waiting.of(connection, namespace, row).pending_passages(namespace, among)
+            return [*waiting, *index.pending(connection, row.id, limit, among)][:limit]
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
         self._run(lambda group: index.store_vectors(self._writing, group, model, embedded))
         self._drop_retired()
 
     def maintain(self) -> bool:
+        self._settle_all()
+
         def merge(group: Group) -> bool:
             before = self._writing.total_changes()
             self._writing.execute("INSERT INTO keywords (keywords, rank) VALUES ('merge', ?)", (MERGED_PAGES,))

@@ -14,7 +14,8 @@ import apsw
 
 from commonplace.backends.ledger import Ledger, commit_time
 from commonplace.backends.pages import after_prefix
-from commonplace.backends.rows import HEAD, Former, Live, dump, labels, prefixed
+from commonplace.backends.rows import HEAD, NAMES, Former, Live, dump, entry_of, labels, prefixed
+from commonplace.backends.sqlite.backlog import Place
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
@@ -33,7 +34,7 @@ from commonplace.backends.sqlite.index import EntryIndex
 from commonplace.backends.sqlite.reader import SQLiteReader
 from commonplace.backends.sqlite.writer import NAMESPACE_COLUMNS, Group, NamespaceRow, check_namespace_row
 from commonplace.checks import JSON, Namespace, check_key
-from commonplace.entry import INDEXED_ATTRIBUTES
+from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.errors import Conflict
 from commonplace.filters import Filter
 from commonplace.store import Scan
@@ -75,6 +76,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
     """The ledger on the one writing connection of a process."""
 
     looks_for_identities = False
+    indexes_later = True
     flag = int
 
     def __init__(
@@ -90,13 +92,14 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         self._namespace = namespace
         self._actor = actor
         self._was_expired = False
+        self._last_read: Sequence[Any] | None = None  # the live row that `get` read last, unless it was changed since
         known = group.namespaces.get(namespace)
         at = now()
         self._row = self._read_namespace(at) if known is None else known.copy()
         self._number = self._row.id
         self.time = self._now = commit_time(at, self._row.commit_time)
         self._has_commit = False
-        self._index: EntryIndex = EntryIndex(connection, group, self._row)
+        self._index: EntryIndex = EntryIndex(connection, group, self._row, namespace)
         if self._was_expired:
             self._sweep()
 
@@ -115,6 +118,10 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         check_namespace_row(path, columns, checksum)
         return NamespaceRow(*columns)
 
+    def note_erasure(self) -> None:
+        """Rows are about to be erased with their history, and their ids must not be used again."""
+        self._group.has_erased = True
+
     def raise_floor(self, commit: int) -> None:
         """The feed no longer reaches back before a commit."""
         if commit > self._row.history_floor:
@@ -126,8 +133,12 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         """Hand the counters back to the group; returns the commit's number, or None if nothing was changed."""
         if not self._has_commit:
             return None
+        self._index.settle_if_many()
         self._group.namespaces[self._namespace] = self._row
         return self._row.commit_number
+
+    def _waiting_place(self) -> Place | None:
+        return self._row.waiting
 
     @property
     def namespace_id(self) -> int:
@@ -187,30 +198,47 @@ class SQLiteTransaction(Ledger, SQLiteReader):
             self._connection.execute(_INSERT, parameters)
 
     def _update_row(self, row: Live, former: Live) -> None:
+        self._index.settle()
+        self._last_read = None
         written = (*row, self._number)
         self._connection.execute(_UPDATE, (*written, live_sum(written)))
 
     def _move_row(self, row: Live) -> None:
+        self._index.settle()
+        self._last_read = None
         written = (*row, self._number)
         self._connection.execute(_MOVE, (*written, live_sum(written)))
 
     def _delete_row(self, row: Live) -> None:
+        self._index.settle()
+        self._last_read = None
+        self._group.has_erased = True  # the entry may be one without history
         self._connection.execute("DELETE FROM entry WHERE id = ?", (row.id,))
 
     def _keep_row(self, row: Former) -> None:
         former = (*row.beginning, self._number, *row.ending)
         self._connection.execute(_KEEP, (*former, former_sum(former)))
 
+    def get(self, kind: str, key: str) -> Entry | None:
+        row = self._last_read = self._row_of(kind, key)
+        return None if row is None else entry_of(self._namespace, row)
+
     def touch(self, kind: str, key: str) -> None:
-        for row in self._connection.execute(
-            f"SELECT {LIVE_HEAD_SUMMED} FROM entry WHERE namespace = ? AND kind = ? AND key = ?",
-            (self._number, kind, key),
-        ).fetchall():
+        last = self._last_read
+        rows = [last] if last is not None and last[NAMES] == (kind, key) else self._summed_heads(kind, key)
+        self._last_read = None
+        for row in rows:
             head = live_head(self._namespace, row)._replace(updated_at=self.time)
             self._connection.execute(
                 "UPDATE entry SET updated_at = ?, checksum = ? WHERE id = ?",
                 (self.time, changed_sum(head, self._number, row[-1]), head.id),
             )
+
+    def _summed_heads(self, kind: str, key: str) -> list[Sequence[Any]]:
+        return self._connection.execute(
+            f"SELECT {LIVE_HEAD_SUMMED} FROM entry WHERE namespace = ? AND kind = ? AND key = ?",
+            (self._number, kind, key),
+        ).fetchall()
 
     # Operations
 
@@ -307,6 +335,8 @@ class SQLiteTransaction(Ledger, SQLiteReader):
 
     def _range(self, kind: str, prefix: str) -> dict[str, Any]:
         """The keys of one kind that begin with a prefix, and the commit that changes them, for statements over them."""
+        self._index.settle()
+        self._last_read = None
         return {
             "namespace": self._number,
             "kind": kind,

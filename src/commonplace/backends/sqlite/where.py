@@ -24,7 +24,18 @@ class Where(BaseWhere):
     def add_kinds(self, kinds: Sequence[str]) -> None:
         self.add(f"e.kind IN ({_marks(kinds)})", *kinds)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: Mapping[tuple[str, str], Sequence[int]] = {}  # entries whose labels are not written, by label
+
     def label_rows(self, namespace_id: int, name: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+        ids = sorted({entry_id for value in values for entry_id in self.waiting.get((name, value), ())})
+        if ids:
+            rows = (
+                f"(SELECT entry FROM label WHERE namespace = ? AND name = ? AND value IN ({_marks(values)})"
+                " UNION ALL SELECT value FROM json_each(?)) AS l WHERE 1"
+            )
+            return rows, [namespace_id, name, *values, dump(ids)]
         rows = f"label AS l WHERE l.namespace = ? AND l.name = ? AND l.value IN ({_marks(values)})"
         return rows, [namespace_id, name, *values]
 

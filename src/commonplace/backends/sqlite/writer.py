@@ -212,7 +212,13 @@ MOST_IDS = 1 << 56
 COUNTERS: tuple[Counter, ...] = ("namespace", "entry", "chunk", "vector")
 
 
-NAMESPACE_COLUMNS = "id, commit_number, commit_time, history_floor, chunk_count, term_total, chunks_ended"
+NAMESPACE_COLUMNS = (
+    "id, commit_number, commit_time, history_floor, chunk_count, term_total, chunks_ended, "
+    "waiting_commit, waiting_entry, waiting_count"
+)
+_COUNTS = 7
+"""How many of these columns are never NULL. The others are all NULL if nothing waits."""
+_INTEGER = frozenset((int,))
 
 
 @dataclass(slots=True)
@@ -226,8 +232,13 @@ class NamespaceRow:
     chunk_count: int
     term_total: int
     chunks_ended: int
+    waiting_commit: int | None = None
+    waiting_entry: int | None = None
+    waiting_count: int | None = None
     is_new: bool = False
     is_changed: bool = False
+    moves_waiting: bool = False
+    """Whether entries began to wait, or none waits any more. Otherwise an index is not written."""
 
     def copy(self) -> NamespaceRow:
         return NamespaceRow(
@@ -238,21 +249,67 @@ class NamespaceRow:
             self.chunk_count,
             self.term_total,
             self.chunks_ended,
+            self.waiting_commit,
+            self.waiting_entry,
+            self.waiting_count,
             self.is_new,
             self.is_changed,
+            self.moves_waiting,
         )
 
     @property
-    def columns(self) -> tuple[int, ...]:
+    def columns(self) -> tuple[int | None, ...]:
         """In the order of NAMESPACE_COLUMNS."""
-        counts = (self.chunk_count, self.term_total, self.chunks_ended)
-        return self.id, self.commit_number, self.commit_time, self.history_floor, *counts
+        return (
+            self.id,
+            self.commit_number,
+            self.commit_time,
+            self.history_floor,
+            self.chunk_count,
+            self.term_total,
+            self.chunks_ended,
+            self.waiting_commit,
+            self.waiting_entry,
+            self.waiting_count,
+        )
+
+    @property
+    def waiting(self) -> tuple[int, int] | None:
+        """The first commit of the entries that wait, and the id that theirs are above."""
+        if self.waiting_entry is None:
+            return None
+        assert self.waiting_commit is not None
+        return self.waiting_commit, self.waiting_entry
+
+    def wait(self, commit: int, entry_id: int) -> int:
+        """Note that a new entry waits for its derived rows; returns how many do."""
+        if self.waiting_entry is None:
+            self.waiting_commit, self.waiting_entry, self.waiting_count = commit, entry_id - 1, 0
+            self.moves_waiting = True
+        assert self.waiting_commit is not None
+        assert self.waiting_count is not None
+        self.waiting_commit = min(self.waiting_commit, commit)
+        self.waiting_count += 1
+        return self.waiting_count
+
+    def wait_no_more(self) -> None:
+        if self.waiting_entry is not None:
+            self.waiting_commit = self.waiting_entry = self.waiting_count = None
+            self.is_changed = self.moves_waiting = True
 
 
-def check_namespace_row(path: str, columns: Sequence[int], checksum: int | None) -> None:
+def namespace_sum(path: str, columns: Sequence[int | None]) -> int:
+    """The checksum of a namespace's row. If nothing waits, it is the one that older programs computed."""
+    return row_sum(path, *columns[: _COUNTS if columns[-1] is None else None])
+
+
+def check_namespace_row(path: str, columns: Sequence[int | None], checksum: int | None) -> None:
     """Refuse damaged counters, given in the order of NAMESPACE_COLUMNS."""
-    is_right = all(type(number) is int for number in columns)
-    if not is_right or (checksum is not None and checksum != row_sum(path, *columns)):
+    waiting = columns[_COUNTS:]
+    is_right = _INTEGER.issuperset(map(type, columns[:_COUNTS])) and (
+        waiting[0] is waiting[1] is waiting[2] is None or _INTEGER.issuperset(map(type, waiting))
+    )
+    if not is_right or (checksum is not None and checksum != namespace_sum(path, columns)):
         raise damaged_row(f"the row of namespace {path}")
 
 
@@ -266,20 +323,28 @@ def read_namespace(connection: Connection, namespace: Namespace) -> NamespaceRow
     return NamespaceRow(*columns)
 
 
+_COLUMNS = NAMESPACE_COLUMNS.split(", ")
+_INSERT = f"INSERT INTO namespace ({NAMESPACE_COLUMNS}, path, checksum) VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})"
+_SET = {
+    is_moved: "UPDATE namespace SET "
+    + ", ".join(
+        f"{name} = ?{place}"
+        for place, name in enumerate(_COLUMNS, 1)
+        if name != "id" and (is_moved or name != "waiting_entry")
+    )
+    + f", checksum = ?{len(_COLUMNS) + 1} WHERE id = ?1 AND checksum IS NOT ?{len(_COLUMNS) + 1}"
+    for is_moved in (False, True)
+}
+"""The index of namespaces with waiting entries is written only if `waiting_entry` is assigned."""
+
+
 def write_namespace(connection: Connection, namespace: Namespace, row: NamespaceRow) -> None:
     path, columns = "/".join(namespace), row.columns
-    checksum = row_sum(path, *columns)
+    checksum = namespace_sum(path, columns)
     if row.is_new:
-        connection.execute(
-            f"INSERT INTO namespace ({NAMESPACE_COLUMNS}, path, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*columns, path, checksum),
-        )
+        connection.execute(_INSERT, (*columns, path, checksum))
     else:
-        connection.execute(
-            "UPDATE namespace SET commit_number = ?, commit_time = ?, history_floor = ?, chunk_count = ?,"
-            " term_total = ?, chunks_ended = ?, checksum = ? WHERE id = ? AND checksum IS NOT ?",
-            (*columns[1:], checksum, row.id, checksum),
-        )
+        connection.execute(_SET[row.moves_waiting], (*columns, checksum))
 
 
 @dataclass(slots=True)
@@ -289,14 +354,27 @@ class Group:
     counters: dict[Counter, int]
     stored_counters: tuple[int, ...]
     namespaces: dict[Namespace, NamespaceRow] = field(default_factory=dict)
+    has_erased: bool = False
+    """Whether rows that had ids may be gone without a former state, so that only the counters know the highest id."""
 
     def next_id(self, name: Counter) -> int:
         self.counters[name] += 1
         return self.counters[name]
 
 
+_COUNTED = """
+    SELECT namespace,
+        max(entry, (SELECT coalesce(max(id), 0) FROM entry), (SELECT coalesce(max(entry), 0) FROM history)),
+        max(chunk, (SELECT coalesce(max(id), 0) FROM chunk)), vector
+    FROM next_id
+"""
+"""The highest id of each kind that was ever used. The counters of entries and passages are only written when rows are
+erased: until then the rows themselves say it, and a commit writes a page less.
+"""
+
+
 def begin_group(connection: Connection) -> Group:
-    stored = connection.execute("SELECT namespace, entry, chunk, vector FROM next_id").fetchall()[0]
+    stored = connection.execute(_COUNTED).fetchall()[0]
     if not all(type(number) is int and 0 <= number < MOST_IDS for number in stored):
         raise damaged_row("the row of counters")
     return Group(dict(zip(COUNTERS, stored, strict=True)), stored)
@@ -304,7 +382,7 @@ def begin_group(connection: Connection) -> Group:
 
 def flush_group(connection: Connection, group: Group) -> None:
     counters = tuple(group.counters.values())
-    if counters != group.stored_counters:
+    if group.has_erased or (counters[0], counters[-1]) != (group.stored_counters[0], group.stored_counters[-1]):
         connection.execute("UPDATE next_id SET namespace = ?, entry = ?, chunk = ?, vector = ?", counters)
     for namespace, row in group.namespaces.items():
         if row.is_new or row.is_changed:
