@@ -443,7 +443,7 @@ def test_the_script_takes_every_route(http: httpx.Client) -> None:
         (method.upper(), path)
         for path, methods in http.get("/openapi.json").json()["paths"].items()
         for method in methods
-        if path.startswith("/v1")
+        if path.startswith("/v1") and not path.startswith("/v1/memory_stores")  # random ids: test_memory_stores.py
     }
     asked = [(request[0], request[1].partition("?")[0]) for request in SCRIPT]
     left -= {

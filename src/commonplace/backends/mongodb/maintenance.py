@@ -47,6 +47,7 @@ def purge(
     key: str | None,
     prefix: str | None,
     history_before: int | None,
+    revision: int | None = None,
 ) -> int:
     """Erase the named states, live and former; returns how many there were."""
     place = transaction.place
@@ -57,8 +58,10 @@ def purge(
         named["key"] = key
     elif prefix is not None:
         named["key"] = keys_below(prefix)
-    fields = ["entry", "revision", "ended_commit"]
-    if history_before is None:
+    fields = ["entry", "revision", "commit", "ended_commit"]
+    if revision is not None:
+        rows = session.find("history", {**named, "revision": revision}, fields)
+    elif history_before is None:
         for live in session.find("entry", named, ["kind", "key"]):
             transaction.delete(live["kind"], live["key"])
         rows = session.find("history", named, fields)
@@ -77,7 +80,9 @@ def purge(
         return 0
     transaction.mark_changed()
     _erase_states(session, transaction, [(one["entry"], one["revision"]) for one in rows])
-    _erase_ended_chunks(session, place, [(one["entry"], one["ended_commit"]) for one in rows])
+    _erase_ended_chunks(
+        session, place, [(one["entry"], 0 if revision is None else one["commit"], one["ended_commit"]) for one in rows]
+    )
     row = transaction.row
     row.history_floor = max(row.history_floor, *(one["ended_commit"] for one in rows))
     return len(rows)
@@ -134,14 +139,19 @@ def _erase_state(session: Session, place: Location, row: NamespaceRow, document:
     session.delete("history", {"_id": document["_id"], "tenant": place.tenant})
 
 
-def _erase_ended_chunks(session: Session, place: Location, ended: Sequence[tuple[int, int]]) -> None:
-    """Remove the passages, with their vectors, that ended with one of these states or before."""
-    newest: dict[int, int] = {}
-    for entry_id, commit in ended:
-        newest[entry_id] = max(commit, newest.get(entry_id, commit))
+def _erase_ended_chunks(session: Session, place: Location, ended: Sequence[tuple[int, int, int]]) -> None:
+    """Remove the passages, with their vectors, that began and ended between two commits, both included."""
+    ranges: dict[int, tuple[int, int]] = {}
+    for entry_id, first, last in ended:
+        ranges[entry_id] = (first, max(last, ranges.get(entry_id, (first, last))[1]))
     query = {**place.mine, "ended": {"$gt": 0}}
-    found = session.find_ids("chunk", sorted(newest), query, ["entry", "ended"], by="entry")
-    erase_chunks(session, place.tenant, [one["_id"] for one in found if one["ended"] <= newest[one["entry"]]])
+    found = session.find_ids("chunk", sorted(ranges), query, ["entry", "commit", "ended"], by="entry")
+    gone = [
+        one["_id"]
+        for one in found
+        if ranges[one["entry"]][0] <= one["commit"] and one["ended"] <= ranges[one["entry"]][1]
+    ]
+    erase_chunks(session, place.tenant, gone)
 
 
 # Counts

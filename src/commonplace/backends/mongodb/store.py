@@ -538,10 +538,11 @@ class MongoStore(Store):
         key: str | None = None,
         prefix: str | None = None,
         history_before: int | None = None,
+        revision: int | None = None,
         parts: Sequence[Part] = (),
     ) -> int:
         def work(session: Session, transaction: MongoTransaction) -> int:
-            erased = maintenance.purge(session, transaction, kind, key, prefix, history_before)
+            erased = maintenance.purge(session, transaction, kind, key, prefix, history_before, revision)
             return erased + sum(maintenance.purge(session, transaction, *part, history_before) for part in parts)
 
         erased = self._change(namespace, None, work)[0]
