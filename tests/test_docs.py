@@ -165,7 +165,7 @@ def test_every_module_that_a_document_names_exists(document):
     assert {one for one in constants if not defines(*one)} == set()
 
 
-PARTS = ("src", "tests", "scripts", "benchmarks", "examples")
+PARTS = ("src", "tests", "scripts", "benchmarks", "examples", "training")
 YET_TO_WRITE = {"tests/store/test_yours.py"}
 """What a document asks its reader to write."""
 

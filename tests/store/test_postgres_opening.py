@@ -223,8 +223,8 @@ def test_doctor_does_not_blame_the_model_for_what_the_database_lacks(
 
 def test_an_unknown_scheme_is_told_which_there_are() -> None:
     """The error named files alone, to somebody who had misspelt postgresql://."""
-    with pytest.raises(ConfigurationError, match=r"unsupported URL scheme mongodb://; .* postgresql://"):
-        commonplace.open("mongodb://host/database")
+    with pytest.raises(ConfigurationError, match=r"unsupported URL scheme mysql://; .* postgresql://"):
+        commonplace.open("mysql://host/database")
 
 
 # Durability

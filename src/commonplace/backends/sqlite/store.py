@@ -355,7 +355,11 @@ class SQLiteStore(Store):
                 yield self._writing
             return
         if self._guard is not None:
-            self._guard.look()
+            try:
+                self._guard.look()
+            except Unavailable:
+                self._check_usable()  # another thread may have closed the book, which removes the log
+                raise
         elif stamp(os.path.realpath(self.path)) != self._still:  # by someone who may write to it
             raise unavailable("the read-only book was changed by another program; open it again", self.path)
         connection: Connection | None = getattr(self._readers, "connection", None)
