@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
+from psycopg import errors
 from store_calls import HERE, found_keys, put, unit
 
+from commonplace.backends import vectors
 from commonplace.backends.keywords import Keywords, Passages
-from commonplace.backends.postgres import PostgresStore
-from commonplace.backends.ranking import Counts, packed_terms, posting, score_arrays
+from commonplace.backends.postgres import PostgresStore, candidates, index, memory
+from commonplace.backends.postgres.connection import Halfvec, Session
+from commonplace.backends.postgres.memory import NamespaceMemory
+from commonplace.backends.ranking import Counts, Ranking, packed_terms, posting, score_arrays
+from commonplace.backends.vectors import Batch
 from commonplace.entry import Draft
 from commonplace.filters import Filter
 from commonplace.language.passages import frequency_level, passage
@@ -179,3 +186,151 @@ def test_posting_lists_in_memory_score_as_lists_of_the_database_do(seed: int) ->
         for term, weight in terms.items()
     ]
     assert keywords.rank(counts, terms).rank(None) == score_arrays(counts, lists).rank(None)
+
+
+def fill(store: PostgresStore, first: int, count: int) -> None:
+    def work(transaction: Transaction) -> None:
+        for number in range(first, first + count):
+            transaction.put(Draft("file", f"n{number:04}", f"tea {number}"))
+
+    store.write(HERE, work)
+    store.index("m", [(one.chunk_id, unit(1)) for one in store.claim(1_000, 60)])
+
+
+def held_of(store: PostgresStore) -> NamespaceMemory | None:
+    return store._memory.part(store._spots[HERE], store._model("m"))
+
+
+def test_a_namespace_that_outgrows_memory_while_it_is_held_is_searched_by_the_database(
+    servers: list[PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "EXACT_ROWS", 50)  # above it a matrix keeps its rows only within its bytes
+    writer = servers[0]
+    reader = PostgresStore(shared_book(), pool_size=2, cache_bytes=20_000)
+    try:
+        for first in range(0, 800, 100):
+            fill(writer, first, 100)
+            assert near(reader) == first + 100
+            assert len(found_keys(reader, "tea")) == 100
+        assert held_of(reader) is None
+        assert reader.vector_bytes <= 20_000
+        # When most of it is gone, it is held again.
+        writer.purge(HERE, kind="file", prefix="n0")
+        writer.purge(HERE, kind="file", prefix="n")
+        fill(writer, 0, 5)
+        assert near(reader) == near(reader) == 5
+        assert held_of(reader) is not None
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_search_that_fails_while_it_fills_memory_leaves_nothing_half_read(
+    servers: list[PostgresStore], monkeypatch: pytest.MonkeyPatch, is_warm: bool
+) -> None:
+    writer, reader, _ = servers
+    fill(writer, 0, 5)
+    if is_warm:
+        near(reader)
+        fill(writer, 5, 5)
+    read = memory._Rows.added
+    failures = iter([errors.SerializationFailure("once")])
+
+    def added(self: memory._Rows, after: int, limit: int) -> Batch:
+        for error in failures:
+            raise error
+        return read(self, after, limit)
+
+    monkeypatch.setattr(memory._Rows, "added", added)
+    count = 10 if is_warm else 5
+    assert near(reader) == count
+    held = held_of(reader)
+    assert held is not None
+    with held.lock:
+        assert held.keywords.counted(["tea"]) == {"tea": count}
+
+
+def test_who_fills_memory_does_not_wait_for_a_connection_that_waits_for_it(
+    servers: list[PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(servers[0], 0, 5)
+    store = PostgresStore(shared_book(), pool_size=1, query_seconds=3.0)
+    near(store)
+    held = held_of(store)
+    assert held is not None
+    is_connected, is_loading = Event(), Event()
+    rank, read = candidates.ranked_words, store._read
+
+    def slowly(part: NamespaceMemory, terms: Mapping[str, float]) -> Ranking:
+        if not is_connected.is_set():
+            is_connected.set()
+            assert is_loading.wait(10)
+        return rank(part, terms)
+
+    def noticed(*arguments: Any, **options: Any) -> Any:
+        if options.get("snapshot"):
+            is_loading.set()
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(candidates, "ranked_words", slowly)
+    monkeypatch.setattr(store, "_read", noticed)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            first = threads.submit(near, store)
+            assert is_connected.wait(10)
+            held.is_loaded = False  # as after a purge
+            second = threads.submit(near, store)
+            assert first.result() == second.result() == 5
+    finally:
+        store.close()
+
+
+def test_a_vector_is_not_stored_where_its_namespace_is_not_locked(servers: list[PostgresStore]) -> None:
+    """A mark that is made after the locks were taken waits for the next claim."""
+    writer, other, _ = servers
+    put(writer, "k1", "tea")
+    [claimed] = writer.claim(1, 60)
+    marks = other._runner.system(lambda session: session.rows("DELETE FROM pending RETURNING tenant, chunk, namespace"))
+    mark = "INSERT INTO pending (tenant, chunk, namespace) VALUES (%s, %s, %s)"
+
+    def work(session: Session) -> None:
+        ask = session.ask
+
+        def noticed(sql: str, parameters: Any = (), **options: Any) -> Any:
+            if "FOR UPDATE OF p" in sql:
+                other._runner.system(lambda session: session.count(mark, marks[0]))
+            return ask(sql, parameters, **options)
+
+        session.ask = noticed  # type: ignore[method-assign]
+        index.store_vectors(session, "m", [(claimed.chunk_id, unit(1))])
+
+    writer._runner.system(work)
+    assert near(writer) == 0
+    assert writer.indexing().pending == 1
+    assert embed(other) == near(writer) == 1
+
+
+def test_a_vector_of_a_server_that_knows_no_numbers_is_numbered_under_the_lock(servers: list[PostgresStore]) -> None:
+    """As servers of schema 2 and 3 store it, which do not notice that the schema has a new number."""
+    former, writer, reader = servers
+    put(writer, "k1", "tea")
+    put(writer, "k2", "tea")
+    assert near(reader) == 0
+    chunks = [one.chunk_id for one in writer.claim(2, 60)]
+    insert = (
+        "INSERT INTO embedding (tenant, namespace, model, chunk, former, value)"
+        " SELECT c.tenant, c.namespace, m.id, c.id, false, %s FROM chunk AS c, model AS m WHERE c.id = %s"
+    )
+
+    def work(session: Session) -> Future[None]:
+        session.count(insert, (Halfvec.of(unit(1)), chunks[0]))
+        later = threads.submit(writer.index, "m", [(chunks[1], unit(1))])
+        waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while not session.rows(waiting):
+            assert not later.done(), "a higher number was committed first"
+        assert near(reader) == 0
+        return later
+
+    with ThreadPoolExecutor(1) as threads:
+        former._runner.system(work).result()
+    assert near(reader) == 2

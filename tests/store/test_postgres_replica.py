@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from store_calls import HERE, found_keys, put, unit
+from store_calls import HERE, THERE, found_keys, put, unit
 
 from commonplace.backends.postgres import PostgresStore
 from commonplace.filters import Filter
@@ -32,6 +32,10 @@ def test_a_search_sees_the_last_write_whether_the_replica_has_it_or_not() -> Non
             assert used is not None
             assert used[0] >= 1
             watching.execute("SELECT pg_wal_replay_pause()")  # a replica that stays behind
+            other = PostgresStore(f"{url}?partitions=2")
+            put(other, "new", "elsewhere", namespace=THERE)  # in a namespace that the replica does not know
+            other.close()
+            assert found_keys(store, "elsewhere", namespace=THERE) == ["new"]
             put(store, "late", "latest word")
             assert found_keys(store, "latest") == ["late"]
             watching.execute("SELECT pg_wal_replay_resume()")

@@ -213,7 +213,7 @@ class _Search:
                 raise Stale
             if changes.is_nothing(version):
                 return words, near, changes.is_pending
-            if not changes.is_complete(version):
+            if not changes.is_complete(version) or not part.fits(changes.counts):
                 raise Stale
             part.apply(self._session, self._spot, changes, version)
         raise Stale

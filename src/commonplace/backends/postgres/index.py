@@ -394,17 +394,18 @@ def store_vectors(session: Session, model: str, vectors: Sequence[tuple[int, NDA
     given = dict(vectors)
     # Vectors of a namespace are committed in the order of their numbers, because memory reads those above the last one
     # it knows. Who stores some waits here for others that do, always in the same order. Writers do not take this lock.
-    session.send(
-        "SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || ':vectors', of.namespace)) FROM ("
-        "SELECT DISTINCT namespace FROM pending WHERE chunk = ANY(%s) ORDER BY namespace) AS of",
+    locked = session.rows(
+        "SELECT of.namespace, pg_advisory_xact_lock(hashtextextended(current_schema() || ':vectors', of.namespace))"
+        " FROM (SELECT DISTINCT namespace FROM pending WHERE chunk = ANY(%s) ORDER BY namespace) AS of",
         (list(given),),
     )
-    # The mark is the lock: a writer that ends the passage waits for it, or has already deleted it.
+    # The mark is the lock: a writer that ends the passage waits for it, or has already deleted it. A mark that appeared
+    # meanwhile in a namespace that is not locked stays, and its passage is claimed again.
     waiting = session.rows(
         "SELECT p.tenant, p.chunk, p.namespace FROM pending AS p"
         " JOIN chunk AS c ON c.tenant = p.tenant AND c.id = p.chunk AND c.ended_commit IS NULL"
-        " WHERE p.chunk = ANY(%s) FOR UPDATE OF p SKIP LOCKED",
-        (list(given),),
+        " WHERE p.chunk = ANY(%s) AND p.namespace = ANY(%s) FOR UPDATE OF p SKIP LOCKED",
+        (list(given), [namespace for namespace, _ in locked]),
     )
     for tenant, chunk, namespace_id in waiting:
         session.send(

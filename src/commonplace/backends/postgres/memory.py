@@ -8,7 +8,8 @@ has changed, a search takes one round trip. All that is read here is read under 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,12 +107,27 @@ class Changes:
         return self.commit <= since.commit and self.chunks_ended <= since.chunks_ended and not len(self.vectors.chunks)
 
 
+def _weights(dimensions: int) -> tuple[float, float]:
+    """About how many bytes a passage and a term take."""
+    return BYTES_A_PASSAGE + BYTES_A_DIMENSION * dimensions, BYTES_A_TERM
+
+
+def _needed_bytes(counts: Counts, model: Model | None) -> float:
+    a_passage, a_term = _weights(0 if model is None else model.dimensions)
+    return counts.passages * a_passage + counts.total_length * a_term
+
+
 class NamespaceMemory:
-    """The posting lists of one namespace and its vectors by one model. Hold `lock` to use it."""
+    """The posting lists of one namespace and its vectors by one model. Hold `lock` to use it.
+
+    Who holds a connection may wait for `lock`. So who holds `lock` must not wait for a connection: `loading` is for that.
+    """
 
     def __init__(self, model: Model | None, most_bytes: int) -> None:
         self.lock = threading.Lock()
+        self.loading = threading.Lock()
         self.is_loaded = False
+        self._is_half_read = False
         self._model = model
         self._most_bytes = most_bytes
         self._clear()
@@ -122,6 +138,11 @@ class NamespaceMemory:
         self.counts = Counts(0, 0, 0)
         self._commit = self._chunks_ended = 0
         self._last = _FIRST
+        self._is_half_read = False
+
+    def fits(self, counts: Counts) -> bool:
+        """Whether a namespace with these counts may be held."""
+        return _needed_bytes(counts, self._model) <= self._most_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -134,9 +155,21 @@ class NamespaceMemory:
     def apply(self, session: Session, spot: Location, changes: Changes, since: Version) -> None:
         """Go on from the version that the changes were asked for, unless another search has done so meanwhile."""
         with self.lock:
-            if self.version == since:
-                self.keywords.extend(changes.added)
-                self._finish(session, spot, changes)
+            if self.version == since and not self._is_half_read:
+                with self._whole():
+                    self.keywords.extend(changes.added)
+                    self._finish(session, spot, changes)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What fails in between, such as a lost connection, leaves some rows here; then all are read again."""
+        self._is_half_read = True
+        try:
+            yield
+        except BaseException:
+            self.is_loaded = False
+            raise
+        self._is_half_read = False
 
     def _finish(self, session: Session, spot: Location, changes: Changes) -> None:
         self.keywords.end(changes.ended)
@@ -149,18 +182,26 @@ class NamespaceMemory:
 
     def load(self, session: Session, spot: Location) -> None:
         """Read all that is not here yet, in the session's snapshot."""
-        changes = ask_changes(session, spot, self._model, self.version)()
-        if changes is not None and not self._follows(changes):
-            self._clear()
+        with self.lock:
+            if self._is_half_read:
+                self._clear()
             changes = ask_changes(session, spot, self._model, self.version)()
-        if changes is None:
-            return
-        batch = changes.added
+            if changes is not None and not self._follows(changes):
+                self._clear()
+                changes = ask_changes(session, spot, self._model, self.version)()
+            if changes is None:
+                return
+            with self._whole():
+                self._extend_keywords(session, spot, changes.added)
+                self._finish(session, spot, changes)
+            self.is_loaded = True
+
+    def _extend_keywords(self, session: Session, spot: Location, batch: Passages) -> None:
         place = [spot.tenant, spot.id]
         while True:
             self.keywords.extend(batch)
             if len(batch.postings) < PASSAGES_A_READ:
-                break
+                return
             last = session.rows(
                 f"SELECT commit_number FROM {spot.of('chunk')} WHERE tenant = %s AND id = %s",
                 (spot.tenant, chunk_of(int(batch.postings[-1]))),
@@ -171,8 +212,6 @@ class NamespaceMemory:
                 binary=True,
             )
             batch = Passages(numbers_of(postings), numbers_of(sizes), terms or b"")
-        self._finish(session, spot, changes)
-        self.is_loaded = True
 
     def _follows(self, changes: Changes) -> bool:
         """Whether all passages that ended since are known. If not, some were purged, or the keywords were rebuilt."""
@@ -318,12 +357,11 @@ class Memory:
 
     def weights(self, dimensions: int) -> tuple[float, float, float]:
         """About how many bytes a passage and a term take, and how many one namespace may take."""
-        return BYTES_A_PASSAGE + BYTES_A_DIMENSION * dimensions, BYTES_A_TERM, self._cache.largest_bytes
+        return *_weights(dimensions), self._cache.largest_bytes
 
     def fits(self, counts: Counts, model: Model | None) -> bool:
-        """Whether memory holds a namespace with these counts. If not, it is remembered as too large until it is."""
-        a_passage, a_term, most = self.weights(0 if model is None else model.dimensions)
-        if counts.passages * a_passage + counts.total_length * a_term <= most:
+        """Whether memory holds a namespace with these counts. If not, that is remembered until it is asked again."""
+        if _needed_bytes(counts, model) <= self._cache.largest_bytes:
             self._large.discard(counts.namespace_id)
             return True
         self._large.add(counts.namespace_id)

@@ -543,13 +543,13 @@ class PostgresReader(Reader):
         )
 
 
-def read_counts(session: Session, spot: Location) -> Counts:
-    """How many passages a namespace has, and how long they are together."""
-    [(passages, length)] = session.rows(
+def read_counts(session: Session, spot: Location) -> Counts | None:
+    """How many passages a namespace has, and how long they are together; None if there is no such namespace."""
+    rows = session.rows(
         f"SELECT chunk_count, term_total FROM {spot.of('namespace')} WHERE tenant = %s AND id = %s",
         (spot.tenant, spot.id),
     )
-    return Counts(spot.id, passages, length)
+    return Counts(spot.id, *rows[0]) if rows else None
 
 
 def _child(prefix: str, row: Sequence[Any]) -> Child:

@@ -350,19 +350,29 @@ class PostgresStore(Store):
                 continue
             self._memory.note_size(spot, model, part)
             return result
-        return self._read(namespace, missing, lambda session, spot: work(session, spot, None), is_search=True)
+
+        def run(session: Session, spot: Location) -> T:
+            self._fits(session, spot, model)  # one that was too large may have been purged
+            return work(session, spot, None)
+
+        return self._read(namespace, missing, run, is_search=True)
+
+    def _fits(self, session: Session, spot: Location, model: index.Model | None) -> bool:
+        """Whether memory may hold a namespace. A replica may not have it yet."""
+        counts = read_counts(session, spot)
+        return counts is None or self._memory.fits(counts, model)
 
     def _loaded(self, namespace: Namespace, spot: Location, model: index.Model | None) -> NamespaceMemory | None:
         """What memory holds of a namespace, up to date or not; None if it is too large."""
         part = self._memory.part(spot, model)
         if part is None or part.is_loaded:
             return part
-        with part.lock:  # others that search there wait for it, too, and take no connection meanwhile
+        with part.loading:  # others that search there wait for it, too, and take no connection meanwhile
             if part.is_loaded:
                 return part
 
             def load(session: Session, spot: Location) -> bool:
-                if not self._memory.fits(read_counts(session, spot), model):
+                if not self._fits(session, spot, model):
                     return False
                 part.load(session, spot)
                 return True

@@ -20,9 +20,19 @@ $$;
 
 -- A vector's number, given once; those of a namespace are committed in the order of their numbers, because who stores
 -- them locks the namespace's vectors first. Vectors stored before have 0 and come first, in the order of their passages:
--- to number them would write each again, with its place in every vector index. The later default is for servers of the
--- schema before.
+-- to number them would write each again, with its place in every vector index.
 ALTER TABLE embedding ADD COLUMN sequence bigint NOT NULL DEFAULT 0;
-ALTER TABLE embedding ALTER COLUMN sequence SET DEFAULT nextval('identifier');
+ALTER TABLE embedding ALTER COLUMN sequence DROP DEFAULT;
 CREATE INDEX embedding_sequence ON embedding (namespace, model, sequence, chunk) WHERE NOT former;
 DROP INDEX embedding_namespace;
+
+-- Servers of schema 2 and 3 do not notice a newer schema, and store vectors without a number. Those are numbered here,
+-- under the same lock.
+CREATE FUNCTION number_vector() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('{schema}:vectors', NEW.namespace));
+    NEW.sequence := nextval('{schema}.identifier');
+    RETURN NEW;
+END $$;
+CREATE TRIGGER number_vector BEFORE INSERT ON embedding
+FOR EACH ROW WHEN (NEW.sequence IS NULL) EXECUTE FUNCTION number_vector();
