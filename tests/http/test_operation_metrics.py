@@ -11,7 +11,9 @@ import pytest
 from operated import operated
 from prometheus_client.parser import text_string_to_metric_families
 
+import commonplace
 from commonplace.server.http.service import Service
+from postgres_server import empty, shared_book
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -132,3 +134,23 @@ def test_pending_passages_and_the_version_are_told(http: httpx.Client, service: 
     assert told["commonplace_pending_passages", ()] == 1
     assert any(name == "commonplace_build_info" for name, _ in told)
     assert told["process_resident_memory_bytes", ()] > 1e6
+
+
+@pytest.mark.promise("service.metrics")
+def test_a_service_on_postgres_reports_its_connections_and_what_searches_hold_in_memory(service: Service) -> None:
+    names = ("database_connections", "database_connections_idle", "database_calls_waiting", "search_memory_bytes")
+    with operated(service) as (server, _), server.client() as client:
+        text = client.get("/metrics").text
+        assert not [name for name in names if name in text]  # a book file has neither
+    empty(shared_book())
+    with commonplace.open(shared_book(), background=False) as book:
+        with operated(replace(service, book=book)) as (server, _), server.client() as client:
+            assert samples(client.get("/metrics").text)["commonplace_search_memory_bytes", ()] == 0
+            book.space("user", "default").files.write("/f", "green tea")
+            assert book.space("user", "default").search("tea").hits
+            found = samples(client.get("/metrics").text)
+        assert [name for name in names if (f"commonplace_{name}", ()) in found] == list(names)
+        assert found["commonplace_database_connections", ()] >= found["commonplace_database_connections_idle", ()] >= 1
+        assert found["commonplace_database_calls_waiting", ()] == 0
+        assert found["commonplace_search_memory_bytes", ()] > 0
+        assert ("commonplace_replica_lag_seconds", ()) not in found

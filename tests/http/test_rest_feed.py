@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from real_server import Server
 
 import commonplace
+from commonplace.backends.postgres import PostgresStore
+from commonplace.entry import Draft
 from commonplace.server.http import feed
+from postgres_server import empty, shared_book
 
 
 @contextmanager
@@ -182,3 +188,49 @@ def test_a_stream_ends_after_a_while_so_that_credentials_are_asked_for_again(
     monkeypatch.setattr(feed, "STREAM_SECONDS", 0.0)
     with events(server, "?after=0") as stream:
         assert list(stream) == []
+
+
+def test_on_postgres_a_commit_of_another_server_wakes_the_streams_of_its_namespace_alone() -> None:
+    ana, bob = ("user", "ana"), ("user", "bob")
+    store, other = PostgresStore(shared_book(), pool_size=2), PostgresStore(shared_book(), pool_size=2)
+    empty(shared_book())
+    signals = feed.CommitSignals(store)
+    numbers = count()
+
+    def write(namespace: tuple[str, ...]) -> None:
+        other.write(namespace, lambda transaction: transaction.put(Draft("file", "/f", next(numbers))))
+
+    def notify(payload: str) -> None:
+        with psycopg.connect(store.place.conninfo, autocommit=True) as connection:
+            connection.execute("SELECT pg_notify(%s, %s)", (store._channel, payload))
+
+    async def told(signal: asyncio.Event) -> None:
+        await asyncio.wait_for(signal.wait(), 10)
+        signal.clear()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        of_ana = await asyncio.to_thread(signals.subscribe, loop, ana)
+        of_bob = await asyncio.to_thread(signals.subscribe, loop, bob)
+        for _ in range(2):  # what the first commit sets is set before the second one is told
+            await asyncio.to_thread(write, ana)
+            await told(of_ana)
+        assert not of_bob.is_set()
+        await asyncio.to_thread(write, bob)
+        await told(of_bob)
+        assert not of_ana.is_set()
+        for unnamed in ("", "x", "7", "[7]", '["a'):  # of a former version, or of another program
+            await asyncio.to_thread(notify, unnamed)
+            await told(of_ana)
+            await told(of_bob)
+        signals.unsubscribe(of_bob)
+        assert list(signals._by_namespace) == [ana]
+        await asyncio.to_thread(signals.unsubscribe, of_ana)
+
+    try:
+        asyncio.run(run())
+        assert not signals._by_namespace
+    finally:
+        signals.close()
+        store.close()
+        other.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import psycopg
 import pytest
 from store_calls import HERE, THERE, found_keys, put, unit
@@ -39,7 +41,9 @@ def test_a_search_sees_the_last_write_whether_the_replica_has_it_or_not() -> Non
             put(store, "late", "latest word")
             assert found_keys(store, "latest") == ["late"]
             watching.execute("SELECT pg_wal_replay_resume()")
+        assert store.gauges()["replica_lag_seconds"] >= 0
         standby.stop()
+        assert isnan(store.gauges()["replica_lag_seconds"])
         put(store, "after", "primary alone")
         assert found_keys(store, "alone") == ["after"]
         store.close()

@@ -120,7 +120,8 @@ def _needed_bytes(counts: Counts, model: Model | None) -> float:
 class NamespaceMemory:
     """The posting lists of one namespace and its vectors by one model. Hold `lock` to use it.
 
-    Who holds a connection may wait for `lock`. So who holds `lock` must not wait for a connection: `loading` is for that.
+    Who has a connection may wait for `lock`. So who holds `lock` must not wait for a connection. Who waits for one to
+    load everything holds `loading`.
     """
 
     def __init__(self, model: Model | None, most_bytes: int) -> None:

@@ -377,12 +377,16 @@ def named(paths: Iterable[str]) -> str:
 
 
 def changed_of(payloads: Iterable[str]) -> frozenset[Namespace] | None:
-    """The namespaces that some notifications name; None if one names none, as those of former versions do."""
+    """The namespaces that some notifications name; None if one names none, as those of former versions do.
+
+    Any login of the database can notify, so it may also be something else.
+    """
     changed: set[Namespace] = set()
     for payload in payloads:
-        if not payload:
+        try:
+            changed.update(stored_namespace(path) for path in json.loads(payload))
+        except (ValueError, TypeError, AttributeError, RecursionError):
             return None
-        changed.update(stored_namespace(path) for path in json.loads(payload))
     return frozenset(changed)
 
 
