@@ -300,3 +300,41 @@ def test_verify_finds_a_wrong_mark_of_what_waits(store: SQLiteStore, path: Path)
     connection.execute("UPDATE namespace SET waiting_entry = 1, checksum = NULL")
     connection.close()
     assert any("row of namespace user/ana" in problem for problem in store.verify())
+
+
+def test_settling_ends_while_others_write_all_the_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as store, opened(path) as other:
+        put(store, note(0))
+        run, commits = store._run, []
+
+        def run_before_another_write(work: Callable[..., Any]) -> Any:
+            result = run(work)
+            commits.append(work)
+            assert len(commits) < 5
+            put(other, note(len(commits)))
+            return result
+
+        monkeypatch.setattr(store, "_run", run_before_another_write)
+        claimed = store.claim(9, 60.0)
+        assert [passage.text for passage in claimed] == ["note 0 about lighthouses"]
+        assert waiting(path) == 2
+
+
+
+
+def test_keywords_are_rebuilt_in_the_commit_that_creates_a_namespace(store: SQLiteStore) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.put(note(1))
+        rebuilding.append(pool.submit(store.rebuild_keywords))
+        while len(store._writer._jobs) < 2:
+            pass
+
+    rebuilding: list[Any] = []
+    with ThreadPoolExecutor(1) as pool:
+        store.write(HERE, work)
+    rebuilding[0].result()
+    assert store.verify() == []
+    put(store, note(2))
+    store.maintain()
+    assert found(store, "lighthouses") == [2, 1]
+    assert store.verify() == []

@@ -189,11 +189,14 @@ def settle(connection: Connection, namespaces: Sequence[Namespace], group: Group
             group.namespaces[namespace] = row
 
 
-def namespaces_waiting(connection: Connection, limit: int) -> list[Namespace]:
+def namespaces_waiting(connection: Connection, after: int, limit: int) -> dict[int, Namespace]:
+    """The first namespaces with entries that wait, by number, after that of another one."""
     rows = connection.execute(
-        "SELECT path FROM namespace INDEXED BY namespace_waiting WHERE waiting_entry IS NOT NULL LIMIT ?", (limit,)
+        "SELECT id, path FROM namespace INDEXED BY namespace_waiting WHERE waiting_entry IS NOT NULL AND id > ?"
+        " ORDER BY id LIMIT ?",
+        (after, limit),
     ).fetchall()
-    return [stored_namespace(path) for (path,) in rows]
+    return {number: stored_namespace(path) for number, path in rows}
 
 
 def _insert_chunks(
@@ -246,6 +249,7 @@ def rebuild_keywords(connection: Connection, group: Group, progress: Progress | 
     """
     execute = connection.execute
     group.has_erased = True
+    settle(connection, list(group.namespaces), group)  # those that this commit creates have no row yet
     execute("INSERT INTO keywords (keywords) VALUES ('delete-all')").fetchall()
     execute("DELETE FROM label")
     total = execute("SELECT count(*) FROM entry").fetchall()[0][0]

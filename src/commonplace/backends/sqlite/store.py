@@ -636,13 +636,18 @@ class SQLiteStore(Store):
             return replace(state, pending=state.pending + Waiting.of(connection, namespace, row).pending)
 
     def _settle_all(self) -> None:
-        """Write the derived rows of all entries that wait, some namespaces at a time."""
+        """Write the derived rows of the entries that wait, some namespaces at a time.
+
+        Each namespace is settled once. Where others write all the time, some entry always waits.
+        """
+        last = 0
         while self._still is None:
             with self._reading() as connection:
-                namespaces = index.namespaces_waiting(connection, SETTLED_NAMESPACES)
+                namespaces = index.namespaces_waiting(connection, last, SETTLED_NAMESPACES)
             if not namespaces:
                 return
-            self._run(partial(index.settle, self._writing, namespaces))
+            self._run(partial(index.settle, self._writing, list(namespaces.values())))
+            last = max(namespaces)
 
     def set_target_model(self, model: str, dimensions: int) -> None:
         self._settle_all()
