@@ -19,6 +19,7 @@ from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite import index as sqlite_index
 from commonplace.backends.sqlite.backlog import BULK, LONG_CHARACTERS, MOST_WAITING
 from commonplace.entry import Draft
+from commonplace.errors import Corrupt
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
 from commonplace.store import Scan, States, Transaction
@@ -338,3 +339,22 @@ def test_keywords_are_rebuilt_in_the_commit_that_creates_a_namespace(store: SQLi
     store.maintain()
     assert found(store, "lighthouses") == [2, 1]
     assert store.verify() == []
+
+
+@pytest.mark.parametrize("damage", ["value || ' '", "CAST(x'ff' || value AS TEXT)", "CAST('[' AS BLOB)"])
+def test_a_damaged_entry_that_waits_stops_no_other(store: SQLiteStore, path: Path, damage: str) -> None:
+    put(store, note(1), note(2))
+    connection = apsw.Connection(str(path))
+    connection.execute(f"UPDATE entry SET value = {damage} WHERE key = 'r1'")
+    connection.close()
+    assert 2 in found(store, "lighthouses")
+    put(store, note(2, tag="coffee"))
+    assert waiting(path) == 0
+    assert "note 2 about lighthouses" in [passage.text for passage in store.claim(9, 60.0)]
+    for number in range(3, 2 * MOST_WAITING):
+        put(store, note(number))
+    assert store.read(HERE, lambda reader: reader.usage()).entries == 2 * MOST_WAITING - 1
+    with pytest.raises(Corrupt):
+        store.get(HERE, "record", ["r1"])
+    (problem,) = store.verify()
+    assert problem.startswith("entry: record r1 of namespace user/ana ")
