@@ -17,12 +17,13 @@ import pytest
 import commonplace
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite import index as sqlite_index
+from commonplace.backends.sqlite import reader as sqlite_reader
 from commonplace.backends.sqlite.backlog import BULK, LONG_CHARACTERS, MOST_WAITING
 from commonplace.entry import Draft
 from commonplace.errors import Corrupt
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
-from commonplace.store import Scan, States, Transaction
+from commonplace.store import Scan, States, Store, Transaction
 from doubles import WordEmbedder
 
 HERE = ("user", "ana")
@@ -321,6 +322,42 @@ def test_settling_ends_while_others_write_all_the_time(path: Path, monkeypatch: 
         assert waiting(path) == 2
 
 
+def test_a_listing_by_labels_sees_one_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as store, opened(path) as other:
+        put(store, note(1))
+        labels = sqlite_reader.waiting_labels
+
+        def labels_before_a_change(*arguments: Any) -> Any:
+            found = labels(*arguments)
+            put(other, note(1, tag="coffee"))
+            return found
+
+        monkeypatch.setattr(sqlite_reader, "waiting_labels", labels_before_a_change)
+        (entry,) = store.scan(HERE, Scan(Filter(all_tags=("tea",)))).entries
+        assert entry.attributes["tags"] == ["tea"]
+
+
+def test_usage_is_of_one_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as store, opened(path) as other:
+        put(store, note(1))
+        place = sqlite_reader.waiting_place
+
+        def place_before_it_is_settled(*arguments: Any) -> Any:
+            found = place(*arguments)
+            other.maintain()
+            return found
+
+        class Condition(str):
+            def format(self, *arguments: Any, **names: Any) -> str:
+                other.maintain()
+                return super().format(*arguments, **names)
+
+        monkeypatch.setattr(sqlite_reader, "waiting_place", place_before_it_is_settled)
+        assert Store.usage(store, HERE[:1]).entries == 1
+        monkeypatch.undo()
+        put(store, note(2))
+        monkeypatch.setattr(sqlite_reader, "WAITING", Condition(sqlite_reader.WAITING))
+        assert store.usage(HERE[:1]).entries == 2
 
 
 def test_keywords_are_rebuilt_in_the_commit_that_creates_a_namespace(store: SQLiteStore) -> None:
