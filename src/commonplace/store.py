@@ -720,7 +720,7 @@ class Store(ABC):
         total, after = NOTHING, None
         while page := self.namespaces(prefix, after=after):
             for after in page:
-                total += self.read(after, lambda reader: reader.usage(), snapshot=False)
+                total += self.read(after, lambda reader: reader.usage())
         return total
 
     @abstractmethod

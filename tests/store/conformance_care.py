@@ -139,6 +139,26 @@ class CareConformance:
         assert store.purge(HERE, kind="file", key="a") == 1
         assert kept() == [0, 0]
 
+    @pytest.mark.promise("engine-purge")
+    @pytest.mark.parametrize("order", [(1, 2), (2, 1), (2, 3, 1), (3, 1, 2)])
+    def test_purge_of_each_revision_erases_what_they_share(self, store: Store, order: tuple[int, ...]) -> None:
+        store.set_target_model("m", 8)
+        shared = "The keeper wrote a long paragraph about oil and lamps. " * 40
+        states = [put(store, "a", shared + "end" * number) for number in range(1, len(order) + 1)]
+        while claimed := store.claim(100, 60.0):
+            store.index("m", [(one.chunk_id, unit(1)) for one in claimed])
+        put(store, "a", "short")
+
+        def kept() -> list[bool]:
+            return [bool(store.passage_vectors(HERE, "m", [(state.id, state.commit)])) for state in states]
+
+        for done, revision in enumerate(order, 1):
+            assert store.purge(HERE, kind="file", key="a", revision=revision) == 1
+            left = set(order[done:])
+            assert all(kept()[number - 1] for number in left)
+        assert kept() == [False] * len(order)
+        assert store.verify() == []
+
     def test_purge_of_a_namespace_leaves_the_others(self, store: Store) -> None:
         put(store, "a", "one")
         put(store, "a", "two")

@@ -17,11 +17,13 @@ import pytest
 import commonplace
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite import index as sqlite_index
+from commonplace.backends.sqlite import reader as sqlite_reader
 from commonplace.backends.sqlite.backlog import BULK, LONG_CHARACTERS, MOST_WAITING
 from commonplace.entry import Draft
+from commonplace.errors import Corrupt
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
-from commonplace.store import Scan, States, Transaction
+from commonplace.store import Scan, States, Store, Transaction
 from doubles import WordEmbedder
 
 HERE = ("user", "ana")
@@ -300,3 +302,96 @@ def test_verify_finds_a_wrong_mark_of_what_waits(store: SQLiteStore, path: Path)
     connection.execute("UPDATE namespace SET waiting_entry = 1, checksum = NULL")
     connection.close()
     assert any("row of namespace user/ana" in problem for problem in store.verify())
+
+
+def test_settling_ends_while_others_write_all_the_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as store, opened(path) as other:
+        put(store, note(0))
+        run, commits = store._run, []
+
+        def run_before_another_write(work: Callable[..., Any]) -> Any:
+            result = run(work)
+            commits.append(work)
+            assert len(commits) < 5
+            put(other, note(len(commits)))
+            return result
+
+        monkeypatch.setattr(store, "_run", run_before_another_write)
+        claimed = store.claim(9, 60.0)
+        assert [passage.text for passage in claimed] == ["note 0 about lighthouses"]
+        assert waiting(path) == 2
+
+
+def test_a_listing_by_labels_sees_one_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as store, opened(path) as other:
+        put(store, note(1))
+        labels = sqlite_reader.waiting_labels
+
+        def labels_before_a_change(*arguments: Any) -> Any:
+            found = labels(*arguments)
+            put(other, note(1, tag="coffee"))
+            return found
+
+        monkeypatch.setattr(sqlite_reader, "waiting_labels", labels_before_a_change)
+        (entry,) = store.scan(HERE, Scan(Filter(all_tags=("tea",)))).entries
+        assert entry.attributes["tags"] == ["tea"]
+
+
+def test_usage_is_of_one_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(path) as store, opened(path) as other:
+        put(store, note(1))
+        place = sqlite_reader.waiting_place
+
+        def place_before_it_is_settled(*arguments: Any) -> Any:
+            found = place(*arguments)
+            other.maintain()
+            return found
+
+        class Condition(str):
+            def format(self, *arguments: Any, **names: Any) -> str:
+                other.maintain()
+                return super().format(*arguments, **names)
+
+        monkeypatch.setattr(sqlite_reader, "waiting_place", place_before_it_is_settled)
+        assert Store.usage(store, HERE[:1]).entries == 1
+        monkeypatch.undo()
+        put(store, note(2))
+        monkeypatch.setattr(sqlite_reader, "WAITING", Condition(sqlite_reader.WAITING))
+        assert store.usage(HERE[:1]).entries == 2
+
+
+def test_keywords_are_rebuilt_in_the_commit_that_creates_a_namespace(store: SQLiteStore) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.put(note(1))
+        rebuilding.append(pool.submit(store.rebuild_keywords))
+        while len(store._writer._jobs) < 2:
+            pass
+
+    rebuilding: list[Any] = []
+    with ThreadPoolExecutor(1) as pool:
+        store.write(HERE, work)
+    rebuilding[0].result()
+    assert store.verify() == []
+    put(store, note(2))
+    store.maintain()
+    assert found(store, "lighthouses") == [2, 1]
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize("damage", ["value || ' '", "CAST(x'ff' || value AS TEXT)", "CAST('[' AS BLOB)"])
+def test_a_damaged_entry_that_waits_stops_no_other(store: SQLiteStore, path: Path, damage: str) -> None:
+    put(store, note(1), note(2))
+    connection = apsw.Connection(str(path))
+    connection.execute(f"UPDATE entry SET value = {damage} WHERE key = 'r1'")
+    connection.close()
+    assert 2 in found(store, "lighthouses")
+    put(store, note(2, tag="coffee"))
+    assert waiting(path) == 0
+    assert "note 2 about lighthouses" in [passage.text for passage in store.claim(9, 60.0)]
+    for number in range(3, 2 * MOST_WAITING):
+        put(store, note(number))
+    assert store.read(HERE, lambda reader: reader.usage()).entries == 2 * MOST_WAITING - 1
+    with pytest.raises(Corrupt):
+        store.get(HERE, "record", ["r1"])
+    (problem,) = store.verify()
+    assert problem.startswith("entry: record r1 of namespace user/ana ")

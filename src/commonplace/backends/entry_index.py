@@ -6,7 +6,7 @@ What changes with an entry is decided here. A backend writes the rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from commonplace.backends.rows import labels
@@ -16,6 +16,8 @@ from commonplace.language.passages import Passage, Span, passage, passages, resu
 
 HEADING = -1
 """The number of the passage that holds an entry's heading, which is found by keywords and never embedded."""
+
+LAST_COMMIT = (1 << 63) - 1
 
 Numbered = tuple[int, int, Passage]
 """A passage with its entry and its number there."""
@@ -108,6 +110,16 @@ class BaseEntryIndex(ABC):
 def heading_passage(heading: str) -> Passage:
     found = passage(heading, 0, len(heading))
     return Passage(0, 0, found.length, found.terms)
+
+
+def passages_alone(begun: int, ended: int, others: Iterable[int]) -> tuple[int, int]:
+    """When passages began at the earliest and ended at the latest that only an erased state of an entry had.
+
+    `others` are the commits that the entry's other former states began with. States share passages that do not change.
+    """
+    known = sorted(others)
+    first = max((commit for commit in known if commit < begun), default=0) + 1
+    return first, min((commit for commit in known if commit >= ended), default=LAST_COMMIT)
 
 
 def match_passages(

@@ -205,7 +205,7 @@ class SearchCounters:
             self._remove_old(part)
         else:
             counts += _parsed(day, row).counts
-        size = self._store.read(namespace, lambda reader: reader.usage(), snapshot=False)
+        size = self._store.read(namespace, lambda reader: reader.usage())
         value: dict[str, JSON] = {
             "searches": counts.searches,
             "without_good_hit": counts.without_good_hit,

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.database import Database
 
 from commonplace.backends.deltas import is_whole, whole
-from commonplace.backends.entry_index import HEADING, heading_passage
+from commonplace.backends.entry_index import HEADING, heading_passage, passages_alone
 from commonplace.backends.mongodb.connection import OF_TENANTS, SCHEMA, Document, Location, Session, tenant_of
 from commonplace.backends.mongodb.documents import (
     FORMER_HEAD,
@@ -80,9 +80,15 @@ def purge(
         return 0
     transaction.mark_changed()
     _erase_states(session, transaction, [(one["entry"], one["revision"]) for one in rows])
-    _erase_ended_chunks(
-        session, place, [(one["entry"], 0 if revision is None else one["commit"], one["ended_commit"]) for one in rows]
-    )
+    if revision is None:
+        erased = [(one["entry"], 0, one["ended_commit"]) for one in rows]
+    else:
+        erased = []
+        for one in rows:
+            others = session.find_ids("history", [one["entry"]], place.mine, ["commit"], by="entry")
+            alone = passages_alone(one["commit"], one["ended_commit"], (other["commit"] for other in others))
+            erased.append((one["entry"], *alone))
+    _erase_ended_chunks(session, place, erased)
     row = transaction.row
     row.history_floor = max(row.history_floor, *(one["ended_commit"] for one in rows))
     return len(rows)

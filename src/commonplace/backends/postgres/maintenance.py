@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from commonplace.backends.deltas import is_whole, whole
+from commonplace.backends.entry_index import passages_alone
 from commonplace.backends.filter_sql import add_names
 from commonplace.backends.postgres.connection import Session
 from commonplace.backends.postgres.index import tokens as tokens_of
@@ -73,9 +74,15 @@ def purge(
         return 0
     transaction.mark_erased()
     _erase_states(session, spot, [(entry_id, one) for entry_id, one, _, _ in rows])
-    _erase_ended_chunks(
-        session, spot, [(entry_id, 0 if revision is None else begun, ended) for entry_id, _, begun, ended in rows]
-    )
+    if revision is None:
+        erased = [(entry_id, 0, ended) for entry_id, _, _, ended in rows]
+    else:
+        others = "SELECT commit_number FROM history WHERE tenant = %s AND entry = %s"
+        erased = [
+            (entry_id, *passages_alone(begun, ended, (one for (one,) in session.rows(others, (spot.tenant, entry_id)))))
+            for entry_id, _, begun, ended in rows
+        ]
+    _erase_ended_chunks(session, spot, erased)
     session.send(
         "UPDATE namespace SET history_floor = greatest(history_floor, %s), former_states = %s, former_bytes = %s,"
         " former_commit = commit_number, chunks_ended = chunks_ended + 1 WHERE tenant = %s AND path = %s",

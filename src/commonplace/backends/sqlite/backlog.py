@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from commonplace.backends.deltas import DAMAGE
 from commonplace.backends.entry_index import HEADING, heading_passage
 from commonplace.backends.ranking import Located, Page, posting
 from commonplace.backends.rows import labels
@@ -21,6 +22,7 @@ from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.writer import MOST_IDS, NamespaceRow
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
+from commonplace.errors import Corrupt
 from commonplace.filters import Filter
 from commonplace.language.passages import Passage, frequency_level, passages
 from commonplace.store import Pending
@@ -47,9 +49,10 @@ NOT_WAITING = (
 """The entries whose derived rows are written, as a condition on `entry`."""
 WAITING = "e.namespace = {namespace} AND e.commit_number >= {commit} AND e.id > {entry}"
 _READ = (
-    f"SELECT {LIVE} FROM entry AS e INDEXED BY entry_commit"
+    "SELECT {} FROM entry AS e INDEXED BY entry_commit"
     f" WHERE {WAITING.format(namespace='?', commit='?', entry='?')} AND e.id < ? ORDER BY e.id"
 )
+_UNREADABLE = (*DAMAGE, LookupError, AttributeError)
 
 
 class WaitingEntry(NamedTuple):
@@ -60,11 +63,28 @@ class WaitingEntry(NamedTuple):
 def waiting_entries(
     connection: Connection, namespace: Namespace, number: int, place: Place | None, before: int = MOST_IDS
 ) -> list[WaitingEntry]:
-    """The entries of a namespace that wait, with ids below `before`."""
+    """The entries of a namespace that wait, with ids below `before`.
+
+    A damaged one must not stop searches and writes of the others: its text is taken as it is, or it
+    is left out. Reading that entry reports the damage.
+    """
     if place is None:
         return []
-    rows = connection.execute(_READ, (number, *place, before)).fetchall()
-    return [WaitingEntry(live_entry(namespace, row), live_row(row).valid_from) for row in rows]
+    parameters = (number, *place, before)
+    try:
+        rows = connection.execute(_READ.format(LIVE), parameters).fetchall()
+        return [WaitingEntry(live_entry(namespace, row), live_row(row).valid_from) for row in rows]
+    except (Corrupt, *_UNREADABLE):
+        numbers = connection.execute(_READ.format("e.id"), parameters).fetchall()
+        return [one for (entry_id,) in numbers for one in _as_it_is(connection, namespace, entry_id)]
+
+
+def _as_it_is(connection: Connection, namespace: Namespace, entry_id: int) -> Iterator[WaitingEntry]:
+    try:
+        [row] = connection.execute(f"SELECT {LIVE} FROM entry WHERE id = ?", (entry_id,)).fetchall()
+        yield WaitingEntry(live_entry(namespace, (*row[:-1], None)), live_row(row).valid_from)
+    except (Corrupt, *_UNREADABLE):
+        return
 
 
 def waiting_place(connection: Connection, number: int) -> Place | None:

@@ -20,6 +20,7 @@ from commonplace.backends.sqlite.backlog import (
     LONG_CHARACTERS,
     MOST_WAITING,
     SETTLED_AT_ONCE,
+    WAITING,
     of_waiting_id,
     passages_of,
     waiting_entries,
@@ -106,9 +107,8 @@ class EntryIndex(BaseEntryIndex):
         added, self._added = self._added, []
         before = added[0][0].id if added else MOST_IDS
         earlier = waiting_entries(self._connection, self._namespace, row.id, row.waiting, before)
-        all_added = [*((one.entry, None) for one in earlier), *added]
-        self._write(all_added)
-        _count_usage(self._connection, row.id, [entry.id for entry, _ in all_added])
+        self._write([*((one.entry, None) for one in earlier), *added])
+        _count_usage(self._connection, row)
         row.wait_no_more()
 
     def _write(self, added: Sequence[tuple[Entry, Sequence[Passage] | None]]) -> None:
@@ -171,12 +171,14 @@ def _numbered(entry: Entry, made: Sequence[Passage]) -> list[tuple[int, Passage]
     return [*enumerate(made), *([(HEADING, heading_passage(entry.heading))] if entry.heading else ())]
 
 
-def _count_usage(connection: Connection, namespace_id: int, entry_ids: Sequence[int]) -> None:
+def _count_usage(connection: Connection, row: NamespaceRow) -> None:
+    """Count the entries that wait, also those that are damaged."""
+    waiting = WAITING.format(namespace="?1", commit="?2", entry="?3")
     connection.execute(
-        f"INSERT INTO usage (namespace, entries, bytes) SELECT ?1, count(*), coalesce(sum({BYTES}), 0) FROM entry"
-        " WHERE id IN (SELECT value FROM json_each(?2)) HAVING count(*)"
+        f"INSERT INTO usage (namespace, entries, bytes) SELECT ?1, count(*), coalesce(sum({BYTES}), 0)"
+        f" FROM entry AS e INDEXED BY entry_commit WHERE {waiting} HAVING count(*)"
         " ON CONFLICT (namespace) DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes",
-        (namespace_id, json.dumps(entry_ids)),
+        (row.id, row.waiting_commit, row.waiting_entry),
     )
 
 
@@ -189,11 +191,14 @@ def settle(connection: Connection, namespaces: Sequence[Namespace], group: Group
             group.namespaces[namespace] = row
 
 
-def namespaces_waiting(connection: Connection, limit: int) -> list[Namespace]:
+def namespaces_waiting(connection: Connection, after: int, limit: int) -> dict[int, Namespace]:
+    """The first namespaces with entries that wait, by number, after that of another one."""
     rows = connection.execute(
-        "SELECT path FROM namespace INDEXED BY namespace_waiting WHERE waiting_entry IS NOT NULL LIMIT ?", (limit,)
+        "SELECT id, path FROM namespace INDEXED BY namespace_waiting WHERE waiting_entry IS NOT NULL AND id > ?"
+        " ORDER BY id LIMIT ?",
+        (after, limit),
     ).fetchall()
-    return [stored_namespace(path) for (path,) in rows]
+    return {number: stored_namespace(path) for number, path in rows}
 
 
 def _insert_chunks(
@@ -246,6 +251,7 @@ def rebuild_keywords(connection: Connection, group: Group, progress: Progress | 
     """
     execute = connection.execute
     group.has_erased = True
+    settle(connection, list(group.namespaces), group)  # those that this commit creates have no row yet
     execute("INSERT INTO keywords (keywords) VALUES ('delete-all')").fetchall()
     execute("DELETE FROM label")
     total = execute("SELECT count(*) FROM entry").fetchall()[0][0]

@@ -13,6 +13,7 @@ from typing import cast
 import apsw
 
 from commonplace.backends.deltas import is_whole, whole
+from commonplace.backends.entry_index import passages_alone
 from commonplace.backends.filter_sql import add_names
 from commonplace.backends.rows import CONTENT, HEAD
 from commonplace.backends.sqlite import damage, maintenance
@@ -66,9 +67,15 @@ def purge(
         return 0
     transaction.note_erasure()
     _erase_states(connection, [history_id for history_id, _, _, _ in rows])
-    _erase_ended_chunks(
-        connection, [(entry_id, 0 if revision is None else begun, ended) for _, entry_id, begun, ended in rows]
-    )
+    if revision is None:
+        erased = [(entry_id, 0, ended) for _, entry_id, _, ended in rows]
+    else:
+        others = "SELECT commit_number FROM history WHERE entry = ?"
+        erased = [
+            (entry_id, *passages_alone(begun, ended, (one for (one,) in connection.execute(others, (entry_id,)))))
+            for _, entry_id, begun, ended in rows
+        ]
+    _erase_ended_chunks(connection, erased)
     transaction.raise_floor(max(ended for _, _, _, ended in rows))
     # Deleted terms stay in the index's segments until these are merged.
     connection.execute("INSERT INTO keywords (keywords) VALUES ('optimize')").fetchall()

@@ -26,7 +26,7 @@ from commonplace.backends.pages import after_prefix
 from commonplace.backends.ranking import Counts, Page
 from commonplace.backends.rows import dump
 from commonplace.backends.sqlite import candidates, damage, index, maintenance
-from commonplace.backends.sqlite.backlog import Waiting, waiting_counts
+from commonplace.backends.sqlite.backlog import Waiting, has_labels, waiting_counts
 from commonplace.backends.sqlite.checksums import check_row, damaged_row, row_sum
 from commonplace.backends.sqlite.connection import (
     DRIVER_ERRORS,
@@ -57,6 +57,7 @@ from commonplace.store import (
     Progress,
     Reader,
     ReadStates,
+    Scan,
     State,
     Store,
     StoreStats,
@@ -65,6 +66,7 @@ from commonplace.store import (
     Usage,
     Waker,
 )
+from commonplace.store import Page as ScanPage
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -113,6 +115,11 @@ def _counts(connection: Connection, namespace: Namespace) -> tuple[Counts, Waiti
         return None
     waiting = Waiting.of(connection, namespace, row)
     return Counts(row.id, row.chunk_count + waiting.passages, row.term_total + waiting.total_length), waiting
+
+
+def _needs_snapshot(scan: Scan) -> bool:
+    """Labels of entries that wait are read before the entries."""
+    return scan.as_of is not None or has_labels(scan.filter)
 
 
 class SQLiteStore(Store):
@@ -490,6 +497,12 @@ class SQLiteStore(Store):
             number = namespace_id(connection, namespace)
             return work(SQLiteReader(connection, namespace, number, self._clock()))
 
+    def scan(self, namespace: Namespace, scan: Scan) -> ScanPage:
+        return self.read(namespace, lambda reader: reader.scan(scan), snapshot=_needs_snapshot(scan))
+
+    def values(self, namespace: Namespace, scan: Scan) -> list[JSON]:
+        return self.read(namespace, lambda reader: reader.values(scan), snapshot=_needs_snapshot(scan))
+
     def namespaces(
         self,
         prefix: Namespace = (),
@@ -517,7 +530,7 @@ class SQLiteStore(Store):
             return [stored_namespace(row[0]) for row in rows]
 
     def usage(self, prefix: Namespace) -> Usage:
-        with self._reading() as connection:
+        with self._reading(snapshot=True) as connection:
             return usage_below(connection, prefix)
 
     def stats(self) -> StoreStats:
@@ -636,13 +649,18 @@ class SQLiteStore(Store):
             return replace(state, pending=state.pending + Waiting.of(connection, namespace, row).pending)
 
     def _settle_all(self) -> None:
-        """Write the derived rows of all entries that wait, some namespaces at a time."""
+        """Write the derived rows of the entries that wait, some namespaces at a time.
+
+        Each namespace is settled once. Where others write all the time, some entry always waits.
+        """
+        last = 0
         while self._still is None:
             with self._reading() as connection:
-                namespaces = index.namespaces_waiting(connection, SETTLED_NAMESPACES)
+                namespaces = index.namespaces_waiting(connection, last, SETTLED_NAMESPACES)
             if not namespaces:
                 return
-            self._run(partial(index.settle, self._writing, namespaces))
+            self._run(partial(index.settle, self._writing, list(namespaces.values())))
+            last = max(namespaces)
 
     def set_target_model(self, model: str, dimensions: int) -> None:
         self._settle_all()
