@@ -104,7 +104,7 @@ SUITES = (
     Suite("crewai", ("crewai",), "test_crewai.py", section="CrewAI", writers=("crewai",), in_short=False),
     Suite("hermes", ("hermes-agent",), "test_hermes.py", section="Hermes", writers=("hermes",), in_short=False),
     Suite("openai-agents", ("openai-agents",), "test_openai_compaction.py", writers=("openai_session",)),
-    Suite("anthropic", ("anthropic",), "test_memory_stores.py"),
+    Suite("anthropic", ("anthropic",), "test_memory_stores.py", section="Anthropic memory stores"),
     Suite(
         "agent-framework",
         ("agent-framework-core",),
