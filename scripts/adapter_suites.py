@@ -44,6 +44,8 @@ PINS: Mapping[str, str] = {
     "openai-agents": "0.24.0",
     "py-key-value-aio": "0.4.6",
     "pydantic-ai-harness": "0.62.0",
+    "pytest-asyncio": "1.5.0",
+    "pytest-mock": "3.17.0",
     "strands-agents": "1.62.0",
 }
 
@@ -75,6 +77,12 @@ _LANG = (
 )
 SUITES = (
     Suite("langgraph-checkpoint-conformance", _LANG, "checkpoint_conformance.py"),
+    Suite(
+        "langgraph-store",
+        ("langgraph-checkpoint", "pytest-asyncio", "pytest-mock"),
+        "langgraph_store.py",
+        in_short=False,
+    ),
     Suite(
         "langchain-tests",
         _LANG,
