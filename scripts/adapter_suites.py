@@ -44,6 +44,8 @@ PINS: Mapping[str, str] = {
     "openai-agents": "0.24.0",
     "py-key-value-aio": "0.4.6",
     "pydantic-ai-harness": "0.62.0",
+    "pytest-asyncio": "1.5.0",
+    "pytest-mock": "3.17.0",
     "strands-agents": "1.62.0",
 }
 
@@ -76,6 +78,12 @@ _LANG = (
 SUITES = (
     Suite("langgraph-checkpoint-conformance", _LANG, "checkpoint_conformance.py"),
     Suite(
+        "langgraph-store",
+        ("langgraph-checkpoint", "pytest-asyncio", "pytest-mock"),
+        "langgraph_store.py",
+        in_short=False,
+    ),
+    Suite(
         "langchain-tests",
         _LANG,
         "test_langchain_standard.py",
@@ -104,7 +112,7 @@ SUITES = (
     Suite("crewai", ("crewai",), "test_crewai.py", section="CrewAI", writers=("crewai",), in_short=False),
     Suite("hermes", ("hermes-agent",), "test_hermes.py", section="Hermes", writers=("hermes",), in_short=False),
     Suite("openai-agents", ("openai-agents",), "test_openai_compaction.py", writers=("openai_session",)),
-    Suite("anthropic", ("anthropic",), "test_memory_stores.py"),
+    Suite("anthropic", ("anthropic",), "test_memory_stores.py", section="Anthropic memory stores"),
     Suite(
         "agent-framework",
         ("agent-framework-core",),
@@ -125,7 +133,8 @@ def main() -> int:
     if given.raise_pins:
         raise_pins()
         return 0
-    chosen = [suite for suite in SUITES if given.only in (None, suite.name) and (suite.in_short or not given.short)]
+    in_form = [suite for suite in SUITES if suite.in_short or not given.short]
+    chosen = [suite for suite in SUITES if suite.name == given.only] or in_form
     failed = [suite.name for suite in chosen if not run(suite, is_short=given.short)]
     print(
         f"{len(chosen) - len(failed)} of {len(chosen)} suites passed"

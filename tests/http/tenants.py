@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 import commonplace
+from commonplace.space.memory_stores import MemoryStores
 from commonplace.space.names import KINDS
 
 CANARY = "zebracanary"
@@ -36,6 +37,9 @@ class Held:
     thread: str
     message: str
     commit: int
+    store: str
+    memory: str
+    version: str
     export: bytes
     cursors: tuple[str, ...] = ()
     agent_thread: str = ""
@@ -61,16 +65,27 @@ def fill(book: commonplace.Book, namespace: tuple[str, ...], word: str) -> Held:
     space.threads.working.write(word, resource=RESOURCE)
     space.items.put("shared", {"text": text}, model="m", vectors=[[1.0, 2.0]])
     space.items.put(word, {"text": text}, history=False)
+    stores = MemoryStores(space, lambda id: book.space(*namespace, "memory_store", id))
+    store = stores.create(word, description=text, metadata={"about": word}).id
+    stores.create(f"second {word}")
+    memory = stores.open(store).create(f"/{PATH}", text)
+    stores.open(store).update(memory.id, content=f"{text} again")
+    stores.open(store).create(f"/{word}.md", word)
+    export = whole_export(book, namespace)
+    return Held(record.id, thread.id, message.id, space.stats().commit, store, memory.id, memory.version, export)
+
+
+def whole_export(book: commonplace.Book, namespace: tuple[str, ...]) -> bytes:
+    """A namespace with its memory stores."""
+    stores = book.namespaces(*namespace, "memory_store", limit=1_000)
     lines: list[bytes] = []
-    book.export(lines.append, namespaces=[namespace])
-    return Held(record.id, thread.id, message.id, space.stats().commit, b"".join(lines))
+    book.export(lines.append, namespaces=[namespace, *stores])
+    return b"".join(lines)
 
 
 def exported(book: commonplace.Book, namespace: tuple[str, ...]) -> list[bytes]:
-    lines: list[bytes] = []
-    book.export(lines.append, namespaces=[namespace])
     # The first line tells when the export was made.
-    return b"".join(lines).splitlines()[1:-1]
+    return whole_export(book, namespace).splitlines()[1:-1]
 
 
 NAMESPACES = [
@@ -133,10 +148,21 @@ def values(held: Held) -> dict[str, list[Any]]:
         "scope": ["resource", "all", "thread"],
         "revision": ["1", "2"],
         "as_of": ["2025-06-15T15:06:40Z", "2100-01-01T00:00:00Z"],
-        "limit": ["1000", "1"],
+        "limit": ["1000", "1", "100"],
         "entries": ["true"],
         "full": ["true"],
         "merge": ["true"],
+        "memory_store_id": [held.store, "*", f"../{held.store}", f"user/bob/memory_store/{held.store}"],
+        "memory_id": [held.memory, "*", PATH],
+        "memory_version_id": [held.version, held.memory],
+        "page": ["0", "1", "x", *held.cursors],
+        "path_prefix": ["/", "/shared/", "/../"],
+        "view": ["full", "basic"],
+        "include_archived": ["true"],
+        "created_at[gte]": ["2020-01-01T00:00:00Z"],
+        "created_at[lte]": ["2100-01-01T00:00:00Z"],
+        "operation": ["created", "modified"],
+        "api_key_id": ["bob", "*"],
         "map": ["*=user/bob", "user/*=user/bob", "=user/bob"],
     }
 
@@ -144,8 +170,9 @@ def values(held: Held) -> dict[str, list[Any]]:
 UNREMARKABLE = frozenset(
     (
         *("offset", "last", "top", "neighbours", "match", "now", "overwrite", "wrapped", "ttl_seconds"),
-        *("min_relevance", "minRelevance", "format", "again", "dry_run", "name"),
-        *("page", "per_page", "order", "order_by", "descending", "direction", "perPage", "orderBy", "sortDirection"),
+        *("min_relevance", "minRelevance", "format", "again", "dry_run", "name", "depth"),
+        *("session_id", "service_account_id", "expected_content_sha256"),
+        *("per_page", "order", "order_by", "descending", "direction", "perPage", "orderBy", "sortDirection"),
     )
 )
 """Parameters that choose how an answer looks, not whose it is."""
@@ -205,7 +232,18 @@ def bodies(held: Held) -> dict[str, list[Any]]:
         "/v1/purge": [{"kind": "file", "key": f"/{PATH}"}, {"kind": "record", "key": record}],
         "/v1/import": [b"FORGED"],
         "/v1/import-memory": [b'{"role": "user", "content": "FORGED"}'],
+        **memory_store_bodies(held),
         **mastra_bodies(held),
+    }
+
+
+def memory_store_bodies(held: Held) -> dict[str, list[Any]]:
+    stores, store = "/v1/memory_stores", "/v1/memory_stores/{memory_store_id}"
+    return {
+        stores: [{"name": "mine"}, {"name": held.store, "metadata": {"namespace": "user/bob"}}],
+        store: [{"name": "taken"}, {"metadata": {"about": None}}, {}],
+        f"{store}/memories": [{"path": "/taken.md", "content": "x"}, {"path": "/../bob/taken.md", "content": "x"}],
+        f"{store}/memories/{{memory_id}}": [{"content": "taken"}, {"path": "/taken.md"}, {}],
     }
 
 
@@ -239,12 +277,10 @@ class Operation:
 
 
 def operations(description: dict[str, Any]) -> list[Operation]:
-    """All but those on memory stores, which test_memory_stores.py attacks through the SDK."""
     return [
         Operation(method.upper(), path, described)
         for path, methods in description["paths"].items()
         for method, described in methods.items()
-        if not path.startswith("/v1/memory_stores")
     ]
 
 

@@ -12,7 +12,21 @@ from typing import Any
 import httpx
 import pytest
 from real_server import Server, start_server
-from tenants import AGENT, CANARY, MINE, NAMESPACES, OTHER, QUERY, Held, Operation, attacks, exported, fill, operations
+from tenants import (
+    AGENT,
+    CANARY,
+    MINE,
+    NAMESPACES,
+    OTHER,
+    QUERY,
+    Held,
+    Operation,
+    attacks,
+    exported,
+    fill,
+    operations,
+    whole_export,
+)
 
 import commonplace
 from commonplace.server.http.api_keys import Key, Keys
@@ -87,6 +101,9 @@ def _cursors(client: httpx.Client, held: Held) -> tuple[str, ...]:
         following = client.get(url.copy_merge_params({"limit": 1})).json().get("next")
         if following is not None:
             found += [value for name, value in httpx.URL(following).params.items() if name in ("cursor", "after")]
+    store = f"/v1/memory_stores/{held.store}"
+    for path in ("/v1/memory_stores", f"{store}/memories", f"{store}/memory_versions"):
+        found.append(client.get(path, params={"limit": 1}).json()["next_page"])
     assert found
     return tuple(found)
 
@@ -115,16 +132,18 @@ def test_no_route_shows_or_changes_anything_of_another_tenant(tenants):
                     shown_to_its_owner.add(operation.path)
     assert {name: exported(tenants.book, name) for name in before} == before
     # The same requests do show it to whom it belongs, or they would prove nothing.
-    assert len(shown_to_its_owner) >= 20, shown_to_its_owner
+    assert len(shown_to_its_owner) >= 25, shown_to_its_owner
+    assert sum(path.startswith("/v1/memory_stores") for path in shown_to_its_owner) == 6, shown_to_its_owner
 
 
 @pytest.fixture
 def alone(tenants: Tenants, open_book: Any, tmp_path: Path, clock: Any) -> Iterator[httpx.Client]:
     """A client of a service that holds the same of mine, and nothing of anybody else."""
     book = open_book(tmp_path / "alone.db")
-    (tmp_path / "mine.jsonl").write_bytes(_export(tenants.book, MINE))
+    (tmp_path / "mine.jsonl").write_bytes(whole_export(tenants.book, MINE))
     with (tmp_path / "mine.jsonl").open("rb") as lines:
-        assert [one.namespace for one in book.import_lines(lines)] == [MINE]
+        imported = [one.namespace for one in book.import_lines(lines)]
+    assert sorted(imported) == [MINE, (*MINE, "memory_store", tenants.own.store)]
     service = Service(book, Gate(Keys(book.store, clock=clock)), Settings())
     key = service.access.keys.create(Key("alice", MINE, actions=EVERYTHING))[1]
     server = start_server(service)
@@ -153,12 +172,6 @@ def test_answers_are_the_same_whether_or_not_others_are_there(tenants, alone):
             assert lone == among, request.url
             compared += 1
     assert compared > 1_000
-
-
-def _export(book: commonplace.Book, namespace: tuple[str, ...]) -> bytes:
-    lines: list[bytes] = []
-    book.export(lines.append, namespaces=[namespace])
-    return b"".join(lines)
 
 
 @pytest.mark.promise("service-tenants")
