@@ -46,7 +46,7 @@ def name_of(item: Item) -> str:
 
 
 class Work(Protocol):
-    """What becomes one commit. `run` may be called again, so it starts its counts anew."""
+    """What becomes one commit. `run` may be called again, so it sets its counts to 0 first."""
 
     counts: dict[str, int]
     problems: list[Problem | LeftOut]
