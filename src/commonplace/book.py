@@ -43,6 +43,17 @@ class Pooling:
     replica_url: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What a book does while it is open. Without `embeds`, other processes embed what is written.
+
+    History is kept for ever, unless `keep_history_seconds` says for how long after a state was replaced or deleted.
+    """
+
+    embeds: bool = True
+    keep_history_seconds: float | None = None
+
+
 def default_path() -> Path:
     """`memory.db` in the user's data folder."""
     from platformdirs import user_data_path
@@ -58,7 +69,7 @@ def open_book(
     limits: Limits | None = None,
     durability: Literal["full", "normal"] = "full",
     busy_seconds: float = 10.0,
-    background: bool = True,
+    background: bool | Background = True,
     clock: Callable[[], int] | None = None,
     redaction: Redactor | None = None,
     pooling: Pooling | None = None,
@@ -226,15 +237,22 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         models: Models,
         limits: Limits,
         *,
-        background: bool = True,
+        background: bool | Background = True,
         redaction: Redactor | None = None,
         date_order: DateOrder = "both",
     ) -> None:
+        chosen = background if isinstance(background, Background) else Background()
         self.store = store
         self.limits = limits
         self.redaction = redaction
         self._models = models
-        self.indexer = Indexer(store, self._models, is_background=background)
+        self.indexer = Indexer(
+            store,
+            self._models,
+            is_background=background is not False,
+            embeds=chosen.embeds,
+            keep_history_seconds=chosen.keep_history_seconds,
+        )
         self.searcher = Searcher(store, self._models, self.indexer, date_order)
         self._meter = Meter(store)
 
@@ -277,12 +295,14 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         limit: int = 1_000,
         emptied: bool = False,
         kinds: Sequence[str] | None = None,
+        history: bool = False,
     ) -> list[Namespace]:
         """The namespaces at or below a prefix that hold something, in order.
 
-        With `emptied`, also those that did; with `kinds`, only those that hold an entry of one of these kinds.
+        With `emptied`, also those that did; with `kinds`, only those that hold an entry of one of these kinds; with
+        `history`, entries without history do not count.
         """
-        if emptied and kinds is not None:
+        if emptied and (kinds is not None or history):
             raise InvalidInput("ask for emptied namespaces or for those that hold something of a kind, not for both")
         if check_number("limit", limit) < 1:
             raise InvalidInput(f"limit must be at least 1, not {limit}")
@@ -291,6 +311,7 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
             after=None if after is None else check_namespace(after),
             limit=limit,
             holding=None if emptied else () if kinds is None else check_kinds(kinds),
+            history=history,
         )
 
     def reindex(self, embedder: Embedder | str | None = None, *, progress: Progress | None = None) -> None:
@@ -330,7 +351,7 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         chosen = check_namespaces(namespaces)
         for namespace in chosen or ():
             if namespace not in self.namespaces(*namespace, limit=1, emptied=True):
-                raise NotFound(f"there is no namespace {'/'.join(namespace)}; `namespaces` lists those there are")
+                raise NotFound(f"there is no namespace {'/'.join(namespace)}; `namespaces` lists all")
         return export_book(self.store, write, namespaces=chosen, progress=progress, salvage=salvage)
 
     def import_lines(
@@ -371,7 +392,7 @@ class Book(ABC):  # noqa: B024 - so that the client's class can be registered as
         reaches: Callable[[Namespace], object] | None = None,
         progress: Progress | None = None,
     ) -> ImportReport:
-        """Import the memory of another program: a file, a folder, a zip archive or `postgresql://…` (docs/import.md).
+        """Import the memory of another program: a file, a folder, a zip archive or `postgresql://…`.
 
         What it is is recognised by its content, unless `format` names it. Everything goes to `namespace`, or where a
         rule of `mapping` says, such as `user/*=people/*`. A dry run only counts. `again` also imports what was deleted

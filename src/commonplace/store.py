@@ -390,6 +390,10 @@ class Reader(ABC):
     @abstractmethod
     def stats(self) -> NamespaceStats: ...
 
+    def last_commit(self) -> int:
+        """The number of the namespace's last commit; 0 if there is none. A backend may have a faster way."""
+        return self.stats().commit
+
 
 class Transaction(Reader):
     """Reads and writes inside one atomic change of one namespace."""
@@ -587,6 +591,9 @@ class Store(ABC):
     def namespace_stats(self, namespace: Namespace) -> NamespaceStats:
         return self.read(namespace, lambda reader: reader.stats())
 
+    def last_commit(self, namespace: Namespace) -> int:
+        return self.read(namespace, lambda reader: reader.last_commit(), snapshot=False)
+
     @abstractmethod
     def namespaces(
         self,
@@ -595,10 +602,12 @@ class Store(ABC):
         after: Namespace | None = None,
         limit: int = 1_000,
         holding: Sequence[str] | None = None,
+        history: bool = False,
     ) -> list[Namespace]:
         """The namespaces at or below a prefix, in order.
 
-        With `holding`, only those with a live entry of one of these kinds; `()` means of any kind.
+        With `holding`, only those with a live entry of one of these kinds; `()` means of any kind. With `history`,
+        entries without history do not count.
         """
 
     @abstractmethod

@@ -11,9 +11,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+from store_calls import put, unit
 
 from commonplace.backends.mongodb import MongoStore
 from commonplace.entry import Draft
@@ -145,3 +148,33 @@ def test_nothing_acknowledged_is_lost_or_doubled(
         load.stop()
     load.check()
     print(f"{trouble.__name__}: {load.count} acknowledged, {load.refused} refused")
+
+
+@pytest.mark.promise("mongodb-marks-stay")
+def test_a_passage_that_is_claimed_before_a_majority_has_it_keeps_its_mark(members: ReplicaSet) -> None:
+    url = members.create_database()
+    store, indexing = MongoStore(url), MongoStore(url)
+    indexing.set_target_model("m", 8)
+    put(store, "before", text="a text")
+    others = [member for member in members.members if member is not members.primary()]
+    with ThreadPoolExecutor(2) as threads:
+        for member in others:
+            member.pause()
+        try:
+            writing = threads.submit(put, store, "during", text="a pear")
+            marks = indexing._client[indexing.place.database]["pending"].with_options(read_concern=ReadConcern("local"))
+            while marks.count_documents({}) < 2:
+                time.sleep(0.01)
+            claiming = threads.submit(indexing.claim, 10, 0.01)
+            time.sleep(0.2)  # it does not wait for the majority before it reads
+        finally:
+            for member in others:
+                member.resume()
+        writing.result(30)
+        claimed = claiming.result(30)
+    indexing.index("m", [(passage.chunk_id, unit(1)) for passage in claimed])
+    assert {passage.text for passage in claimed} == {"a text", "a pear"}
+    assert store.indexing().pending == 0
+    assert store.verify() == []
+    for one in (store, indexing):
+        one.close()

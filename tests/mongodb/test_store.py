@@ -15,17 +15,15 @@ from typing import Any
 import pymongo
 import pytest
 from conformance import StoreConformance
-from pymongo.collection import Collection
-from pymongo.errors import OperationFailure
-from store_calls import HERE, THERE, found_keys, get, put
+from store_calls import HERE, THERE, found_keys, get, put, unit
 
 import commonplace
 import postgres_server
-from commonplace.backends.mongodb import MongoStore, exchange
+from commonplace.backends.mongodb import MongoStore, exchange, index
 from commonplace.backends.mongodb.connection import OF_TENANTS, Session
 from commonplace.backends.mongodb.reader import NamespaceRow
 from commonplace.entry import Draft
-from commonplace.errors import ConfigurationError, TooLarge, Unavailable
+from commonplace.errors import ConfigurationError, Conflict, TooLarge, Unavailable
 from commonplace.exchange.move import move_book
 from commonplace.store import Scan, State, Transaction
 from doubles import OpenBook
@@ -43,6 +41,52 @@ class TestMongo(StoreConformance):
     def test_a_backup_holds_everything_and_is_a_store_of_its_own(self, store: MongoStore, tmp_path: Any) -> None:  # type: ignore[override]
         with pytest.raises(ConfigurationError, match="tools of its database"):
             store.backup(tmp_path / "copy")
+
+
+def test_times_do_not_depend_on_the_time_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        store = MongoStore(shared_book())
+        empty(shared_book())
+        assert abs(put(store, "a").created_at - time.time_ns() // 1_000) < 10_000_000
+        store.close()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_model_serves_although_two_programs_stored_the_last_vectors_at_once(clock: Any) -> None:
+    empty(shared_book())
+    one, other = (MongoStore(shared_book(), clock=clock) for _ in range(2))
+    one.set_target_model("first", 8)
+    for namespace in (HERE, THERE):
+        put(one, "a", namespace=namespace)
+    one.index("first", [(passage.chunk_id, unit(1)) for passage in one.claim(10, 60)])
+    one.set_target_model("second", 8)
+    newest, oldest = one.claim(10, 60)
+    with one._session() as driver:
+        driver.start_transaction(**one._options)
+        assert not index.store_vectors(
+            Session(one._database, driver, is_snapshot=True), "second", [(newest.chunk_id, unit(1))]
+        )
+        other.index("second", [(oldest.chunk_id, unit(1))])
+        driver.commit_transaction()
+    assert other.models() == ("first", "second")
+    assert other.claim(10, 60) == []
+    assert other.models() == ("second", "second")
+    assert one.verify() == []
+    for store in (one, other):
+        store.close()
+
+
+def test_a_passage_with_neither_a_vector_nor_a_mark_is_a_problem(clock: Any) -> None:
+    store = MongoStore(shared_book(), clock=clock)
+    empty(shared_book())
+    put(store, "a")
+    database()["pending"].delete_many({})
+    assert store.verify() == ["index: namespace user/u1 has 1 live passages with neither a vector nor a pending mark"]
+    store.close()
 
 
 # What MongoDB would change, or not take
@@ -139,8 +183,36 @@ def test_an_unreachable_server_is_unavailable_and_its_password_is_not_told() -> 
     with pytest.raises(Unavailable) as caught:
         MongoStore(f"mongodb://me:hunter2@127.0.0.1:{free_port()}/book?serverSelectionTimeoutMS=200")
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match="not valid"):
-        MongoStore("mongodb://")
+    assert "refused" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("mongodb://", "not valid"),
+        ("mongodb://me:hunter2@127.0.0.1:99999/book", "not valid.*Port"),
+        ("mongodb://me:hunter2@127.0.0.1/book?timeout=1", "not valid.*timeout"),
+        ("mongodb://me:hunter2@127.0.0.1/agents.v2", "no dots.*agents.v2"),
+        ("mongodb://me:hunter2@127.0.0.1/admin", "the server's own.*authSource=admin"),
+    ],
+)
+def test_an_address_that_cannot_be_meant_is_refused(url: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason) as caught:
+        MongoStore(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(("=rs0", "=rs1"), 'cannot be reached: .*"rs1"'), (("=rs0", "=rs0&tls=true"), "cannot be reached: .*SSL")],
+    ids=["another set", "no TLS"],
+)
+def test_a_server_that_does_not_answer_as_asked_is_unavailable_with_the_reason(
+    change: tuple[str, str], reason: str
+) -> None:
+    url = shared_set().create_database().replace(*change)
+    with pytest.raises(Unavailable, match=reason):
+        MongoStore(f"{url}&serverSelectionTimeoutMS=300")
 
 
 # What outlasts a transaction
@@ -148,6 +220,7 @@ def test_an_unreachable_server_is_unavailable_and_its_password_is_not_told() -> 
 
 @pytest.mark.promise("mongodb-long-changes")
 def test_a_change_that_outlasts_a_transaction_is_refused_whole_and_an_import_does_not_need_one(clock: Any) -> None:
+    need_server()
     quick = ReplicaSet(options=("--setParameter", "transactionLifetimeLimitSeconds=1"))
     try:
         store = MongoStore(quick.create_database(), clock=clock)
@@ -200,6 +273,36 @@ def test_an_interrupted_import_shows_nothing_and_what_it_left_is_removed(clock: 
     store.close()
 
 
+@pytest.mark.promise("mongodb-purge")
+def test_a_purge_erases_what_unfinished_imports_of_the_namespace_have_written(clock: Any) -> None:
+    store = MongoStore(shared_book(), clock=clock)
+    empty(shared_book())
+    put(store, "a", "the codeword is xyzzy")
+    head, *states = store.export([HERE])
+    elsewhere = replace(head, namespace=THERE)  # type: ignore[type-var]
+    moved = [replace(state, entry=replace(state.entry, namespace=THERE)) for state in states]  # type: ignore
+    store.purge(HERE)
+
+    def states_and_a_purge() -> Iterator[State]:
+        yield from moved
+        for number in range(2_000):  # which are sent 1,000 at a time
+            entry = replace(moved[0].entry, id=number + 10**6, key=f"k{number}")
+            yield replace(moved[0], entry=entry)
+        assert "xyzzy" in str(list(database()["entry"].find({})))
+        store.purge(THERE)
+        assert not list(database()["entry"].find({}))
+        yield from moved[:0]
+
+    with pytest.raises(Conflict, match="purged during the import"):
+        store.adopt(elsewhere, states_and_a_purge)
+    left = {name: list(database()[name].find({})) for name in database().list_collection_names()}
+    assert "xyzzy" not in str(left)
+    assert not left["adoption"]
+    assert store.verify() == []
+    assert store.adopt(elsewhere, lambda: moved) == 1
+    store.close()
+
+
 # Several programs
 
 
@@ -226,19 +329,22 @@ def test_two_programs_that_write_to_one_namespace_lose_no_update(clock: Any) -> 
         store.close()
 
 
-def test_a_user_without_the_right_to_watch_still_hears_of_commits(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MongoStore(shared_book(), clock=clock)
+def test_a_program_finds_what_another_imported_after_a_purge(clock: Any) -> None:
     empty(shared_book())
-    with monkeypatch.context() as forbidden:
-        refusal = OperationFailure("not authorized", code=13)
-        forbidden.setattr(Collection, "watch", lambda *_, **__: (_ for _ in ()).throw(refusal))
-        waker = store.waker()
-    assert not waker.wait(0.1)
-    put(store, "a")
-    assert waker.wait(5)
-    assert not waker.wait(0.1)
-    waker.close()
-    store.close()
+    one, other = (MongoStore(shared_book(), clock=clock) for _ in range(2))
+    put(one, "a", "pear")
+    head, *states = one.export([HERE])
+    assert get(other, "a").value == "pear"  # type: ignore[union-attr]
+    for _ in range(2):
+        one.purge(HERE)
+        assert get(other, "a") is None
+        assert one.adopt(head, lambda: states) == 1  # type: ignore[arg-type]
+        assert get(other, "a") == get(one, "a")
+        assert other.history(HERE, "file", "a") == one.history(HERE, "file", "a") != []
+        assert found_keys(other, "pear") == ["a"]
+    assert one.verify() == []
+    for store in (one, other):
+        store.close()
 
 
 # Between backends

@@ -41,6 +41,7 @@ class CareConformance:
             bytes=len("two{}text{}"), former_bytes=store.usage(HERE).former_bytes,
         )  # fmt: skip
         assert store.namespace_stats(NOWHERE) == NamespaceStats(NOWHERE, {}, 0, 0, 0, 0, 0, 0, 0)
+        assert (store.last_commit(HERE), store.last_commit(NOWHERE)) == (store.namespace_stats(HERE).commit, 0)
 
     def test_namespaces_are_listed_below_a_prefix_that_ends_at_a_label(self, store: Store) -> None:
         names: list[Namespace] = [("user",), ("user", "u1"), ("user", "u1", "x"), ("user", "u10"), ("users",), ("ü",)]

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from store_calls import BELOW, HERE, NOWHERE, THERE, delete, embed_all, found_keys, put, unit
+from store_calls import BELOW, HERE, NOWHERE, SECOND, THERE, delete, embed_all, found_keys, put, unit
 
 from commonplace.errors import ConfigurationError
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
 from commonplace.store import Store
+from doubles import Clock
 
 
 class SearchConformance:
@@ -70,6 +71,18 @@ class SearchConformance:
         assert store.verify() == []
         put(store, "k3", "shared again")
         assert len(store.search_text(HERE, query_terms("shared"), Filter(), 50)) == 20
+
+    def test_rebuilding_keywords_is_not_a_commit_even_where_an_entry_has_expired(
+        self, store: Store, clock: Clock
+    ) -> None:
+        put(store, "a", "red")
+        put(store, "b", "red", expires_at=clock.now + SECOND)
+        clock.advance(2)
+        before = store.changes(HERE, 0)
+        store.rebuild_keywords()
+        assert store.changes(HERE, 0) == before
+        assert found_keys(store, "red") == ["a"]
+        assert store.verify() == []
 
     def test_of_equal_texts_the_newest_come_first_and_are_the_ones_that_are_kept(self, store: Store) -> None:
         for key in "abcdefgh":

@@ -23,7 +23,7 @@ from commonplace.entry import Draft
 from commonplace.errors import Corrupt
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
-from commonplace.store import Scan, States, Store, Transaction
+from commonplace.store import Scan, SearchQuery, States, Store, Transaction
 from doubles import WordEmbedder
 
 HERE = ("user", "ana")
@@ -104,6 +104,20 @@ def test_search_and_counts_are_the_same_before_and_after_they_are_settled(store:
     assert waiting(path) == 0
     assert answers() == before
     assert store.verify() == []
+
+
+def test_a_search_with_a_vector_ranks_the_words_of_what_waits_like_one_without(store: SQLiteStore, path: Path) -> None:
+    embedder = WordEmbedder()
+    store.set_target_model(embedder.identity, embedder.dimensions)
+    for number in range(MOST_WAITING - 1):
+        put(store, note(number))
+    assert waiting(path) == MOST_WAITING - 1
+    terms = query_terms("note 7 about lighthouses")
+    for limit in (3, 100):
+        query = SearchQuery(terms, (embedder.identity, embedder.embed(["note"], purpose="query")[0]), Filter(), limit)
+        candidates = store.search(HERE, query, lambda by_words, by_meaning: [])
+        assert candidates is not None
+        assert candidates.by_words == store.search_text(HERE, terms, Filter(), limit) != []
 
 
 def test_what_waits_is_bounded(store: SQLiteStore, path: Path) -> None:
@@ -309,8 +323,8 @@ def test_settling_ends_while_others_write_all_the_time(path: Path, monkeypatch: 
         put(store, note(0))
         run, commits = store._run, []
 
-        def run_before_another_write(work: Callable[..., Any]) -> Any:
-            result = run(work)
+        def run_before_another_write(work: Callable[..., Any], **options: Any) -> Any:
+            result = run(work, **options)
             commits.append(work)
             assert len(commits) < 5
             put(other, note(len(commits)))

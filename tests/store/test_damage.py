@@ -162,7 +162,7 @@ def test_salvage_writes_all_that_can_be_read_and_lists_what_cannot(
 
 def test_salvage_takes_a_damaged_key_from_the_index_as_a_read_does(path: Path) -> None:
     data = path.read_bytes()
-    at = data.index(b"\x01notes\x0113{")  # in the row: its attributes follow
+    at = data.index(b"\x01notes\x0113\x0f")  # in the row: its attributes follow
     path.write_bytes(data[: at + 1] + b"\xee" + data[at + 2 :])
     with open_file(path) as book:
         assert "otes/13 of namespace user/default" in " ".join(book.verify())
@@ -303,6 +303,10 @@ def test_a_damaged_header_is_told_as_damage_and_nothing_is_changed(path: Path, p
 # Books from before there were checksums
 
 
+SAID_ONCE = ("valid_from", "updated_at", "heading", "identity", "attributes", "begun_by")
+"""Columns that are computed now, each before those that it is computed from."""
+
+
 def without_checksums(path: Path) -> None:
     """Take a book back to the schema before checksums."""
     with open_file(path) as book:
@@ -312,12 +316,29 @@ def without_checksums(path: Path) -> None:
     connection.execute("DROP TABLE unchecked; DROP VIEW counter; DROP INDEX namespace_waiting")
     for column in ("waiting_commit", "waiting_entry", "waiting_count"):
         connection.execute(f"ALTER TABLE namespace DROP COLUMN {column}")
-    (trigger,) = re.findall(r"CREATE TRIGGER usage_insert.*?END;", migrations()[1][1], re.DOTALL)
-    connection.execute(trigger)
+    for trigger in (
+        "usage_delete",
+        "usage_update",
+        *(f"former_usage_{name}" for name in ("insert", "delete", "update")),
+    ):
+        connection.execute(f"DROP TRIGGER {trigger}")
+    for index in ("entry_identity", "entry_created", "entry_updated"):
+        connection.execute(f"DROP INDEX {index}")
+    for column in ("identity_key", "kind_code"):
+        connection.execute(f"ALTER TABLE entry DROP COLUMN {column}")
+    for table, own in (("entry", ("text", *SAID_ONCE)), ("history", ("ended_by", *SAID_ONCE))):
+        connection.execute(f"UPDATE {table} SET {', '.join(f'own_{name} = {name}' for name in own)}")
+        for name in own:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {name}")
+            connection.execute(f"ALTER TABLE {table} RENAME COLUMN own_{name} TO {name}")
+    connection.execute("ALTER TABLE entry DROP COLUMN text_place")
+    for index in re.findall(r"CREATE (?:UNIQUE )?INDEX entry_(?:identity|created|updated) .*?;", migrations()[0][1]):
+        connection.execute(index)
+    for change in ("insert", "delete", "update"):
+        (trigger,) = re.findall(rf"CREATE TRIGGER usage_{change}.*?END;", migrations()[1][1], re.DOTALL)
+        connection.execute(trigger)
     for table in ("namespace", "entry", "history", "vector", "operation", "system"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
-    for change in ("insert", "delete", "update"):
-        connection.execute(f"DROP TRIGGER former_usage_{change}")
     for column in ("former_states", "former_bytes"):
         connection.execute(f"ALTER TABLE usage DROP COLUMN {column}")
     connection.execute(f"{view}; PRAGMA user_version = 3").fetchall()

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 from psycopg import errors
 from store_calls import HERE, found_keys, put, unit
 
 from commonplace.backends import vectors
 from commonplace.backends.keywords import Keywords, Passages
-from commonplace.backends.postgres import PostgresStore, candidates, index, memory
+from commonplace.backends.postgres import PostgresStore, candidates, index, maintenance, memory
+from commonplace.backends.postgres import store as store_module
 from commonplace.backends.postgres.connection import Halfvec, Session
 from commonplace.backends.postgres.memory import NamespaceMemory
 from commonplace.backends.ranking import Counts, Ranking, packed_terms, posting, score_arrays
@@ -23,8 +29,8 @@ from commonplace.backends.vectors import Batch
 from commonplace.entry import Draft
 from commonplace.filters import Filter
 from commonplace.language.passages import frequency_level, passage
-from commonplace.store import Transaction
-from postgres_server import empty, shared_book
+from commonplace.store import NamespaceHead, State, Transaction
+from postgres_server import empty, shared_book, shared_server
 
 
 @pytest.fixture
@@ -70,6 +76,42 @@ def test_what_one_server_writes_the_next_search_of_another_finds(servers: list[P
     assert reader.term_counts(HERE, ["tea"]).containing == {"tea": 28}
     with held.lock:  # it caught up, and was not read again
         assert held.keywords.counted(["tea", "pot", word(2)]) == {"tea": 28, "pot": 1, word(2): 0}
+
+
+def test_what_has_ended_is_looked_for_only_where_something_has(
+    servers: list[PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each search read all passages of its namespace: the planner took tenant and namespace for independent."""
+    writer, reader, _ = servers
+    for number in range(20):
+        put(writer, f"k{number}", f"{word(number)} tea")
+    asked: list[tuple[str, Any]] = []
+    ask = Session.ask
+
+    def recorded(session: Session, sql: str, parameters: Any = (), **options: Any) -> Any:
+        if "added.postings" in sql:
+            asked.append((sql, parameters))
+        return ask(session, sql, parameters, **options)
+
+    def scans_of_passages(sql: str, parameters: Any) -> int:
+        """How often passages are looked through to say what has changed."""
+        with psycopg.connect(shared_book().partition("?")[0]) as other:
+            other.execute("SELECT set_config('search_path', 'commonplace, public', true)")
+            [(plan,)] = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}".encode(), parameters).fetchall()
+        found = re.findall(r'"Relation Name": "chunk_p.*?"Actual Loops": (\d+)', json.dumps(plan))
+        assert len(found) == 2
+        return sum(map(int, found))
+
+    monkeypatch.setattr(Session, "ask", recorded)
+    assert found_keys(reader, word(7)) == ["k7"]
+    put(writer, "new", "fresh tea")
+    asked.clear()
+    assert found_keys(reader, "fresh") == ["new"]
+    assert {scans_of_passages(*one) for one in asked} == {1}
+    asked.clear()
+    writer.write(HERE, lambda transaction: transaction.delete("file", "k7"))
+    assert found_keys(reader, word(7)) == []
+    assert scans_of_passages(*asked[0]) == 2
 
 
 @pytest.mark.promise("postgres-purge-leaves-memory")
@@ -133,16 +175,24 @@ def test_a_namespace_written_in_many_ways_is_counted_as_the_table_counts_it(serv
         found_keys(reader, words[1])
         held = reader._memory.part(reader._spots[HERE], reader._model("m"))
         assert held is not None
+        counted = dict(reader.term_counts(HERE, words).containing)
         with held.lock:
-            assert held.keywords.counted(words) == dict(reader.term_counts(HERE, words).containing)
+            assert held.keywords.counted(words) == counted
 
 
 def test_terms_of_passages_from_before_are_packed_by_the_database_as_they_are_packed_here(
     servers: list[PostgresStore],
 ) -> None:
     writer, reader, _ = servers
-    put(writer, "k1", 'tea tea tea café 東京 snake_case twice twice a\'b "quoted"')
-    sql = "SELECT terms, packed_terms(tokens, repeated) FROM chunk WHERE ended_commit IS NULL"
+    text = 'tea tea tea café 東京 snake_case twice twice a\'b "quoted"'
+    put(writer, "k1", text)
+    terms = passage(text, 0, len(text)).terms
+    # As former versions stored them: with the namespace's number, and marked again where a term occurs more than once.
+    marks = {term: "\x03" if count > 2 else "\x02" for term, count in terms.items() if count > 1}
+    former = [f"1:{term}" for term in terms], [f"1:{term}{mark}" for term, mark in marks.items()]
+    sql = "UPDATE chunk SET tokens = %s, repeated = %s WHERE ended_commit IS NULL AND number = 0"
+    assert writer._runner.system(lambda session: session.count(sql, former)) == 1
+    sql = "SELECT terms, packed_terms(tokens, repeated) FROM chunk WHERE ended_commit IS NULL AND number = 0"
     rows = writer._runner.system(lambda session: session.rows(sql, binary=True))
     assert rows
     for stored, made in rows:
@@ -174,14 +224,8 @@ def test_posting_lists_in_memory_score_as_lists_of_the_database_do(seed: int) ->
     lists = [
         (
             weight,
-            np.array(
-                [
-                    posting(chunk, lengths[chunk]) * 4 + frequency_level(held[term])
-                    for chunk, held in live.items()
-                    if term in held
-                ],
-                np.int64,
-            ),
+            np.array([posting(chunk, lengths[chunk]) for chunk, held in live.items() if term in held], np.int64),
+            np.array([frequency_level(held[term]) for held in live.values() if term in held], np.int64),
         )
         for term, weight in terms.items()
     ]
@@ -334,3 +378,56 @@ def test_a_vector_of_a_server_that_knows_no_numbers_is_numbered_under_the_lock(s
     with ThreadPoolExecutor(1) as threads:
         former._runner.system(work).result()
     assert near(reader) == 2
+
+
+@pytest.mark.promise("postgres-keyword-index-when-large")
+def test_a_namespace_that_memory_does_not_hold_gets_an_index_of_keywords_that_finds_the_same() -> None:
+    url = shared_server().create_database() + "?partitions=2"
+    with closing(PostgresStore(url)) as holding, closing(PostgresStore(url, cache_bytes=0)) as without:
+        for number in range(40):
+            repeated = " ".join(["tea"] * (1 + number % 4))
+            put(holding, f"k{number}", f"{word(number)} {repeated} pot" if number % 2 else f"{word(number)} {repeated}")
+        put(holding, "k3", "replaced pot")
+        holding.write(("user", "other"), lambda transaction: transaction.put(Draft("file", "x", "tea")))
+        terms = {"tea": 1.0, "pot": 1.0, word(5): 1.0}
+
+        def answers(store: PostgresStore) -> tuple[list[tuple[int, float]], Mapping[str, int]]:
+            found = store.search_text(HERE, terms, Filter(), 50)
+            counts = store.term_counts(HERE, [*terms, "none"]).containing
+            return [(one.entry_id, pytest.approx(one.score)) for one in found], counts
+
+        expected = answers(holding)
+        assert expected[1] == {"tea": 39, "pot": 20, word(5): 1, "none": 0}
+        assert not holding.maintain()  # everything fits into memory, so there is no index of keywords
+        assert keyword_indexes(without) == []
+        assert answers(without) == expected
+        while without.maintain():
+            continue
+        assert keyword_indexes(without) == ["chunk_p0_terms", "chunk_p1_terms"]
+        assert answers(without) == expected
+        put(holding, "k7", "tea and nothing else")
+        assert answers(without) == answers(holding)
+        assert without.verify() == []
+
+
+def keyword_indexes(store: PostgresStore) -> list[str]:
+    return sorted(store._runner.system(lambda session: maintenance.known_indexes(session, "gin")))
+
+
+@pytest.mark.promise("postgres-analyzes-after-an-import")
+def test_an_import_of_many_entries_leaves_statistics_for_the_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "ANALYZED_STATES", 30)
+    url = shared_server().create_database() + "?partitions=2"
+    with closing(PostgresStore(url)) as store:
+        put(store, "first", "text")
+        exported = list(store.export())
+        [head] = [one for one in exported if isinstance(one, NamespaceHead)]
+        [state] = [one for one in exported if isinstance(one, State)]
+        known = "SELECT count(*) FROM pg_class WHERE relname ~ '^entry_p[0-9]+$' AND reltuples > 0"
+        for copies, name, is_analyzed in ((20, "few", False), (40, "many", True)):
+            states = [
+                replace(state, entry=replace(state.entry, id=number, key=f"k{number}", namespace=("user", name)))
+                for number in range(1, copies + 1)
+            ]
+            assert store.adopt(replace(head, namespace=("user", name)), lambda states=states: iter(states)) == copies
+            assert bool(store._runner.system(lambda session: session.rows(known))[0][0]) == is_analyzed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
@@ -252,3 +253,13 @@ def test_a_database_that_waits_longer_than_for_its_disk_goes_on_to_do_so(url: st
 def test_an_unknown_durability_is_refused_on_every_backend(place: str) -> None:
     with pytest.raises(InvalidInput, match="durability must be 'full' or 'normal', not 'fast'"):
         commonplace.open(place, durability="fast")  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_distributed_is_told_what_it_lacks(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "book.db")
+    commonplace.open(file).close()
+    for place, told in ((url, "has no Citus"), (file, "only a book on PostgreSQL with Citus")):
+        assert main(["--db", place, "migrate", "--distributed"]) != 0
+        assert told in capsys.readouterr().err

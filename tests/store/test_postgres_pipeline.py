@@ -17,7 +17,7 @@ import pytest
 from commonplace.backends.postgres import PostgresStore
 from commonplace.backends.postgres.connection import Session, numbers_of
 from commonplace.backends.postgres.runner import READ, WRITE
-from commonplace.backends.ranking import LEVELS, Counts, Postings, chunk_of, posting, score, score_arrays
+from commonplace.backends.ranking import Counts, Postings, chunk_of, posting, score, score_arrays
 from commonplace.errors import CommonplaceError
 from commonplace.language.passages import LEVEL_FREQUENCY
 from postgres_server import empty, shared_book
@@ -136,7 +136,8 @@ def test_scores_as_arrays_are_those_of_the_lists(seed: int) -> None:
         for weight, held in terms
     ]
     words = score_arrays(
-        counts, [(weight, np.array([r * LEVELS + at for r, at in held], dtype=int)) for weight, held in terms]
+        counts,
+        [(weight, *(np.array([one[part] for one in held], dtype=int) for part in (0, 1))) for weight, held in terms],
     )
     known = chance.sample(rows, min(size, 20))
     for keep in (None, 20, 54, 70):
@@ -149,5 +150,5 @@ def test_scores_as_arrays_are_those_of_the_lists(seed: int) -> None:
 
 
 def test_nothing_found_is_an_empty_ranking() -> None:
-    words = score_arrays(Counts(1, 10, 100), [(1.0, numbers_of(None))])
+    words = score_arrays(Counts(1, 10, 100), [(1.0, numbers_of(None), numbers_of(None))])
     assert (words.rank(10), words.shares([1]), score_arrays(Counts(1, 0, 0), []).rank(10)) == ([], {}, [])

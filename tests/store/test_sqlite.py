@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ from typing import Any
 import apsw
 import pytest
 from conformance import StoreConformance
-from store_calls import HERE, found_keys, get, put
+from store_calls import HERE, found_keys, get, move, put
 
+from commonplace.backends.rows import dump
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite.connection import Connection, connect
 from commonplace.backends.sqlite.migrate import check_schema, migrations
@@ -266,3 +269,109 @@ def test_a_book_that_was_written_before_has_its_history_counted() -> None:
     connection.execute("UPDATE history SET value = 'longer' WHERE namespace = 2").fetchall()
     connection.execute("DELETE FROM history WHERE namespace = 1").fetchall()
     assert connection.execute(usage).fetchall() == [(1, 1, 6, 0, 0), (2, 0, 0, 1, 208)]
+
+
+ODD_TEXTS = (
+    "plain words",
+    'two\nlines and a "quotation", a back\\slash, a tab\t and \x01',
+    "ümlaut, 漢字, 🦊 and \u2028",
+    '", "',
+    "x",
+    "",
+)
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+def test_a_text_that_is_a_string_in_its_value_is_stored_once_and_read_as_it_was(text: str, tmp_path: Path) -> None:
+    states: list[tuple[Any, str]] = [
+        ({"é": "🦊" * 3, "text": text, "more": [text]}, text),
+        ({"text": f"{text} 2"}, f"{text} 2"),
+        ({"n": 1}, text),
+    ]
+    with closing(SQLiteStore(tmp_path / "book.db")) as store:
+        for value, searched in states:
+            put(store, "k", value, text=searched)
+            entry = get(store, "k")
+            assert entry is not None
+            assert (entry.value, entry.text) == (value, searched)
+        former = store.read(HERE, lambda reader: [reader.state("file", "k", revision) for revision in (1, 2)])
+        assert [state and (state.value, state.text) for state in former] == states[:2]
+        held = store.usage(HERE).bytes
+        put(store, "kept", {"text": text}, text=text)
+        assert store.usage(HERE).bytes - held == len(dump({"text": text}).encode()) + len(text.encode()) + len("{}")
+        move(store, "kept", "moved")
+        assert store.verify() == []
+    connection = apsw.Connection(str(tmp_path / "book.db"))
+    [(own, computed)] = connection.execute("SELECT own_text, text FROM entry WHERE key = 'moved'").fetchall()
+    connection.close()
+    assert (own, computed) == (None if text else "", text)
+
+
+def test_a_text_that_is_no_string_in_its_value_has_a_column_of_its_own(tmp_path: Path) -> None:
+    with closing(SQLiteStore(tmp_path / "book.db")) as store:
+        for key, value, text in (("a", {"n": 1}, "words"), ("b", {"t": "words and more"}, "words"), ("c", ["x"], "")):
+            put(store, key, value, text=text)
+            entry = get(store, key)
+            assert entry is not None
+            assert (entry.value, entry.text) == (value, text)
+        assert store.verify() == []
+
+
+HASH, UUID = "0f" * 32, "01234567-89ab-cdef-0123-456789abcdef"
+FIELDS = {"type": "note", "source": "s", "tags": ["a", "b c"], "confidence": 0.5}
+HEADED = [
+    (FIELDS, "note a b c"),
+    ({**FIELDS, "tags": []}, "note"),
+    ({**FIELDS, "importance": 0.5}, "note a b c"),
+    ({**FIELDS, "tags": ['"', "\x03", "é"]}, 'note " \x03 é'),
+    ({**FIELDS, "type": 'a"b\x02', "source": "\x05"}, 'a"b\x02 a b c'),
+    ({**FIELDS, "more": {"x": "y", "tags": ["z"], "confidence": 1}}, "note a b c"),
+    ({**FIELDS, "tags": [], "more": {"x": "y", "tags": ["z"], "confidence": 1}}, "note"),
+    ({"type": "note"}, 'note"}'),
+    ({"type": "note", "x": 1, "source": "s"}, "note"),
+    ({"type": "note", "source": "s", "tags": ["a"]}, "note a"),
+    ({"type": "n", "tags": ["a"], "confidence": 1, "source": "s"}, "n a"),
+    ({"type": "a", "x": "b", "tags": ["c"], "source": "s"}, "a c"),
+    ({"role": "user", "resourceId": "r", "threadId": "t"}, None),
+    ({"size": 1, "lines": 2, "x": [',"lines":', "\x10"]}, "k"),
+    ({}, ""),
+]
+
+
+@pytest.mark.parametrize("kind", ["record", "message", "file", "other"])
+@pytest.mark.parametrize(("attributes", "heading"), HEADED)
+def test_columns_that_are_stored_in_short_are_read_as_they_were(
+    kind: str, attributes: dict[str, Any], heading: str | None, tmp_path: Path
+) -> None:
+    with closing(SQLiteStore(tmp_path / "book.db")) as store:
+        for number, identity in enumerate((HASH, UUID, HASH.upper(), UUID.upper(), "0" * 36, "-" * 36, "x", None)):
+            draft = Draft(
+                kind, f"\x01k{number}", {"n": number}, heading=heading, attributes=attributes, identity=identity
+            )
+            expected = (heading, attributes, identity)
+            written = store.write(HERE, lambda transaction, draft=draft: transaction.put(draft))[0]
+            changed = store.write(
+                HERE, lambda transaction, draft=draft: transaction.put(replace(draft, value={"n": -1}))
+            )[0]
+            [live] = store.get(HERE, kind, [draft.key])
+            former = store.state(HERE, kind, draft.key, 1)
+            assert live is not None
+            assert former is not None
+            for found, was in ((live, changed), (former, written)):
+                assert (found.heading, found.attributes, found.identity) == expected
+                assert (found.created_at, found.updated_at) == (was.created_at, was.updated_at)
+            if identity is not None:
+                assert store.read(HERE, lambda reader, one=identity: reader.find(kind, one)) == live
+                assert store.read(HERE, lambda reader, one=identity: reader.last_key(kind, one)) == draft.key
+        assert [change.action for change in store.changes(HERE, 0, 100)] == ["created", "updated"] * 8
+        assert store.verify() == []
+
+
+def test_a_usual_record_says_nothing_twice(tmp_path: Path) -> None:
+    with closing(SQLiteStore(tmp_path / "book.db")) as store:
+        put(store, "k", {"n": 1}, kind="record", heading="note a b c", attributes=FIELDS, identity=HASH)
+    connection = apsw.Connection(str(tmp_path / "book.db"))
+    names = ("identity", "attributes", "heading", "valid_from", "updated_at", "begun_by")
+    own = connection.execute(f"SELECT {', '.join(f'own_{name}' for name in names)} FROM entry").fetchall()
+    connection.close()
+    assert own == [(bytes.fromhex(HASH), "\x01note\x02s\x03a\x04b c\x050.5}", b"", b"", b"", b"")]

@@ -19,6 +19,8 @@ import commonplace
 from commonplace.backends.sqlite import SQLiteStore
 from commonplace.backends.sqlite import store as sqlite_store
 from commonplace.backends.sqlite.migrate import migrations
+from commonplace.entry import Draft
+from commonplace.errors import Conflict
 from doubles import IS_LONG
 
 HERE = Path(__file__).parent
@@ -71,6 +73,23 @@ def test_every_older_schema_is_tried() -> None:
 @pytest.mark.promise("engine-upgrade")
 def test_a_book_of_an_older_schema_has_everything_after_the_upgrade(former: Path) -> None:
     assert_whole(former)
+
+
+def test_an_identity_of_an_older_row_is_still_unique_and_found(former: Path) -> None:
+    """New rows have the bytes of a hash, older ones its digits."""
+    with commonplace.open(former, background=False) as book:
+        space = book.space("user", "ana")
+        (record,) = space.records.list().records
+        again = space.records.create(type="note", content=record.content, source="s", confidence=0.9, tags=["drink"])
+        assert (again.id, again.tags) == (record.id, ("tea", "drink"))
+        namespace = ("user", "bob")  # whose row stays as it is
+        (record,) = book.space(*namespace).records.list().records
+        (entry,) = book.store.get(namespace, "record", [record.id])
+        assert entry is not None
+        draft = Draft("record", "another", {"n": 1}, identity=entry.identity)
+        with pytest.raises(Conflict, match="has the identity"):
+            book.store.write(namespace, lambda transaction: transaction.put(draft))
+        assert book.verify() == []
 
 
 @pytest.mark.promise("engine-upgrade")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from commonplace.backends.rows import labels
@@ -107,6 +108,7 @@ class BaseEntryIndex(ABC):
     def remove_labels(self, entry_id: int, removed: set[tuple[str, str]]) -> None: ...
 
 
+@lru_cache(maxsize=512)  # records of the same type and tags have the same heading
 def heading_passage(heading: str) -> Passage:
     found = passage(heading, 0, len(heading))
     return Passage(0, 0, found.length, found.terms)

@@ -41,6 +41,11 @@ class Passages(NamedTuple):
     sizes: Integers
     terms: bytes
 
+    def marked(self) -> tuple[Hashes, NDArray[np.intp]]:
+        """The terms of all passages, each with its level, and the place of the passage that each belongs to."""
+        places = np.arange(len(self.postings)).repeat(self.sizes // HASH_BYTES)
+        return np.frombuffer(self.terms, ">u8").astype(np.uint64), places
+
 
 class Keywords:
     """The posting lists of one namespace. Hold `lock` to use it."""
@@ -69,12 +74,12 @@ class Keywords:
         self._chunks = np.concatenate([self._chunks, added.postings // LENGTH_STEPS])
         self._steps = np.concatenate([self._steps, (added.postings % LENGTH_STEPS).astype(np.uint8)])
         self._is_live = np.concatenate([self._is_live, np.ones(len(added.postings), np.bool_)])
-        places = np.arange(first, len(self._chunks), dtype=np.uint32).repeat(added.sizes // HASH_BYTES)
-        marked: Hashes = np.frombuffer(added.terms, ">u8").astype(np.uint64)
+        marked, places = added.marked()
         if not len(marked):
             return
         levels = (marked & np.uint64(LEVELS - 1)).astype(np.uint32)
-        self._segments.append(_Segment.of(marked & ~np.uint64(LEVELS - 1), places * np.uint32(LEVELS) + levels))
+        members = (places + first).astype(np.uint32) * np.uint32(LEVELS) + levels
+        self._segments.append(_Segment.of(marked & ~np.uint64(LEVELS - 1), members))
         self._merge()
 
     def _merge(self) -> None:

@@ -35,10 +35,15 @@ from commonplace.store import Transaction, Usage
 SWEEP_LIMIT = 500
 """How many expired entries are ended at a time."""
 
-_NO_HISTORY = f'"{WITHOUT_HISTORY}":false'
+NO_HISTORY = f'"{WITHOUT_HISTORY}":false'
 
 AFTER_LOSS = 2
 """The loss of a key's last state took the revision between."""
+
+
+def next_revision(last: int | None) -> int:
+    """The revision of a key's first state after a loss; `last` is the highest in its history."""
+    return 1 if last is None else last + AFTER_LOSS
 
 
 class Index(Protocol):
@@ -118,21 +123,21 @@ class Ledger(Transaction):
             splices,
         )
         entry = Entry(
-            id=entry_id,
-            namespace=self._namespace,
-            kind=draft.kind,
-            key=draft.key,
-            value=draft.value,
-            text=searchable,
-            heading=draft.heading,
-            attributes=draft.attributes,
-            identity=identity,
-            revision=revision,
-            commit=commit,
-            created_at=created_at,
-            updated_at=row.updated_at,
-            expires_at=draft.expires_at,
-            actor=self._actor,
+            self._namespace,
+            draft.kind,
+            draft.key,
+            draft.value,
+            searchable,
+            draft.heading,
+            draft.attributes,
+            identity,
+            revision,
+            commit,
+            created_at,
+            row.updated_at,
+            draft.expires_at,
+            self._actor,
+            entry_id,
         )
         if former is None:
             self._insert_row(row)
@@ -153,6 +158,12 @@ class Ledger(Transaction):
         taken, revision = self._place(kind, check_key(new_key))
         if taken is not None:
             raise Conflict(f"a {kind} with the new key exists already")
+        entry = entry_of(self._namespace, self._move(row, new_key, heading, revision))
+        self._index.change(entry_of(self._namespace, row), entry)
+        return entry
+
+    def _move(self, row: Live, new_key: str, heading: str | None, revision: int) -> Live:
+        """Give a live row a new key, where the next state has at least `revision`; returns the row as it is then."""
         commit = self._take_commit()
         moved = row._replace(
             key=new_key,
@@ -166,9 +177,7 @@ class Ledger(Transaction):
             deltas=self._keep_former(row, row.text, row.value, "moved_away", self.time),
         )
         self._move_row(moved)
-        entry = entry_of(self._namespace, moved)
-        self._index.change(entry_of(self._namespace, row), entry)
-        return entry
+        return moved
 
     def renew(self, kind: str, key: str, expires_at: int) -> Entry | None:
         row, _ = self._place(kind, key)
@@ -197,7 +206,7 @@ class Ledger(Transaction):
         """The live row of a key, and the revision of its next state. A row that has expired is ended first."""
         row, last = self._live_row(kind, key)
         if row is None:
-            return None, 1 if last is None else last + AFTER_LOSS
+            return None, next_revision(last)
         if row.expires_at is not None and row.expires_at <= self.time:
             self._expire(row)
             return None, row.revision + AFTER_LOSS
@@ -229,11 +238,14 @@ class Ledger(Transaction):
         self._end(row, "expired", max(row.expires_at, row.valid_from))
 
     def _end(self, row: Live, ended_by: Action, valid_to: int) -> Entry:
-        self._keep_former(row, None, None, ended_by, valid_to)
-        self._delete_row(row)
+        self._end_row(row, ended_by, valid_to)
         entry = entry_of(self._namespace, row)
         self._index.remove(entry)
         return entry
+
+    def _end_row(self, row: Live, ended_by: Action, valid_to: int) -> None:
+        self._keep_former(row, None, None, ended_by, valid_to)
+        self._delete_row(row)
 
     def _keep_former(
         self, row: Live, new_text: str | None, new_value: str | None, ended_by: Action, valid_to: int
@@ -291,7 +303,7 @@ class Ledger(Transaction):
 
 def _has_no_history(row: Live) -> bool:
     # Most rows are not parsed. The words may be part of a nested value, so the text alone does not decide.
-    return _NO_HISTORY in row.attributes and json.loads(row.attributes).get(WITHOUT_HISTORY) is False
+    return NO_HISTORY in row.attributes and json.loads(row.attributes).get(WITHOUT_HISTORY) is False
 
 
 # The time of a commit: later than the last one, and not from a clock that is clearly wrong
@@ -302,6 +314,7 @@ AHEAD = timedelta(days=1)
 """Commits this far ahead of the clock were made with a wrong clock."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_DAY = 86_400_000_000
 
 
 @cache
@@ -316,7 +329,7 @@ def commit_time(now: int, last: int) -> int:
     A machine may have been off for years. But a clock that is ten years ahead of both the last commit and this program
     counts as wrong, because one commit with it would move all later ones into the future.
     """
-    if now > last and now - max(last, _installed()) > FARTHEST // _MICROSECOND:
+    if now - last > _DAY and now - max(last, _installed()) > FARTHEST // _MICROSECOND:
         raise ConfigurationError(
             f"the clock says {shown(now)}, more than ten years after the last commit and after this program was "
             "installed; nothing was changed: set the clock, or, if it is right, install commonplace again"

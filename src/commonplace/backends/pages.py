@@ -75,6 +75,13 @@ def position(scan: Scan, entry: Entry) -> Position:
     return (entry.created_at if scan.order == "created" else entry.updated_at), entry.id
 
 
+def by_kind(scan: Scan) -> list[Scan]:
+    """A scan as scans that have an index each. Those of times begin with the kind."""
+    if scan.order == "key" or len(scan.filter.kinds) < 2:
+        return [scan]
+    return [replace(scan, filter=replace(scan.filter, kinds=(kind,))) for kind in dict.fromkeys(scan.filter.kinds)]
+
+
 def is_after(scan: Scan, entry: Entry, place: Position | None) -> bool:
     """Whether an entry belongs to the pages after a position."""
     if place is None:

@@ -3,14 +3,15 @@
 A posting is `passage id * LENGTH_STEPS + length step`, so a score needs no row. Posting lists are scored as Python
 lists, which stops early at common words, or as arrays, which scores all passages at once. Both add the same gains in
 the same order, and a test compares them. SQLite sends lists as JSON and PostgreSQL as arrays. For 2,500 postings that
-arrived as an array, scoring the array takes 0.07 ms and a list 0.2.
+arrived as an array, scoring the array takes 0.07 ms and a list 0.2. A search by words alone on SQLite scores lists, so
+that it needs no NumPy, which takes a tenth of a second to import.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from heapq import nlargest
 from itertools import repeat
@@ -49,6 +50,9 @@ SPARE = 30
 
 Ranking again costs as much as the first time, and half of the ranked passages may be of another kind.
 """
+
+FILTERED = 3
+"""How many times as many are ranked first with a filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +183,15 @@ def _least_of_best(keep: int, found: Mapping[int, float]) -> float:
     return nlargest(keep, found.values())[-1]
 
 
-def score_arrays(counts: Counts, terms: Iterable[tuple[float, Integers]]) -> Ranking:
-    """The same for all passages that hold any of the terms, given by weight and postings with their levels."""
+def score_arrays(counts: Counts, terms: Iterable[tuple[float, Integers, Integers]]) -> Ranking:
+    """The same for all passages that hold any of the terms. A term is its weight, its postings, and their levels."""
     import numpy as np
 
-    tables, ceiling = _weighed(counts, ((weight, len(found), found) for weight, found in terms))
+    tables, ceiling = _weighed(counts, ((weight, len(rows), (rows, levels)) for weight, rows, levels in terms))
     if ceiling <= 0 or not tables:
         return Ranking(np.empty(0, dtype=np.int64), np.empty(0))
-    marked = np.concatenate([found for _, _, found in tables])
-    rows, levels = marked // LEVELS, marked % LEVELS
+    rows = np.concatenate([rows for _, _, (rows, _) in tables])
+    levels = np.concatenate([levels for _, _, (_, levels) in tables])
     frequency = np.array([LEVEL_FREQUENCY.get(level, 0.0) for level in range(LEVELS)])[levels]
     idfs = np.repeat([idf for _, idf, _ in tables], [count for count, _, _ in tables])
     gains = fusion.gain(idfs, frequency, np.array(_norms(counts.average_length))[rows % LENGTH_STEPS])
@@ -275,48 +279,64 @@ class Ranking:
 
 
 def best(
-    rank: Rank, select: Select, allowed: Callable[[], Sequence[int]], limit: int, *, step: int | None = None
+    rank: Rank,
+    select: Select,
+    allowed: Callable[[], Sequence[int]],
+    limit: int,
+    *,
+    step: int | None = None,
+    has_filter: bool = False,
 ) -> list[Candidate]:
     """Try the best-ranked first; if too few pass, find out which may pass and rank only those.
 
-    `step` is how many chunks are selected at once, by default as many as entries are wanted.
+    `step` is how many chunks are selected at first, by default as many as entries are wanted. With `has_filter`, more
+    are ranked at first, because ranking again costs more.
     """
-    keep = 2 * limit + SPARE
+    keep = (2 * limit + SPARE) * (FILTERED if has_filter else 1)
+    selected: dict[int, tuple[int, int, int] | None] = {}
+    pick = partial(_pick, select=select, limit=limit, step=step or limit, selected=selected)
     ranked = rank(keep, None)
-    found = _pick(ranked, select, limit, step)
+    found = pick(ranked)
     if len(found) >= limit or len(ranked) < keep:
         return found
     if len(found) * WIDEST >= limit:  # as many as it takes, by the share that passed, and half as many again
         keep = keep * limit * 3 // (len(found) * 2)
         ranked = rank(keep, None)
-        found = _pick(ranked, select, limit, step)
+        found = pick(ranked)
         if len(found) >= limit or len(ranked) < keep:
             return found
     chosen = allowed()
     ranked = rank(keep, chosen)
-    found = _pick(ranked, select, limit, step)
+    found = pick(ranked)
     if len(found) >= limit or len(ranked) < keep:
         return found
-    return _pick(rank(None, chosen), select, limit, step)
+    return pick(rank(None, chosen))
 
 
-def _pick(ranked: Ranked, select: Select, limit: int, step: int | None) -> list[Candidate]:
+def _pick(
+    ranked: Ranked, *, select: Select, limit: int, step: int, selected: dict[int, tuple[int, int, int] | None]
+) -> list[Candidate]:
+    """The first `limit` entries of a ranking. Chunks that were selected before are known."""
     found: dict[int, Candidate] = {}
-    size = step or limit
-    for start in range(0, len(ranked), size):
-        batch = ranked[start : start + size]
-        places = select([chunk for chunk, _ in batch])
+    start = 0
+    while start < len(ranked) and len(found) < limit:
+        batch = ranked[start : start + step]
+        new = [chunk for chunk, _ in batch if chunk not in selected]
+        if new:
+            selected.update(dict.fromkeys(new))
+            selected.update(select(new))
         for chunk, share in batch:
-            if chunk not in places:
+            place = selected[chunk]
+            if place is None:
                 continue
-            entry_id, first, stop = places[chunk]
+            entry_id, first, stop = place
             known = found.get(entry_id)
             if known is None:
                 found[entry_id] = Candidate(entry_id, share, first, stop)
             elif known.end == 0 and stop:  # a heading matched best, but a passage of the text is more useful to show
                 found[entry_id] = Candidate(entry_id, known.score, first, stop)
-        if len(found) >= limit:
-            break
+        start += step
+        step *= 2  # the filter lets few pass
     return list(found.values())[:limit]
 
 

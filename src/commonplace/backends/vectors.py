@@ -4,8 +4,7 @@ A backend passes its stored vectors as `VectorRows`, read in one snapshot. Befor
 them: it reads the vectors that were added since, and from time to time it drops those of passages that ended. A matrix
 holds nothing that is not stored, and it only proposes passages. The reader of their rows drops those that have ended.
 
-Up to 20,000 passages every vector is scored. Above that, a sketch chooses the vectors to score (see
-docs/decisions/008-sketches.md).
+Up to 20,000 passages every vector is scored. Above that, a sketch chooses the vectors to score (decision 008).
 """
 
 from __future__ import annotations
@@ -131,16 +130,15 @@ class VectorCache:
 
     def nearest(self, rows: VectorRows, query: Floats) -> Rank:
         """Catch up with the rows, and return a function that ranks their passages by similarity to the query."""
+        return self.similarity(rows, query).rank
+
+    def similarity(self, rows: VectorRows, query: Floats) -> Similarity:
+        """Catch up with the rows, and compare their passages with the query."""
         matrix = self.hold(rows.place, lambda: Matrix(rows.dimensions, self.largest_bytes))
         with matrix.lock:
             matrix.catch_up(rows)
         self.account(rows.place, matrix)
-
-        def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-            with matrix.lock:
-                return matrix.search(query, keep, allowed, rows)
-
-        return rank
+        return Similarity(matrix, rows, query)
 
     def evict(self, namespace: Hashable) -> None:
         """Forget the vectors of a namespace, for example after a purge."""
@@ -169,6 +167,24 @@ class VectorCache:
             while len(self._held) > 1 and self._held_bytes > self._max_bytes:
                 oldest, _ = self._held.popitem(last=False)
                 self._held_bytes -= self._sizes.pop(oldest, 0)
+
+
+class Similarity:
+    """The passages of a matrix compared with one query."""
+
+    def __init__(self, matrix: Matrix, rows: VectorRows, query: Floats) -> None:
+        self._matrix = matrix
+        self._rows = rows
+        self._query = query
+
+    def rank(self, keep: int | None, allowed: Sequence[int] | None) -> Ranked:
+        with self._matrix.lock:
+            return self._matrix.search(self._query, keep, allowed, self._rows)
+
+    def cosines(self, chunks: Sequence[int]) -> dict[int, float]:
+        """The similarities of those among these passages that have a vector."""
+        with self._matrix.lock:
+            return self._matrix.cosines(self._query, chunks, self._rows)
 
 
 class Matrix:
@@ -291,10 +307,12 @@ class Matrix:
             if not wanted:
                 return []
         scores = _cosines(vectors, query)
-        last = np.partition(-scores, wanted - 1)[wanted - 1]
-        best = np.flatnonzero(~(-scores > last))  # NaN is sorted last and cut off
-        best = best[np.lexsort((-self._chunks[found[best]], -scores[best]))[:wanted]]
-        return list(zip(self._chunks[found[best]].tolist(), scores[best].tolist(), strict=True))
+        best = _at_least(scores, 2 * wanted)
+        if len(best) < wanted:
+            best = np.arange(len(scores))
+        chunks, scores = self._chunks[found[best]], scores[best]
+        order = np.lexsort((-chunks, -scores))[:wanted]  # NaN is sorted last
+        return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
 
     def cosines(self, query: Floats, chunks: Sequence[int], rows: VectorRows) -> dict[int, float]:
         """The similarities of those among these passages that have a vector."""
@@ -412,13 +430,18 @@ def _cosines(vectors: Floats, query: Floats) -> Floats:
 
 def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
     """About `count` places of the highest scores, in order; neighbours are likely stored together."""
-    sample = scores[::SAMPLED]
-    place = max(0, len(sample) - max(1, count // SAMPLED))
-    chosen: NDArray[np.intp] = np.flatnonzero(scores >= np.partition(sample, place)[place])
+    chosen = _at_least(scores, count)
     if count // 2 <= len(chosen) <= 2 * count:
         return chosen
     # The sample was misleading: equal texts are ties, and there may be any number of them.
     return np.sort(np.argpartition(-scores, count - 1)[:count])
+
+
+def _at_least(scores: Floats, count: int) -> NDArray[np.intp]:
+    """The places of all scores that are not below a sample's; likely about `count`, but it may be any number."""
+    sample = scores[::SAMPLED]
+    place = max(0, len(sample) - max(1, count // SAMPLED))
+    return np.flatnonzero(scores >= np.partition(sample, place)[place])
 
 
 def _grown(array: NDArray[Any], size: int, added: NDArray[Any]) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from commonplace.checks import Namespace
+from commonplace.checks import Namespace, stored_namespace
 from commonplace.embedding import Embedder
 from commonplace.engine.embedders import Models, embed, is_loaded, with_sentences
 from commonplace.errors import CommonplaceError, Unavailable
@@ -33,9 +33,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BATCH = 8
+STORED_TOGETHER = 64
+TOGETHER_SECONDS = 0.005
+"""A search stores the vectors of several batches in one commit, up to this many and for this long."""
 LEASE_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 IDLE_SECONDS = 5.0
+MAINTENANCE_SECONDS = 60.0
+MAINTAINED_SECONDS = 1.0
+"""A program that writes maintains the store when it was idle for IDLE_SECONDS, and at least every MAINTENANCE_SECONDS,
+for about MAINTAINED_SECONDS each time."""
 PAUSE_SECONDS = 0.05
 BURST_SECONDS = 0.5
 """Embedding starts when nobody has written for PAUSE_SECONDS, or BURST_SECONDS after the first write: its two commits a
@@ -47,12 +54,16 @@ a hundred times as long as its writes, and dozens of such programs at a time wou
 stay pending until a search or a program that runs longer."""
 CLOSE_SECONDS = 5.0
 """How long `close`, and the end of a program, wait for a busy model; its passages stay pending."""
+ROUND_SECONDS = 86_400
+NAMESPACES_A_STEP = 20
+"""Old history is erased in one round a day over all namespaces, some of them in a step."""
 STORE_SECONDS = 0.2
 """How long a search waits at least for the commit of the vectors that it computed; without other writers it takes
 milliseconds."""
 REFUSED_SHOWN = 5
 """How many of the passages that a model refuses an error shows."""
 
+_ROUND = ("maintenance", "history")
 _log = logging.getLogger(__name__)
 _ending = threading.Event()
 _busy: set[int] = set()
@@ -83,12 +94,24 @@ if hasattr(os, "register_at_fork"):
 
 
 class Indexer:
-    """Embeds the passages of one store in one process. Without `is_background`, only searches and `run` embed."""
+    """Embeds the passages of one store in one process. Without `is_background`, only searches and `run` embed. With
+    `embeds=False` other processes do it, and the thread in the background only maintains the store.
+    """
 
-    def __init__(self, store: Store, models: Models, *, is_background: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        models: Models,
+        *,
+        is_background: bool = True,
+        embeds: bool = True,
+        keep_history_seconds: float | None = None,
+    ) -> None:
         self._store = store
         self._models = models
         self._is_background = is_background
+        self._embeds = embeds
+        self._keep_history_seconds = keep_history_seconds
         self._work = threading.Lock()
         self._storer = ThreadPoolExecutor(1, "commonplace-vectors")
         self._storing: Future[None] | None = None
@@ -101,20 +124,18 @@ class Indexer:
         self._is_closed = False
         self._is_awaited = False
         self._needs_maintenance = False
+        self._maintained_at = time.monotonic()
 
     @property
     def _stops(self) -> bool:
         return self._is_closed or _ending.is_set()
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Enclose each write of this process: while one waits, the program is not idle."""
-        thread = threading.get_ident()
-        self._writing.add(thread)
-        try:
-            yield
-        finally:
-            self._writing.discard(thread)
+    def begin_write(self) -> None:
+        """Call this before each write of this process, and `end_write` after it: meanwhile the program is not idle."""
+        self._writing.add(threading.get_ident())
+
+    def end_write(self) -> None:
+        self._writing.discard(threading.get_ident())
 
     def notice_write(self) -> None:
         """Call this after a commit: there may be passages to embed."""
@@ -199,6 +220,17 @@ class Indexer:
             time.sleep(PAUSE_SECONDS)
         return True
 
+    def work(self, stops: Callable[[], bool]) -> None:
+        """Embed what any process of the book writes, until `stops` says so. Raises if the model fails at the start."""
+        self.try_model(of_writes=True)
+        waker = self._store.waker()
+        try:
+            while not stops():
+                self.notice_write()
+                waker.wait(IDLE_SECONDS)
+        finally:
+            waker.close()
+
     def try_model(self, *, of_writes: bool = False) -> None:
         """Load the model of searches, or that of new texts, and embed a word with it; raise if that fails."""
         serving, target = self._store.models()
@@ -217,22 +249,37 @@ class Indexer:
         self._store.set_target_model(target.identity, target.dimensions)
 
     def _embed_newest(self, namespace: Namespace, first: list[tuple[int, int]]) -> Future[None] | None:
-        """Embed one batch, of the `first` if those are pending; None if there was nothing to store.
+        """Embed some batches, of the `first` if those are pending; None if there was nothing to store.
 
         Another thread stores the vectors: in a busy book a write waits for longer than a search should.
         """
-        waiting = self._not_refused(self._store.pending(namespace, BATCH, among=first)) if first else []
+        waiting = self._not_refused(self._store.pending(namespace, STORED_TOGETHER, among=first)) if first else []
         if not waiting:
             first.clear()
-            waiting = self._not_refused(self._store.pending(namespace, BATCH))
+            waiting = self._not_refused(self._store.pending(namespace, STORED_TOGETHER))
         if not waiting:
             return None
         embedder = self.target()
-        vectors, _ = self._vectors(embedder, waiting)
+        vectors = self._vectors_at_once(embedder, waiting)
         with self._mutex:
             if not vectors or self._is_closed:
                 return None
             return self._storer.submit(self._store_vectors, embedder, vectors)
+
+    def _vectors_at_once(self, embedder: Embedder, waiting: Sequence[Pending]) -> dict[int, NDArray[float32]]:
+        """The vectors of as many batches as a fast model makes in the time that a commit takes; one batch at least."""
+        vectors: dict[int, NDArray[float32]] = {}
+        enough = time.monotonic() + TOGETHER_SECONDS
+        for start in range(0, len(waiting), BATCH):
+            try:
+                vectors |= self._vectors(embedder, waiting[start : start + BATCH])[0]
+            except CommonplaceError:
+                if not vectors:
+                    raise
+                break
+            if time.monotonic() > enough or self._stops:
+                break
+        return vectors
 
     def _not_refused(self, waiting: Sequence[Pending]) -> list[Pending]:
         return [passage for passage in waiting if passage.chunk_id not in self._refused]
@@ -289,19 +336,67 @@ class Indexer:
             self._wake.clear()
             if not is_idle:
                 self._let_writes_pass(PAUSE_SECONDS, BURST_SECONDS)
+            self._maintain_if_due(is_idle=is_idle)
+            if not self._embeds:
+                continue
             try:
                 if not is_idle and not self._is_awaited and not is_loaded(self.target()):
                     self._let_writes_pass(LOAD_PAUSE_SECONDS, LOAD_BURST_SECONDS)
                 with _delaying_exit():
                     self._embed_all()
-                    if is_idle and self._needs_maintenance and not self._stops:
-                        self._needs_maintenance = self._store.maintain()
             except CommonplaceError:
                 # Searches meet the same error and report it; here it only means to wait.
                 self._closed_within(RETRY_SECONDS)
             except Exception:  # noqa: BLE001 - without this thread nothing would embed
                 _log.exception("embedding failed; retrying in %g seconds", RETRY_SECONDS)
                 self._closed_within(RETRY_SECONDS)
+
+    def _maintain_if_due(self, *, is_idle: bool) -> None:
+        """Do what the store has to do, in steps: it must not grow where nobody is ever idle, or no model works."""
+        is_due = is_idle or time.monotonic() - self._maintained_at >= MAINTENANCE_SECONDS
+        if not is_due or not self._needs_maintenance:
+            return
+        self._needs_maintenance = False  # a write meanwhile sets it again
+        enough = time.monotonic() + MAINTAINED_SECONDS
+        try:
+            with _delaying_exit():
+                while not self._stops and (self._store.maintain() or self._forget_history()):
+                    if time.monotonic() > enough:
+                        self._needs_maintenance = True
+                        break
+        except CommonplaceError as error:
+            self._needs_maintenance = True
+            _log.warning("maintenance failed, and is tried again: %s", error)
+        except Exception:  # noqa: BLE001 - this thread must go on
+            _log.exception("maintenance failed")
+        self._maintained_at = time.monotonic()
+
+    def _forget_history(self) -> bool:
+        """Erase what was replaced or deleted too long ago; returns whether this round has more to look at.
+
+        Where the round is is stored in the book, so that the processes of a book share it.
+        """
+        if self._keep_history_seconds is None:
+            return False
+        now = time.time()
+        stored = self._store.system_get(*_ROUND)
+        after = stored.get("after") if isinstance(stored, dict) else None
+        begun = stored.get("begun", 0) if isinstance(stored, dict) else 0
+        if after is None and isinstance(begun, int | float) and now - begun < ROUND_SECONDS:
+            return False
+        page = self._store.namespaces(
+            after=stored_namespace(after) if isinstance(after, str) and after else None, limit=NAMESPACES_A_STEP
+        )
+        before = round((now - self._keep_history_seconds) * 1_000_000)
+        for namespace in page:
+            if self._stops:
+                return False
+            if self._store.read(namespace, lambda reader: reader.usage()).former_states:
+                self._store.purge(namespace, history_before=before)
+        is_over = len(page) < NAMESPACES_A_STEP
+        begun = now if after is None else begun
+        self._store.system_put(*_ROUND, {"begun": begun, "after": None if is_over else "/".join(page[-1])})
+        return not is_over
 
     def _let_writes_pass(self, pause_seconds: float, burst_seconds: float) -> None:
         """Wait until nobody has written for a while, or for long enough, or until someone waits for vectors."""

@@ -6,7 +6,9 @@ and a notice says so.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -65,6 +67,13 @@ LAG_SECONDS = 0.2
 
 MOST_EXAMINED = 1_000
 """A search with a floor looks at no more candidates than this for entries whose vectors are pending."""
+
+KEPT_LISTS = 32
+KEPT_SECONDS = 60.0
+"""While vectors are pending, the lists of so many searches are kept for their further pages, for so long after each."""
+
+KEPT_RESULTS = 20_000
+"""How many results all kept lists have together. One takes about 700 bytes."""
 
 MOST_SWEEPS = 1_000
 """One write ends a few hundred expired entries; a search of the past waits for at most this many writes."""
@@ -192,10 +201,6 @@ class _Question:
     by_assistant: Callable[[Entry], bool] | None
     """Which entries count less because of who said them; None if the question asks what the assistant said."""
 
-    @property
-    def wanted(self) -> int:
-        return self.request.offset + self.request.limit
-
     def relevance(self, parts: Mapping[str, float]) -> float | None:
         """The probability that a hit with these parts is relevant."""
         calibration = self.calibration
@@ -259,6 +264,7 @@ class Searcher:
         self._date_order = date_order
         self._models = models
         self._indexer = indexer
+        self._lists = _Lists(store)
         self._embed_query = lru_cache(maxsize=256)(self._embed_query_uncached)
         self.observe: Callable[[SearchSeen], None] | None = None
         """Is called after each search, but not for its further pages. It must be quick and must not fail."""
@@ -273,6 +279,9 @@ class Searcher:
         return result
 
     def _search(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult:
+        known = self._lists.page(namespaces, request)
+        if known is not None:
+            return known
         notices: dict[str, None] = {}
         serving, target = self._store.models()
         embedder = self._meaning(serving, notices)
@@ -304,12 +313,17 @@ class Searcher:
             if embed_pending is not None and serving != target:
                 some_wait = embed_pending()  # for its notice; older passages have vectors of the serving model
                 embed_pending = None
-            windows.append(_Windows(self._store, namespace, question, embed_pending, some_wait))
-        ranked, left_out = _ranked(windows, question)
-        page = ranked[request.offset : question.wanted]
+            window = _Windows(self._store, namespace, question, embed_pending, some_wait)
+            if some_wait or len(namespaces) > 1:
+                window.note_commit()
+            windows.append(window)
+        ranking = _Ranking(windows, question)
+        page = ranking.page(request)
         if page and request.min_relevance and meaning is not None and calibration is None:
-            notices[_uncalibrated(meaning.model)] = None
-        return SearchResult(tuple(_hit(one, question) for one in page), tuple(notices), left_out)
+            notices[uncalibrated(meaning.model)] = None
+        result = SearchResult(tuple(_hit(one, question) for one in page), tuple(notices), ranking.left_out)
+        self._lists.keep(namespaces, request, ranking, [window.commit for window in windows], result.notices)
+        return result
 
     # The vector of the query
 
@@ -372,7 +386,7 @@ class Searcher:
         return state.pending > 0
 
 
-def _uncalibrated(model: str) -> Notice:
+def uncalibrated(model: str) -> Notice:
     text = f"hits of any relevance are shown: there is no calibration for the model {model}"
     return Notice(text, UNCALIBRATED)
 
@@ -390,25 +404,161 @@ def _floor(request: SearchRequest, calibration: Calibration | None, meaning: _Me
     )
 
 
-def _ranked(windows: Sequence[_Windows], question: _Question) -> tuple[list[_Found], int]:
-    """The first results of all namespaces, as many as the page needs, or all, best first; and how many were left out.
+class _Ranking:
+    """The results of a search in all its namespaces, best first, as far as its pages needed them.
 
     Here the final score of each result is known. Every page of a search is a part of this one list: the windows are the
     same whatever the page is, and a further window only adds to the end. Its results may match better than the last
     ones before it; they get the score of the last one then, so that scores fall throughout the list.
     """
-    ranked: list[_Found] = []
-    highest, left_out, floor = 1.0, 0, question.floor
-    while windows and len(ranked) < question.wanted:
-        window = [one for some in windows for one in some.next(question.wanted - len(ranked))]
+
+    def __init__(self, windows: Sequence[_Windows], question: _Question) -> None:
+        self.question = question
+        self.left_out = 0
+        self.some_wait = False
+        self.lock = threading.Lock()
+        """Held for a page of a list that is kept, because several threads may ask for one."""
+        self._ranked: list[_Found] = []
+        self._dropped = 0
+        self._windows = windows
+        self._highest = 1.0
+
+    def __len__(self) -> int:
+        return len(self._ranked)
+
+    def page(self, request: SearchRequest) -> list[_Found]:
+        wanted = request.offset + request.limit
+        while self._windows and len(self._ranked) < wanted:
+            self._add_window(wanted - len(self._ranked))
+        return self._ranked[request.offset : wanted]
+
+    def _add_window(self, wanted: int) -> None:
+        floor, highest = self.question.floor, self._highest
+        window = [one for some in self._windows for one in some.next(wanted)]
         window.sort(key=_falling)
         lowered = [one if one.score <= highest else replace(one, score=highest) for one in window]
-        highest = lowered[-1].score if lowered else highest
-        kept = lowered if floor is None else [one for one in lowered if floor.keeps(one, question)]
-        left_out += len(lowered) - len(kept)
-        ranked += kept
-        windows = [some for some in windows if not some.is_complete]
-    return ranked, left_out
+        self._highest = lowered[-1].score if lowered else highest
+        kept = lowered if floor is None else [one for one in lowered if floor.keeps(one, self.question)]
+        self.left_out += len(lowered) - len(kept)
+        self._ranked += kept
+        self.some_wait = self.some_wait or any(some.some_wait for some in self._windows)
+        self._windows = [some for some in self._windows if not some.is_complete]
+
+    def drop_contents(self) -> None:
+        """Forget what is in the entries; `_Lists` reads them again for a page."""
+        for place in range(self._dropped, len(self._ranked)):
+            one = self._ranked[place]
+            entry = replace(one.entry, value=None, text="", heading=None, attributes={})
+            self._ranked[place] = replace(one, entry=entry)
+        self._dropped = len(self._ranked)
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptList:
+    ranking: _Ranking
+    commits: Sequence[int | None]
+    """The last commit of each namespace before it was searched."""
+    notices: tuple[str, ...]
+    until: float
+    limits: frozenset[int] = frozenset()
+    """With which limits the first page was asked for. The same one again asks for a new list."""
+
+
+class _Lists:
+    """The lists of the last searches that met pending vectors, for their further pages.
+
+    Vectors arrive in the background and during each search, and change the order. Without these lists a further page,
+    or the first page with another limit, would be cut from another list than the one before it, and repeat and skip
+    results. To search again with the same limit makes a new list. A list has no content: each page
+    reads its entries again, and is not made from a list with an entry that was changed, deleted or purged since.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[str, _KeptList] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def page(self, namespaces: Sequence[Namespace], request: SearchRequest) -> SearchResult | None:
+        """Another page of a list that is kept; None if there is none, or if the memory has changed since."""
+        if not self._kept or not _is_kept(request):
+            return None
+        key = _list_key(namespaces, request)
+        with self._mutex:
+            kept = self._kept.get(key)
+        if kept is None or (not request.offset and request.limit in kept.limits):
+            return None
+        if not request.offset:
+            kept = replace(kept, limits=kept.limits | {request.limit})
+        page = None
+        ranking = kept.ranking
+        if time.monotonic() <= kept.until and all(map(self._is_unchanged, namespaces, kept.commits)):
+            with ranking.lock:
+                page = self._with_contents(ranking.page(request))
+                ranking.drop_contents()
+        self._keep(key, None if page is None else kept)
+        if page is None:
+            return None
+        return SearchResult(tuple(_hit(one, ranking.question) for one in page), kept.notices, ranking.left_out)
+
+    def keep(
+        self,
+        namespaces: Sequence[Namespace],
+        request: SearchRequest,
+        ranking: _Ranking,
+        commits: Sequence[int | None],
+        notices: tuple[str, ...],
+    ) -> None:
+        """Keep the list of a search if vectors are pending; otherwise forget a former one of the same search."""
+        if not _is_kept(request) or not (self._kept or ranking.some_wait):
+            return
+        kept = None
+        if ranking.some_wait:
+            ranking.drop_contents()
+            limits = frozenset(() if request.offset else (request.limit,))
+            kept = _KeptList(ranking, commits, notices, 0.0, limits)
+        self._keep(_list_key(namespaces, request), kept)
+
+    def _keep(self, key: str, kept: _KeptList | None) -> None:
+        """Keep a list for some time from now on, or forget it; the oldest and those that are too old go."""
+        now = time.monotonic()
+        with self._mutex:
+            self._kept.pop(key, None)
+            if kept is not None:
+                self._kept[key] = replace(kept, until=now + KEPT_SECONDS)
+            results = sum(len(one.ranking) for one in self._kept.values())
+            while self._kept:
+                oldest = next(iter(self._kept.values()))
+                if len(self._kept) <= KEPT_LISTS and results <= KEPT_RESULTS and oldest.until >= now:
+                    return
+                results -= len(oldest.ranking)
+                self._kept.popitem(last=False)
+
+    def _is_unchanged(self, namespace: Namespace, commit: int | None) -> bool:
+        return commit is not None and self._store.last_commit(namespace) == commit
+
+    def _with_contents(self, page: Sequence[_Found]) -> list[_Found] | None:
+        """The results with their live entries; None if one was changed, deleted or purged, or has expired."""
+        ids: dict[Namespace, list[int]] = {}
+        for one in page:
+            ids.setdefault(one.entry.namespace, []).append(one.entry.id)
+        live = {namespace: self._store.load(namespace, some) for namespace, some in ids.items()}
+        found = []
+        for one in page:
+            entry = live[one.entry.namespace].get(one.entry.id)
+            if entry is None or entry.commit != one.entry.commit:
+                return None
+            found.append(replace(one, entry=entry))
+        return found
+
+
+def _is_kept(request: SearchRequest) -> bool:
+    # The former states of a search of the past cannot be read again by their ids.
+    return request.as_of is None and request.vector is None
+
+
+def _list_key(namespaces: Sequence[Namespace], request: SearchRequest) -> str:
+    # By `repr`, because 1 and True are equal and different in a filter.
+    return repr((list(namespaces), replace(request, limit=1, offset=0)))
 
 
 class _Windows:
@@ -433,12 +583,17 @@ class _Windows:
         self._namespace = namespace
         self._question = question
         self._embed_pending = embed_pending
-        self._some_wait = some_wait
+        self.some_wait = some_wait
+        self.commit: int | None = None
+        """The last commit before the first window; known if vectors are pending, or there are several namespaces."""
         self._filter = question.request.filter
         self._limit = question.request.window
         self._seen: set[int] = set()
         self._former: list[_Found] | None = None
         self._best: float | None = None
+
+    def note_commit(self) -> None:
+        self.commit = self._store.last_commit(self._namespace)
 
     def next(self, wanted: int) -> list[_Found]:
         """The next window, best first, or at least its first `wanted` results."""
@@ -451,7 +606,9 @@ class _Windows:
         former, self._former = self._former[: self._limit], self._former[self._limit :]
         first = [answer.entries[one.id] for one in fused[:HEAD] if one.id in answer.entries]
         has_conversations = self._has_conversation([*first, *(one.entry for one in former[:HEAD])])
-        found = self._read(fused, answer, at_first, len(fused) if has_conversations or is_whole else wanted)
+        # A list that is kept for further pages needs all of a window.
+        is_whole = is_whole or has_conversations or self.some_wait
+        found = self._read(fused, answer, at_first, len(fused) if is_whole else wanted)
         self._seen.update(one.id for one in fused)
         is_last = max(len(answer.by_words), len(answer.by_meaning)) < self._limit or not self._may_have_more(answer)
         self.is_complete = not self._former and is_last
@@ -468,7 +625,7 @@ class _Windows:
         keyword = self._question.share_of_words * _last_score(answer.by_words, self._limit)
         cosine, meaning = _last_score(answer.by_meaning, self._limit), self._question.meaning
         nearness = 0.0 if meaning is None else calibrate(cosine, meaning.calibration)
-        return floor.may_keep(keyword, nearness, some_wait=self._some_wait and self._limit < MOST_EXAMINED)
+        return floor.may_keep(keyword, nearness, some_wait=self.some_wait and self._limit < MOST_EXAMINED)
 
     def _start(self) -> list[_Found]:
         """The former states that a search of the past finds; such a search skips what has changed since."""
@@ -487,7 +644,7 @@ class _Windows:
         new: list[Fused] = []
 
         def choose(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> list[int]:
-            fused = _fuse(by_words, by_meaning, question, some_wait=self._some_wait)
+            fused = _fuse(by_words, by_meaning, question, some_wait=self.some_wait)
             new[:] = [one for one in fused if one.id not in self._seen]
             return [one.id for one in new[:at_first]]
 
@@ -497,7 +654,8 @@ class _Windows:
         embed_pending, self._embed_pending = self._embed_pending, None
         answer = self._store.search(self._namespace, query, choose, unless_pending=embed_pending is not None)
         if answer is None and embed_pending is not None:
-            self._some_wait = embed_pending()
+            self.some_wait = embed_pending()
+            self.note_commit()
             answer = self._store.search(self._namespace, query, choose)
         assert answer is not None, "without unless_pending a search always has a result"
         return new, answer

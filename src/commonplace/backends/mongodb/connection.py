@@ -6,6 +6,7 @@ what this process has written: each session starts after the last commit.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,10 @@ TRANSACTION_SECONDS = 60.0
 """How long a transaction may last unless the server says otherwise."""
 OLDEST = (6, 0)
 IDS_A_QUERY = 10_000
+_NAME = "commonplace"
+"""The name of each program at the server."""
+_ABANDONED_SECONDS = 10.0
+_OF_THE_SERVER = ("admin", "config", "local")
 _TIMEOUTS = {"serverselectiontimeoutms": 5_000, "connecttimeoutms": 5_000, "heartbeatfrequencyms": 5_000}
 
 _DUPLICATE_KEY = 11000
@@ -44,9 +49,12 @@ _MAY_WORK_AGAIN = ({_DUPLICATE_KEY}, {365})
 """Another program created the same document, or the server's cache is full for the moment."""
 _TOO_LONG = 290
 _NO_SUCH_TRANSACTION = 251
+_INVALID_NAMESPACE = 73
 _TRANSACTION_TOO_LARGE = (225, 311, 388, 10334)
 _SNAPSHOT_GONE = (239, 246)
-_DENIED = (13, 18, 8000)
+_UNAUTHORIZED = 13
+_WRITE_CONFLICT = 112
+_WRONG_LOGIN = (18, 8000)
 
 
 def tenant_of(namespace: Namespace) -> str:
@@ -54,8 +62,8 @@ def tenant_of(namespace: Namespace) -> str:
     return "/".join(namespace[:2])
 
 
-# The collections. Only unique indexes begin with the tenant, as a sharded collection demands; the number of a namespace
-# is unique in the whole book.
+# The collections. A shard can only guarantee that something is unique among its own documents, so unique indexes begin
+# with the tenant. Other ids are unique in the whole book, because they come from one counter.
 
 _UP, _DOWN = pymongo.ASCENDING, pymongo.DESCENDING
 _Index = tuple[Sequence[str], dict[str, Any]]
@@ -84,16 +92,16 @@ _INDEXES: dict[str, list[_Index]] = {
     "part": [(("tenant", "owner"), {}), (("ns",), {})],
     "chunk": [(("tenant", "entry", "number"), {}), (("ns", "terms"), {})],
     "vector": [(("tenant", "chunk", "model"), {"unique": True}), (("ns", "model", "former", "sequence"), {})],
-    "pending": [(("tenant",), {}), (("ns", "_id"), {}), (("ready_at",), {})],
+    "pending": [(("ns", "_id"), {}), (("ready_at",), {})],
     "operation": [(("tenant", "ns", "key"), {"unique": True}), (("ns", "expires_at"), {})],
-    "sequence": [(("tenant",), {})],
+    "sequence": [],
     "model": [],
     "system": [(("part", "key"), {"unique": True})],
     "counter": [],
     "adoption": [],
 }
 OF_TENANTS = ("namespace", "entry", "history", "part", "chunk", "vector", "pending", "operation", "sequence")
-"""The collections whose documents have a tenant, by which a cluster could divide them."""
+"""The collections whose documents have a tenant, by which a cluster divides them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,15 @@ def parse_url(url: str) -> Place:
     except (errors.PyMongoError, ValueError) as error:
         raise ConfigurationError(f"the address of the MongoDB server is not valid: {error}") from error
     database = parsed["database"] or DEFAULT_DATABASE
+    if parsed["collection"] is not None:
+        raise ConfigurationError(
+            f"the name of a database has no dots; write _ for . in /{database}.{parsed['collection']}"
+        )
+    if database in _OF_THE_SERVER:
+        raise ConfigurationError(
+            f"the database {database} is the server's own; name another one, and if the user was created in it, add "
+            f"its name: mongodb://…/agents?authSource={database}"
+        )
     hosts = parsed["fqdn"] or ",".join(f"{host}:{port}" for host, port in parsed["nodelist"])
     return Place(url, database, f"mongodb://{hosts}/{database}")
 
@@ -124,7 +141,7 @@ def connect(place: Place, *, durability: Durability, pool_size: int, idle_second
         options["maxidletimems"] = int(idle_seconds * 1_000)
     client: Client = pymongo.MongoClient(
         place.url,
-        appname="commonplace",
+        appname=_NAME,
         w="majority",
         journal=durability == "full",
         readConcernLevel="majority",
@@ -136,12 +153,19 @@ def connect(place: Place, *, durability: Durability, pool_size: int, idle_second
     return client
 
 
-def prepare(client: Client, place: Place) -> float:
-    """Check the server, and create what is missing; returns how many seconds a transaction may last."""
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What is behind an address. A sharded cluster is reached through its routers."""
+
+    is_sharded: bool
+    transaction_seconds: float
+
+
+def prepare(client: Client, place: Place) -> Server:
+    """Check the server, and create what is missing."""
     hello = client.admin.command("hello")
-    if hello.get("msg") == "isdbgrid":
-        raise ConfigurationError(f"{place.shown} is a sharded cluster, which is not supported yet; use a replica set")
-    if "setName" not in hello:
+    is_sharded = hello.get("msg") == "isdbgrid"
+    if "setName" not in hello and not is_sharded:
         raise ConfigurationError(
             f"{place.shown} is a standalone server, which has no transactions; start it with `mongod --replSet rs0` "
             'and run `mongosh --eval "rs.initiate()"` once, which makes it a replica set of one member'
@@ -167,15 +191,31 @@ def prepare(client: Client, place: Place) -> float:
                     [pymongo.IndexModel([(key, _UP) for key in keys], **options) for keys, options in indexes]
                 )
         database["meta"].update_one({"_id": "schema"}, {"$set": {"version": SCHEMA}}, upsert=True)
-    return _transaction_seconds(client)
+    return Server(is_sharded, _transaction_seconds(client))
 
 
 def _transaction_seconds(client: Client) -> float:
     name = "transactionLifetimeLimitSeconds"
     try:
         return float(client.admin.command({"getParameter": 1, name: 1})[name])
-    except errors.OperationFailure:  # a user may not be allowed to ask
+    except errors.OperationFailure:  # a user may not be allowed to ask, and a router does not know
         return TRANSACTION_SECONDS
+
+
+def distribute(client: Client, place: Place) -> None:
+    """Divide the collections by tenant over the shards of a cluster. This may be done again."""
+    database = client[place.database]
+    for name in OF_TENANTS:
+        try:
+            database[name].create_index([("tenant", pymongo.HASHED)])
+            client.admin.command("shardCollection", f"{place.database}.{name}", key={"tenant": "hashed"})
+        except errors.OperationFailure as error:
+            if error.code != _UNAUTHORIZED:
+                raise
+            raise ConfigurationError(
+                f"this user may not divide the collections of {place.shown}; it needs the right enableSharding on "
+                f"them, which the role clusterManager has"
+            ) from error
 
 
 def _create(database: Database[Document], name: str) -> None:
@@ -212,6 +252,10 @@ class Location:
         return {"tenant": self.tenant, "ns": self.number}
 
 
+class Renumbered(Exception):
+    """The namespace has another number than was known. `expect` says when that can be."""
+
+
 class Session:
     """Reads and writes with one session of the driver. Writes are collected, and sent before the next read of the same
     collection or by `flush`.
@@ -222,18 +266,28 @@ class Session:
         self.is_snapshot = is_snapshot
         self._session = session
         self._collected: dict[str, list[Any]] = {}
+        self._expected: Location | None = None
 
-    def find(
-        self,
-        name: str,
-        query: Query,
-        fields: Sequence[str] | None = None,
-        *,
-        sort: Sequence[tuple[str, int]] | None = None,
-        limit: int = 0,
-        skip: int = 0,
-    ) -> list[Document]:
-        return list(self.iterate(name, query, fields, sort=sort, limit=limit, skip=skip))
+    def expect(self, place: Location) -> None:
+        """Read with a number that was read earlier; raise Renumbered if it is no longer the namespace's.
+
+        An import into a namespace that was purged gives it another number, perhaps from another program. Then nothing
+        is left under the old one, so the number is read again when nothing is found.
+        """
+        self._expected = place
+
+    def _check_number(self, name: str, *, is_found: bool) -> None:
+        place = self._expected
+        if place is None or name == "namespace":
+            return
+        self._expected = None
+        if not is_found:
+            query = {"_id": "/".join(place.namespace), "tenant": place.tenant, "number": place.number}
+            if not self.find("namespace", query, ["_id"]):
+                raise Renumbered
+
+    def find(self, name: str, query: Query, fields: Sequence[str] | None = None, **options: Any) -> list[Document]:
+        return list(self.iterate(name, query, fields, **options))
 
     def iterate(
         self,
@@ -251,7 +305,10 @@ class Session:
             query, projection, sort=sort, limit=limit, skip=skip, session=self._session, allow_disk_use=True
         )
         with cursor:
-            yield from cursor
+            for document in cursor:
+                self._check_number(name, is_found=True)
+                yield document
+        self._check_number(name, is_found=False)
 
     def find_ids(
         self,
@@ -271,7 +328,9 @@ class Session:
     def aggregate(self, name: str, steps: Sequence[Query]) -> list[Document]:
         self.flush(name)
         with self.database[name].aggregate(list(steps), session=self._session, allowDiskUse=True) as cursor:
-            return list(cursor)
+            found = list(cursor)
+        self._check_number(name, is_found=bool(found))
+        return found
 
     def count(self, name: str, query: Query, limit: int = 0) -> int:
         self.flush(name)
@@ -336,6 +395,49 @@ def codes_of(error: BaseException) -> set[int]:
     return {code} if isinstance(code, int) else set()
 
 
+def is_locked(error: BaseException) -> bool:
+    """Whether another transaction has changed a document of this one and is not over."""
+    return _WRITE_CONFLICT in codes_of(error)
+
+
+class IdleTransactions:
+    """The transactions in which nothing happens while a call waits for its namespace.
+
+    The server keeps the transaction of a program that was killed for over a minute, with all that it locks. A program
+    that runs and is only slow has to do its own again. A user sees the transactions of its own user.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[Any, ...], float] = {}
+
+    def end_abandoned(self, client: Client) -> None:
+        """End those in which nothing has happened for long; call this every second."""
+        admin = client.get_database("admin", read_concern=ReadConcern("local"))
+        now = time.monotonic()
+        try:
+            working = set()
+            idle: dict[Any, tuple[int, int]] = {}
+            of_programs = {"appName": _NAME, "transaction": {"$exists": True}}
+            for one in admin.aggregate([{"$currentOp": {"idleSessions": True}}, {"$match": of_programs}]):
+                session, transaction = one["lsid"]["id"], one["transaction"]
+                if one["type"] != "idleSession":
+                    working.add(session)
+                    continue
+                active = transaction["timeActiveMicros"] + idle.get(session, (0, 0))[1]  # on all shards
+                idle[session] = (transaction["parameters"]["txnNumber"], active)
+            since = {
+                (session, *state): self._since.get((session, *state), now)
+                for session, state in idle.items()
+                if session not in working
+            }
+            self._since = since
+            abandoned = {known[0] for known, began in since.items() if now - began > _ABANDONED_SECONDS}
+            if abandoned:
+                admin.command("killSessions", [{"id": session} for session in abandoned])
+        except errors.PyMongoError:
+            return  # a user that may not ask waits until the server ends them; of a lost server the next try tells
+
+
 def is_too_long(error: BaseException, took_seconds: float, limit_seconds: float) -> bool:
     """Whether the server ended a transaction because it lasted too long: it no longer knows it."""
     codes = codes_of(error)
@@ -354,11 +456,23 @@ def translate(error: errors.PyMongoError, shown: str = DATABASE) -> CommonplaceE
             f"{shown} no longer has the state that was being read; read again, or raise "
             "minSnapshotHistoryWindowInSeconds on the server"
         )
+    if _INVALID_NAMESPACE in codes:
+        return ConfigurationError(f"{shown}: MongoDB does not take this name of a database; choose a shorter one")
     if isinstance(error, errors.ConfigurationError):
         return ConfigurationError(f"{shown}: {error}")
-    if codes & set(_DENIED):
-        return ConfigurationError(f"{shown} refuses this user: {_reason(error)}; check its name, password and roles")
+    if codes & set(_WRONG_LOGIN):
+        return ConfigurationError(
+            f"{shown} refuses this user: {_reason(error)}; check the name, the password and, if the user was "
+            "created in another database, ?authSource=NAME in the address"
+        )
+    if _UNAUTHORIZED in codes:
+        return ConfigurationError(
+            f"{shown} refuses this user: {_reason(error)}; it needs the role readWrite on the book's database"
+        )
     if isinstance(error, (errors.ConnectionFailure, errors.ExecutionTimeout, errors.WaitQueueTimeoutError)):
+        if shown != DATABASE:  # a caller of a service is not told the servers' names
+            reason = str(error).partition(" (configured timeouts")[0].partition(", Timeout:")[0]
+            return Unavailable(f"{shown} cannot be reached: {reason}")
         return Unavailable(f"{shown} cannot be reached; nothing was changed, try again")
     if error.has_error_label("TransientTransactionError"):
         return Unavailable(f"{shown} is busy with other changes of the same namespace; nothing was changed, try again")

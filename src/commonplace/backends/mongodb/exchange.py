@@ -49,7 +49,10 @@ ADOPTION_SECONDS = 86_400
 
 
 def export(session: Session, namespaces: Sequence[Namespace] | None) -> Iterator[NamespaceHead | State]:
-    query = {} if namespaces is None else {"_id": {"$in": ["/".join(namespace) for namespace in namespaces]}}
+    query: Document = {}
+    if namespaces is not None:
+        query["_id"] = {"$in": ["/".join(namespace) for namespace in namespaces]}
+        query["tenant"] = {"$in": sorted(set(map(tenant_of, namespaces)))}
     for document in session.find("namespace", query, sort=[("_id", 1)]):
         namespace = stored_namespace(document["_id"])
         row = namespace_row(document)
@@ -164,6 +167,11 @@ def give_number(session: Session, head: NamespaceHead, row: NamespaceRow, count:
     Readers of an older feed would miss what was imported below their cursor. The floor tells them to read everything
     again.
     """
+    if not session.find("adoption", {"_id": row.number, "is_purged": None}, ["_id"]):
+        raise Conflict(
+            f"namespace {'/'.join(head.namespace)} was purged during the import, or the import took more than a day; "
+            "nothing was imported: import it again"
+        )
     known = check_empty(session, head.namespace)
     before = NamespaceRow() if known is None else namespace_row(known)
     floor = before.commit_number + 1 if before.commit_number and count else 0
@@ -184,8 +192,23 @@ def give_number(session: Session, head: NamespaceHead, row: NamespaceRow, count:
 
 def discard(database: Database[Document], number: int) -> None:
     """Remove the documents of an import that did not succeed."""
+    _erase_staged(database, number)
+    database["adoption"].delete_one({"_id": number})
+
+
+def discard_all(database: Database[Document], namespace: Namespace) -> None:
+    """Remove what unfinished imports into a namespace have written so far; one that is under way will not succeed."""
+    for one in list(database["adoption"].find({"path": "/".join(namespace)})):
+        # It stays listed, because its program may still be writing.
+        if database["adoption"].update_one({"_id": one["_id"]}, {"$set": {"is_purged": True}}).matched_count:
+            _erase_staged(database, one["_id"])
+
+
+def _erase_staged(database: Database[Document], number: int) -> None:
     if database["namespace"].find_one({"number": number}, {"_id": 1}) is None:
         for name in OF_TENANTS:
             if name != "namespace":
-                database[name].delete_many({"_id": number} if name == "sequence" else {"ns": number})
-    database["adoption"].delete_one({"_id": number})
+                which = {"_id": number} if name == "sequence" else {"ns": number}
+                # While a cluster moves documents to another shard, one deletion may miss some of them.
+                while database[name].delete_many(which).deleted_count:
+                    continue

@@ -7,12 +7,13 @@ that occur more than once, with a mark behind. Labels are an array in the entry'
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pymongo
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
@@ -139,36 +140,39 @@ class EntryIndex(BaseEntryIndex):
 
     def remove_labels(self, entry_id: int, removed: set[tuple[str, str]]) -> None: ...
 
-    def rebuild(self, report: Callable[[int], None]) -> None:
-        """Rebuild passages and terms from the texts of the namespace, and keep every vector whose passage stays."""
-        last = 0
-        row = self._row
-        row.chunk_count = row.term_total = 0
-        row.chunks_ended += 1
-        while documents := self._session.find(
-            "entry", {**self._place.mine, "_id": {"$gt": last}}, sort=[("_id", 1)], limit=ENTRIES_A_STEP
-        ):
-            for document in whole_documents(self._session, self._place, documents):
-                entry = entry_of(self._place.namespace, live_row(document))
-                self._rebuild_entry(entry.id, entry.commit, entry.heading, entry.text)
-                last = entry.id
-            report(len(documents))
-        self._session.flush()
+    def rebuild_after(self, last: int) -> tuple[int, int]:
+        """Rebuild passages and terms of the next entries from their texts; keep every vector whose passage stays.
+
+        Returns the id of the last entry and how many these were. After the last one, the passages are counted.
+        """
+        query = {**self._place.mine, "_id": {"$gt": last}}
+        documents = self._session.find("entry", query, sort=[("_id", 1)], limit=ENTRIES_A_STEP)
+        for document in whole_documents(self._session, self._place, documents):
+            entry = entry_of(self._place.namespace, live_row(document))
+            self._rebuild_entry(entry.id, entry.commit, entry.heading, entry.text)
+            last = entry.id
+        self._row.chunks_ended += 1
+        if not documents:
+            counts = {"_id": None, "count": {"$sum": 1}, "total": {"$sum": "$length"}}
+            live = {**self._place.mine, **LIVE_CHUNK}
+            found = self._session.aggregate("chunk", [{"$match": live}, {"$group": counts}])
+            self._row.chunk_count, self._row.term_total = (found[0]["count"], found[0]["total"]) if found else (0, 0)
+        return last, len(documents)
 
     def _rebuild_entry(self, entry_id: int, commit: int, heading: str | None, text: str) -> None:
         tenant = self._place.tenant
         query = {"tenant": tenant, "entry": entry_id, **LIVE_CHUNK}
-        known = {
-            (one["number"], one["start"], one["stop"]): one["_id"]
-            for one in self._session.find("chunk", query, ["number", "start", "stop"])
-        }
+        found = self._session.find("chunk", query, ["number", "start", "stop", "length"])
+        self._row.chunk_count -= len(found)
+        self._row.term_total -= sum(one["length"] for one in found)
+        known = {(one["number"], one["start"], one["stop"]): one["_id"] for one in found}
         kept, new, gone = match_passages(text, heading, known)
-        for chunk, found in kept:
-            fields = {"length": found.length, "posting": posting(chunk, found.length), **term_fields(found.terms)}
+        for chunk, made in kept:
+            fields = {"length": made.length, "posting": posting(chunk, made.length), **term_fields(made.terms)}
             unset = {} if "repeated" in fields else {"$unset": {"repeated": ""}}
             self._session.update("chunk", {"_id": chunk, "tenant": tenant}, {"$set": fields, **unset})
             self._row.chunk_count += 1
-            self._row.term_total += found.length
+            self._row.term_total += made.length
         if gone:
             erase_chunks(self._session, tenant, gone)
         self._add_chunks(commit, [(entry_id, *numbered) for numbered in new])
@@ -277,14 +281,26 @@ def drop_retired(database: Database[Document]) -> None:
         database["model"].delete_one({"_id": one["_id"], "role": "retired"})
 
 
-def claim(database: Database[Document], limit: int, lease_seconds: float, now: int, *, even_leased: bool) -> list[int]:
-    """Lease the newest passages, because the next search most likely asks for what was written last."""
+def claim(
+    database: Database[Document],
+    session: ClientSession,
+    limit: int,
+    lease_seconds: float,
+    now: int,
+    *,
+    even_leased: bool,
+) -> dict[int, str]:
+    """Lease the newest passages, because the next search most likely asks for what was written last.
+
+    Returns them with their tenants.
+    """
     ready: Document = {} if even_leased else {"ready_at": {"$lte": now}}
     # A lease that is lost with its server costs nothing, so it does not wait for the other members.
     pending = database.get_collection("pending", write_concern=WriteConcern(w=1), read_concern=ReadConcern("local"))
-    chosen = [one["_id"] for one in pending.find(ready, {"_id": 1}, sort=[("_id", -1)], limit=limit)]
+    newest = pending.find(ready, {"_id": 1}, sort=[("_id", -1)], limit=limit, session=session)
+    chosen = [one["_id"] for one in newest]
     if not chosen:
-        return []
+        return {}
     holder = uuid4().hex
     doubled = {"$multiply": [lease_seconds, {"$pow": [2, {"$min": ["$attempts", MOST_DOUBLINGS]}]}]}
     seconds = {"$min": [doubled, LONGEST_LEASE_SECONDS]}
@@ -292,20 +308,36 @@ def claim(database: Database[Document], limit: int, lease_seconds: float, now: i
     pending.update_many(
         {"_id": {"$in": chosen}, **ready},
         [{"$set": {"ready_at": until, "attempts": {"$add": ["$attempts", 1]}, "holder": holder}}],
+        session=session,
     )
-    return [one["_id"] for one in pending.find({"_id": {"$in": chosen}, "holder": holder}, {"_id": 1})]
+    leased = pending.find({"_id": {"$in": chosen}, "holder": holder}, {"tenant": 1}, session=session)
+    return {one["_id"]: one["tenant"] for one in leased}
 
 
-def passages_of(session: Session, chunks: Sequence[int]) -> list[Pending]:
-    """The texts of live passages, the newest first."""
+def forget_marks(session: Session, chosen: Mapping[int, str]) -> tuple[list[Pending], bool]:
+    """In a transaction: remove marks whose passage does not exist; returns the other passages, and whether any was.
+
+    A mark that was made for a model may be of a passage that was ended or erased at the same moment.
+    """
+    found = passages_of(session, chosen)
+    gone = sorted(chosen.keys() - {passage.chunk_id for passage in found})
+    if gone:
+        session.delete_all("pending", {"tenant": {"$in": sorted(set(chosen.values()))}, "_id": {"$in": gone}})
+    return found, bool(gone)
+
+
+def passages_of(session: Session, tenants: Mapping[int, str]) -> list[Pending]:
+    """The texts of live passages, given with their tenants, the newest first."""
     fields = ["entry", "start", "stop", "tenant", "ns"]
-    found = list(session.find_ids("chunk", chunks, LIVE_CHUNK, fields))
+    theirs = {"tenant": {"$in": sorted(set(tenants.values()))}}  # so that only their shards are asked
+    found = list(session.find_ids("chunk", list(tenants), {**theirs, **LIVE_CHUNK}, fields))
     if not found:
         return []
     numbers = sorted({one["ns"] for one in found})
-    paths = {one["number"]: one["_id"] for one in session.find_ids("namespace", numbers, {}, ["number"], by="number")}
+    spaces = session.find_ids("namespace", numbers, theirs, ["number"], by="number")
+    paths = {one["number"]: one["_id"] for one in spaces}
     entries: dict[int, Document] = {}
-    for one in session.find_ids("entry", sorted({one["entry"] for one in found}), {}):
+    for one in session.find_ids("entry", sorted({one["entry"] for one in found}), theirs):
         entries[one["_id"]] = one
     passages = []
     for one in found:

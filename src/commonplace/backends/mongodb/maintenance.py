@@ -24,12 +24,12 @@ from commonplace.backends.mongodb.documents import (
     owners_of,
     whole_documents,
 )
-from commonplace.backends.mongodb.index import LIVE_CHUNK, erase_chunks, term_fields
-from commonplace.backends.mongodb.reader import NamespaceRow, decode_former, keys_below, namespace_row
+from commonplace.backends.mongodb.index import LIVE_CHUNK, EntryIndex, Identifiers, erase_chunks, term_fields
+from commonplace.backends.mongodb.reader import NamespaceRow, decode_former, keys_below, namespace_query, namespace_row
 from commonplace.backends.mongodb.transaction import MongoTransaction
 from commonplace.backends.ranking import posting
 from commonplace.backends.rows import entry_of
-from commonplace.checks import stored_namespace
+from commonplace.checks import Namespace, stored_namespace
 from commonplace.language.passages import passage, passages
 from commonplace.language.tokenizer import STEM
 from commonplace.store import Progress, StoreStats
@@ -160,6 +160,19 @@ def _erase_ended_chunks(session: Session, place: Location, ended: Sequence[tuple
     erase_chunks(session, place.tenant, gone)
 
 
+def rebuild_keywords(session: Session, namespace: Namespace, ids: Identifiers, last: int) -> tuple[int, int]:
+    """In a transaction: rebuild the passages of the entries after one; returns the last of them and their number."""
+    query = namespace_query(namespace)
+    locked = session.take("namespace", query, {"$inc": {"turn": 1}})
+    if locked is None:
+        return last, 0
+    row = namespace_row(locked)
+    place = Location(namespace, tenant_of(namespace), row.number)
+    rebuilt = EntryIndex(session, place, row, ids).rebuild_after(last)
+    session.update("namespace", query, {"$set": row.fields})
+    return rebuilt
+
+
 # Counts
 
 
@@ -231,9 +244,10 @@ class _Check:
         count = sum(live.values())
         if (count, total) != (self._row.chunk_count, self._row.term_total):
             found.append("has wrong passage counts")
+        wanted = {one["_id"] for of in chunks.values() for one in of.values() if _embeds(one)}
         found += self._entries(chunks)
         found += self._history()
-        found += self._vectors(live, {one["_id"] for of in chunks.values() for one in of.values() if _embeds(one)})
+        found += self._vectors(live, wanted)
         if chunks:
             found.append(f"has live passages of {len(chunks):,} entries that do not exist")
         return found

@@ -377,6 +377,10 @@ class MongoReader(Reader):
         row = read_namespace(self._session, self._namespace)
         return (row or NamespaceRow()).usage
 
+    def last_commit(self) -> int:
+        row = read_namespace(self._session, self._namespace)
+        return 0 if row is None else row.commit_number
+
     def stats(self) -> NamespaceStats:
         row = read_namespace(self._session, self._namespace) or NamespaceRow()
         live = {**self._spot.mine, "expires_at": unexpired(self._now)}

@@ -5,24 +5,30 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pymongo import errors
 from pymongo.client_session import ClientSession
 
-from commonplace.backends.ledger import is_late, late_problem
+from commonplace.backends.ledger import NO_HISTORY, is_late, late_problem
 from commonplace.backends.mongodb import candidates, exchange, index, maintenance
 from commonplace.backends.mongodb.connection import (
     DATABASE,
     Document,
     Durability,
+    IdleTransactions,
     Location,
+    Renumbered,
     Session,
     cause_of,
     connect,
+    distribute,
+    is_locked,
     is_too_long,
     is_transient,
     parse_url,
@@ -34,13 +40,13 @@ from commonplace.backends.mongodb.connection import (
     translated,
 )
 from commonplace.backends.mongodb.documents import Torn
-from commonplace.backends.mongodb.reader import MongoReader, NamespaceRow, read_namespace, unexpired
+from commonplace.backends.mongodb.reader import MongoReader, NamespaceRow, namespace_query, read_namespace, unexpired
 from commonplace.backends.mongodb.transaction import MongoTransaction
 from commonplace.backends.pages import EmptyReader, after_prefix
 from commonplace.backends.ranking import Page
 from commonplace.backends.rows import dump
 from commonplace.checks import JSON, Namespace, stored_namespace
-from commonplace.errors import CommonplaceError, Unavailable
+from commonplace.errors import CommonplaceError, ConfigurationError, Unavailable
 from commonplace.filters import Filter
 from commonplace.store import (
     NOTHING,
@@ -72,6 +78,8 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 20.0
 """How long a call waits in total for a primary, or for other programs that write to the same namespace."""
 LONGEST_PAUSE_SECONDS = 0.25
+LOCKED_SECONDS = 1.0
+"""How often a call that waits for its namespace looks for transactions of programs that were killed."""
 KNOWN_NAMESPACES = 100_000
 LOCKS = 1_024
 MODELS_KNOWN_SECONDS = 0.5
@@ -116,7 +124,7 @@ class MongoStore(Store):
                 self.place, durability=durability, pool_size=2 * pool_size, idle_seconds=idle_seconds
             )
             try:
-                self._transaction_seconds = prepare(self._client, self.place)
+                self._server = prepare(self._client, self.place)
             except BaseException:
                 self._client.close()
                 raise
@@ -141,13 +149,23 @@ class MongoStore(Store):
         asked, offset = self._offset
         if not asked or time.monotonic() - asked > CLOCK_KNOWN_SECONDS:
             before = time.time_ns()
-            said = self._client.admin.command("hello")["localTime"]
+            said = self._client.admin.command("hello")["localTime"].replace(tzinfo=UTC)
             middle = (before + time.time_ns()) // 2
             offset = int(said.timestamp() * 1e6) - middle // 1_000
             if abs(offset) < 5_000:  # the answer is in milliseconds; nothing finer can be told apart
                 offset = 0
             self._offset = (time.monotonic(), offset)
         return time.time_ns() // 1_000 + offset
+
+    def distribute(self) -> None:
+        """Divide the collections by tenant over the shards of a cluster. Other servers may keep running."""
+        self.check_usable()
+        if not self._server.is_sharded:
+            raise ConfigurationError(
+                f"{self.place.shown} is not a sharded cluster; use the addresses of its routers (mongos)"
+            )
+        with translated():
+            distribute(self._client, self.place)
 
     # Sessions. Each begins after the last commit of this process, on whichever member is the primary then.
 
@@ -168,7 +186,9 @@ class MongoStore(Store):
     def _again(self, attempt: Callable[[], T]) -> T:
         """Try until it succeeds, fails for good, or takes too long."""
         self.check_usable()
-        deadline = time.monotonic() + self._patience
+        asked_at = time.monotonic()
+        deadline = asked_at + self._patience
+        idle = IdleTransactions()
         tries = 0
         while True:
             tries += 1
@@ -178,18 +198,32 @@ class MongoStore(Store):
             except errors.PyMongoError as error:
                 pause = random.uniform(0, min(LONGEST_PAUSE_SECONDS, 0.001 * 2 ** min(tries, 12)))
                 took = time.monotonic() - began
-                if is_too_long(error, took, self._transaction_seconds):
+                if is_too_long(error, took, self._server.transaction_seconds):
                     raise too_long() from error
                 may_work = is_transient(error) or isinstance(error, errors.ConnectionFailure)
                 if not may_work or self._is_closed or time.monotonic() + pause > deadline:
                     raise translate(error) from cause_of(error)
+                if is_locked(error) and time.monotonic() > asked_at + LOCKED_SECONDS:
+                    idle.end_abandoned(self._client)
+                    asked_at = time.monotonic()
                 time.sleep(pause)
 
-    def _transact(self, work: Callable[[Session], tuple[T, bool]]) -> T:
+    def _catch_up(self, driver: ClientSession, namespace: Namespace | None) -> None:
+        """Let a snapshot that begins next contain every write to the namespace, or to all, that was acknowledged.
+
+        A router takes snapshots as of the latest time that it has heard of. It has not heard of what other programs
+        wrote through other routers. Every write changes its namespace's document, so the shard that has it knows.
+        """
+        if self._server.is_sharded:
+            query: Document = {"number": -1} if namespace is None else namespace_query(namespace)
+            self._database["namespace"].find_one(query, {"_id": 1}, session=driver)
+
+    def _transact(self, work: Callable[[Session], tuple[T, bool]], namespace: Namespace | None = None) -> T:
         """Run work in a transaction; it returns whether there is something to commit. What is committed stays."""
 
         def attempt() -> T:
             with self._session() as driver:
+                self._catch_up(driver, namespace)
                 driver.start_transaction(**self._options)
                 try:
                     session = Session(self._database, driver, is_snapshot=True)
@@ -226,33 +260,39 @@ class MongoStore(Store):
                     ) from error
                 time.sleep(random.uniform(0.01, LONGEST_PAUSE_SECONDS))
 
-    def _run(self, work: Callable[[Session], T], *, snapshot: bool) -> T:
+    def _run(self, work: Callable[[Session], T], *, snapshot: bool, namespace: Namespace | None = None) -> T:
         """Run reads; with `snapshot`, all of them see the same commit."""
-        if snapshot:
-            return self._transact(lambda session: (work(session), False))
 
         def attempt() -> T:
             with self._session() as driver:
                 return work(Session(self._database, driver, is_snapshot=False))
 
         try:
+            if snapshot:
+                return self._transact(lambda session: (work(session), False), namespace)
             return self._again(attempt)
         except Torn:
-            return self._run(work, snapshot=True)
+            return self._run(work, snapshot=True, namespace=namespace)
+        except Renumbered:
+            assert namespace is not None
+            self._spots.pop(namespace, None)
+            return self._run(work, snapshot=snapshot, namespace=namespace)
 
     def _spot(self, session: Session, namespace: Namespace) -> Location | None:
-        """The namespace's number. It never changes once there are entries, so it is read once."""
+        """The namespace's number. It does not change while there are entries, so it is read once."""
         known = self._spots.get(namespace)
         if known is None:
             row = read_namespace(session, namespace)
-            if row is None:
-                return None
+            return None if row is None else self._know(namespace, row)
+        return known
+
+    def _know(self, namespace: Namespace, row: NamespaceRow) -> Location:
+        place = Location(namespace, tenant_of(namespace), row.number)
+        if row.entries or row.former_states:  # an empty one may get another number with an import
             if len(self._spots) >= KNOWN_NAMESPACES:
                 self._spots.clear()
-            known = Location(namespace, tenant_of(namespace), row.number)
-            if row.entries or row.former_states:  # an empty one may get another number with an import
-                self._spots[namespace] = known
-        return known
+            self._spots[namespace] = place
+        return place
 
     def _read(
         self, namespace: Namespace, missing: T, work: Callable[[Session, Location], T], *, snapshot: bool = False
@@ -261,7 +301,7 @@ class MongoStore(Store):
             place = self._spot(session, namespace)
             return missing if place is None else work(session, place)
 
-        return self._run(run, snapshot=snapshot)
+        return self._run(run, snapshot=snapshot, namespace=namespace)
 
     def _read_row(
         self,
@@ -275,9 +315,9 @@ class MongoStore(Store):
             row = read_namespace(session, namespace)
             if row is None:
                 return missing
-            return work(session, Location(namespace, tenant_of(namespace), row.number), row)
+            return work(session, self._know(namespace, row), row)
 
-        return self._run(run, snapshot=snapshot)
+        return self._run(run, snapshot=snapshot, namespace=namespace)
 
     # Entries
 
@@ -296,7 +336,7 @@ class MongoStore(Store):
         try:
             # Threads of this process queue here. Those of other programs find the document locked and try again.
             with self._locks[hash(namespace) % LOCKS]:
-                return self._transact(run)
+                return self._transact(run, namespace)
         finally:
             self._local.is_writing = False
 
@@ -307,10 +347,13 @@ class MongoStore(Store):
 
     def read(self, namespace: Namespace, work: Callable[[Reader], T], *, snapshot: bool = True) -> T:
         def run(session: Session) -> T:
-            place = self._spot(session, namespace)
+            known = self._spots.get(namespace)
+            if known is not None:
+                session.expect(known)
+            place = known or self._spot(session, namespace)
             return work(EmptyReader(namespace) if place is None else MongoReader(session, place, self._now()))
 
-        return self._run(run, snapshot=snapshot)
+        return self._run(run, snapshot=snapshot, namespace=namespace)
 
     def namespaces(
         self,
@@ -319,6 +362,7 @@ class MongoStore(Store):
         after: Namespace | None = None,
         limit: int = 1_000,
         holding: Sequence[str] | None = None,
+        history: bool = False,
     ) -> list[Namespace]:
         conditions = _below(prefix)
         if after is not None:
@@ -330,15 +374,17 @@ class MongoStore(Store):
             for document in session.iterate("namespace", query, ["number"], sort=[("_id", 1)]):
                 if len(found) >= limit:
                     break
-                if holding is None or self._holds(session, document, holding):
+                if holding is None or self._holds(session, document, holding, history):
                     found.append(stored_namespace(document["_id"]))
             return found
 
         return self._run(run, snapshot=False)
 
-    def _holds(self, session: Session, document: Document, kinds: Sequence[str]) -> bool:
+    def _holds(self, session: Session, document: Document, kinds: Sequence[str], history: bool) -> bool:
         place = Location((), tenant_of(stored_namespace(document["_id"])), document["number"])
-        which = {"kind": {"$in": list(kinds)}} if kinds else {}
+        which: Document = {"kind": {"$in": list(kinds)}} if kinds else {}
+        if history:
+            which["attributes"] = {"$not": {"$regex": re.escape(NO_HISTORY)}}
         query = {**place.mine, **which, "expires_at": unexpired(self._now())}
         return bool(session.find("entry", query, ["_id"], limit=1))
 
@@ -377,7 +423,7 @@ class MongoStore(Store):
 
     def waker(self) -> Waker:
         self.check_usable()
-        return _StreamWaker(self._client, self.place.database)
+        return _StreamWaker(self._client, self.place.database, is_sharded=self._server.is_sharded)
 
     # Search
 
@@ -487,29 +533,34 @@ class MongoStore(Store):
 
     def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
         while True:
-            chosen = self._again(
-                lambda: index.claim(self._database, limit, lease_seconds, self._now(), even_leased=even_leased)
-            )
-            found = self._run(lambda session, chosen=chosen: index.passages_of(session, chosen), snapshot=False)  # type: ignore[misc]
-            # A mark made for a model may be of a passage that was ended or erased at the same moment.
-            gone = sorted(set(chosen) - {passage.chunk_id for passage in found})
-            if gone:
-                self._again(lambda gone=gone: self._forget_marks(gone))  # type: ignore[misc]
+            chosen, found = self._claim(limit, lease_seconds, even_leased=even_leased)
             if found or not chosen:
-                return found
+                break
+        serving, target = self.models()
+        if not chosen and serving != target and self._promote():
+            self._drop_retired()  # two programs stored the last vectors at once, and neither saw that none was left
+        return found
 
-    def _forget_marks(self, chunks: Sequence[int]) -> None:
-        live = {one["_id"] for one in self._database["chunk"].find({"_id": {"$in": list(chunks)}, "ended": None})}
-        self._database["pending"].delete_many({"_id": {"$in": [chunk for chunk in chunks if chunk not in live]}})
-        if self._promote():
-            self._drop_retired()
+    def _claim(self, limit: int, lease_seconds: float, *, even_leased: bool) -> tuple[dict[int, str], list[Pending]]:
+        """Lease passages; return their tenants by id, and those that exist."""
+        with self._session() as driver:
+            chosen = self._again(
+                lambda: index.claim(self._database, driver, limit, lease_seconds, self._now(), even_leased=even_leased)
+            )
+            found = self._run(lambda session: index.passages_of(session, chosen), snapshot=False)
+            if len(found) < len(chosen):
+                # Marks are read before a majority has them, and passages after that. From here on, both are.
+                self._note(driver)
+                found = self._transact(lambda session: index.forget_marks(session, chosen))
+            return chosen, found
 
     def pending(
         self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
     ) -> list[Pending]:
         def work(session: Session, place: Location) -> list[Pending]:
             chunks = index.pending_chunks(session, place, limit, among)
-            found = {passage.chunk_id: passage for passage in index.passages_of(session, chunks)}
+            waiting = index.passages_of(session, dict.fromkeys(chunks, place.tenant))
+            found = {passage.chunk_id: passage for passage in waiting}
             return [found[chunk] for chunk in chunks if chunk in found]
 
         return self._read(namespace, [], work)
@@ -546,6 +597,8 @@ class MongoStore(Store):
             return erased + sum(maintenance.purge(session, transaction, *part, history_before) for part in parts)
 
         erased = self._change(namespace, None, work)[0]
+        if history_before is None:
+            self._again(lambda: exchange.discard_all(self._database, namespace))
         if self._vectors is not None:
             place = self._spots.get(namespace)
             if place is not None:
@@ -560,32 +613,34 @@ class MongoStore(Store):
             return maintenance.verify(session, progress) + late_problem(len(times), max(times, default=None))
 
     def rebuild_keywords(self, progress: Progress | None = None) -> None:
+        """In transactions of some entries each, because one of a whole namespace would last too long."""
         total = sum(self.stats().entries.values())
         done = 0
-
-        def report(more: int) -> None:
-            nonlocal done
-            done += more
-            if progress is not None:
-                progress(done, total, "entries")
-
-        def work(session: Session, transaction: MongoTransaction) -> None:
-            transaction.mark_changed()
-            transaction.rebuild_index(report)
-
         after: Namespace | None = None
         while page := self.namespaces(after=after):
             for namespace in page:
-                self._change(namespace, None, work)
+                last, count = 0, 1
+                while count:
+                    last, count = self._rebuild_after(namespace, last)
+                    done += count
+                    if progress is not None and count:
+                        progress(done, total, "entries")
             after = page[-1]
 
-    def _snapshot(self) -> _SnapshotSession:
+    def _rebuild_after(self, namespace: Namespace, last: int) -> tuple[int, int]:
+        with self._locks[hash(namespace) % LOCKS]:
+            return self._transact(
+                lambda session: (maintenance.rebuild_keywords(session, namespace, self._ids, last), True), namespace
+            )
+
+    def _snapshot(self, namespace: Namespace | None = None) -> _SnapshotSession:
         """Reads of one state that may take longer than a transaction, up to the server's history of snapshots."""
         self.check_usable()
-        return _SnapshotSession(self)
+        return _SnapshotSession(self, namespace)
 
     def export(self, namespaces: Sequence[Namespace] | None = None) -> Generator[NamespaceHead | State, None, None]:
-        with translated(), self._snapshot() as session:
+        only = namespaces[0] if namespaces is not None and len(namespaces) == 1 else None
+        with translated(), self._snapshot(only) as session:
             yield from exchange.export(session, namespaces)
 
     def adopt(self, head: NamespaceHead, read: ReadStates, check: CheckUsage | None = None) -> int:
@@ -615,14 +670,16 @@ class MongoStore(Store):
 
 
 class _SnapshotSession:
-    def __init__(self, store: MongoStore) -> None:
+    def __init__(self, store: MongoStore, namespace: Namespace | None) -> None:
         self._store = store
+        self._namespace = namespace
 
     def __enter__(self) -> Session:
         store = self._store
-        # Everything that this process has committed is in the snapshot that the primary takes after this read.
+        # Everything that was committed is in the snapshot that is taken after these reads.
         with store._session() as causal:
             store._database["counter"].find_one({"_id": "identifier"}, session=causal)
+            store._catch_up(causal, self._namespace)
         self._driver = store._client.start_session(snapshot=True)
         return Session(store._database, self._driver, is_snapshot=True)
 
@@ -635,7 +692,8 @@ def _below(prefix: Namespace) -> list[Document]:
     if not prefix:
         return []
     path = "/".join(prefix)
-    return [{"$or": [{"_id": path}, {"_id": {"$gte": path + "/", "$lt": after_prefix(path + "/")}}]}]
+    of_tenant = [{"tenant": tenant_of(prefix)}] if len(prefix) > 1 else []
+    return [*of_tenant, {"$or": [{"_id": path}, {"_id": {"$gte": path + "/", "$lt": after_prefix(path + "/")}}]}]
 
 
 def _abort(driver: ClientSession) -> None:
@@ -648,8 +706,9 @@ def _abort(driver: ClientSession) -> None:
 class _StreamWaker(Waker):
     """Follows the changes of the namespaces' documents. If the user may not do that, it counts their commits."""
 
-    def __init__(self, client: Any, database: str) -> None:
+    def __init__(self, client: Any, database: str, *, is_sharded: bool) -> None:
         self._namespaces = client[database]["namespace"]
+        self._session = client.start_session(causal_consistency=True) if is_sharded else None
         self._closed = threading.Event()
         self._mutex = threading.Lock()
         self._stream: Any = None
@@ -667,6 +726,7 @@ class _StreamWaker(Waker):
             self._stream = self._namespaces.watch(
                 [{"$project": {"_id": 1, "operationType": 1, "clusterTime": 1}}],
                 max_await_time_ms=int(WAKER_SECONDS * 1_000),
+                session=self._session,
             )
         except errors.OperationFailure as error:
             if error.code != 13:
@@ -700,6 +760,8 @@ class _StreamWaker(Waker):
             if self._stream is None or not self._stream.alive:
                 self._watch()
                 return True  # something may have been missed
+            if self._session is not None:
+                self._advance_shards(self._session)
             event = self._stream.try_next()
             if event is None or event["clusterTime"] == self._seen:  # a transaction changes the document twice
                 return False
@@ -710,8 +772,20 @@ class _StreamWaker(Waker):
             self._closed.wait(min(seconds, WAKER_SECONDS))
             return False
 
+    def _advance_shards(self, session: ClientSession) -> None:
+        """Read from all shards as of the cluster's time, which writes a note to the log of an idle one.
+
+        A router tells of a change only when every shard has logged something later. By itself, an idle shard does that
+        every ten seconds.
+        """
+        if session.cluster_time is not None:
+            session.advance_operation_time(session.cluster_time["clusterTime"])
+        self._namespaces.find_one({"number": -1}, session=session)
+
     def close(self) -> None:
         self._closed.set()
         with self._mutex:
             if self._stream is not None:
                 self._stream.close()
+            if self._session is not None:
+                self._session.end_session()

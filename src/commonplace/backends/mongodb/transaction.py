@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from commonplace.backends.ledger import Ledger, commit_time
+from commonplace.backends.ledger import Ledger, commit_time, next_revision
 from commonplace.backends.mongodb.connection import Location, Session, tenant_of
 from commonplace.backends.mongodb.documents import (
     HEAD,
@@ -236,8 +236,7 @@ class MongoTransaction(Ledger, MongoReader):
         while rows := self._rows({"kind": kind, "key": keys_below(prefix)}, sort=[("key", 1)], limit=ENTRIES_A_STEP):
             self._take_commit()
             for row in rows:
-                self._keep_former(row, None, None, "deleted", self.time)
-                self._delete_row(row)
+                self._end_row(row, "deleted", self.time)
             self._index.end_chunks(self._index.chunks_of([row.id for row in rows]))
             count += len(rows)
         return count
@@ -263,19 +262,7 @@ class MongoTransaction(Ledger, MongoReader):
         headings: list[tuple[int, str | None]] = []
         for row in rows:
             new_key = keys[row.id]
-            splices = self._keep_former(row, row.text, row.value, "moved_away", self.time)
-            moved = row._replace(
-                key=new_key,
-                heading=heading_of(new_key),
-                revision=max(row.revision + 1, last.get(new_key, -1) + 2),
-                commit=self._take_commit(),
-                valid_from=self.time,
-                updated_at=self.time,
-                actor=self._actor,
-                begun_by="moved_here",
-                deltas=splices,
-            )
-            self._move_row(moved)
+            moved = self._move(row, new_key, heading_of(new_key), next_revision(last.get(new_key)))
             if entry_of(self._namespace, row).heading != moved.heading:
                 headings.append((row.id, moved.heading))
         self._index.end_chunks(self._index.chunks_of([entry_id for entry_id, _ in headings], only_headings=True))
@@ -288,6 +275,3 @@ class MongoTransaction(Ledger, MongoReader):
             "history", [{"$match": query}, {"$group": {"_id": "$key", "last": {"$max": "$revision"}}}]
         )
         return {one["_id"]: one["last"] for one in found}
-
-    def rebuild_index(self, report: Callable[[int], None]) -> None:
-        self._index.rebuild(report)

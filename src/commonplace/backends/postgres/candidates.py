@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from numpy import concatenate, empty, flatnonzero, int64, uint64
+
 from commonplace.backends.filter_sql import add_filter
 from commonplace.backends.postgres.connection import (
     Halfvec,
@@ -26,10 +28,11 @@ from commonplace.backends.postgres.connection import (
     texts_of,
 )
 from commonplace.backends.postgres.index import Model
-from commonplace.backends.postgres.memory import NamespaceMemory, Near, ask_changes, ranked_words
-from commonplace.backends.postgres.reader import NOW, Location, load
+from commonplace.backends.postgres.memory import NamespaceMemory, Near, ask_changes, ranked_words, read_passages
+from commonplace.backends.postgres.reader import NOW, Location, keyword_index, load
 from commonplace.backends.postgres.where import Where
 from commonplace.backends.ranking import (
+    LEVELS,
     Counts,
     Located,
     Page,
@@ -39,23 +42,30 @@ from commonplace.backends.ranking import (
     best,
     chunk_of,
     score_arrays,
+    term_hash,
     with_known,
 )
 from commonplace.backends.rows import columns, entry_of
 from commonplace.entry import Entry
+from commonplace.filters import Filter
 from commonplace.language.tokenizer import present_weight
 from commonplace.store import Candidate, Candidates, Choose, SearchQuery, TermCounts
 
 if TYPE_CHECKING:
-    from numpy import float32, int64
+    from numpy import float32
     from numpy.typing import NDArray
 
-EF_SEARCH = 200
+EF_SEARCH = 600
+"""How many nodes of the index a search visits. Among 100,000 sentences of real conversations, 300 found 0.959 to 0.973
+of the ten nearest, depending on how the index was built, and 600 found 0.983 to 0.987.
+"""
+
 SCANNED = 200_000
 RESCORED_SHARE = 4
 """Vectors are ordered by a query in half precision, so 1 in this many more are read and scored exactly.
 """
 
+_NO_POSTINGS: NDArray[int64] = empty(0, int64)
 MOST_TRIES = 5
 """How often a search catches up with a namespace that is written to all the time, before it takes a snapshot."""
 
@@ -82,30 +92,80 @@ class Listed:
 
     def words(self, terms: Mapping[str, float]) -> Ranking:
         weighed = (
-            (present_weight(term, weight, len(found)), found)
+            (present_weight(term, weight, len(found)), found // LEVELS, found % LEVELS)
             for (term, weight), found in zip(terms.items(), self.postings, strict=True)
         )
         return score_arrays(self.counts, weighed)
 
 
 def read_lists(session: Session, spot: Location, terms: Iterable[str]) -> Listed | None:
-    """Posting lists in the order of the terms; None if there is no such namespace."""
+    """Posting lists in the order of the terms; None if there is no such namespace.
+
+    Until the index of a namespace that has become large is built, all of its passages are read for this.
+    """
+    wanted = list(terms)
+    if session.is_distributed:
+        return _read_lists_of_nodes(session, spot, wanted)
     rows = session.rows(
         "SELECT n.id, n.chunk_count, n.term_total,"
         f" EXISTS (SELECT 1 FROM {spot.of('pending')} AS p WHERE p.tenant = n.tenant AND p.namespace = n.id),"
-        f" {spot.of('postings')}(n.id, %s::text[]) FROM {spot.of('namespace')} AS n"
+        " CASE WHEN (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s))"
+        f" THEN {spot.of('postings')}(n.id, %s::text[]) END FROM {spot.of('namespace')} AS n"
         " WHERE n.tenant = %s AND n.path = %s",
-        (texts_of(terms), spot.tenant, "/".join(spot.namespace)),
+        (keyword_index(spot), texts_of(wanted), spot.tenant, "/".join(spot.namespace)),
         binary=True,
         prepare=True,
     )
     for id, passages, total_length, is_pending, postings in rows:
-        return Listed(Counts(id, passages, total_length), [numbers_of(found) for found in postings], is_pending)
+        found = _scanned(session, spot, wanted) if postings is None else map(numbers_of, postings)
+        return Listed(Counts(id, passages, total_length), list(found), is_pending)
     return None
 
 
-def term_counts(session: Session, spot: Location, terms: Iterable[str]) -> TermCounts:
+def _read_lists_of_nodes(session: Session, spot: Location, wanted: Sequence[str]) -> Listed | None:
+    """The same on Citus, where only the coordinator knows the index, and the function has to be called there."""
+    rows = session.rows(
+        "SELECT n.id, n.chunk_count, n.term_total, EXISTS (SELECT 1 FROM pending AS p WHERE p.tenant = %s"
+        " AND p.namespace = n.id) FROM namespace AS n WHERE n.tenant = %s AND n.path = %s",
+        (spot.tenant, spot.tenant, "/".join(spot.namespace)),
+    )
+    for id, passages, total_length, is_pending in rows:
+        [(has_index,)] = session.rows(
+            "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%s) AND indisvalid)",
+            (keyword_index(spot),),
+        )
+        if has_index:
+            [(postings,)] = session.rows("SELECT postings(%s, %s::text[])", (id, texts_of(wanted)), binary=True)
+            found = [numbers_of(one) for one in postings]
+        else:
+            found = _scanned(session, spot, wanted)
+        return Listed(Counts(id, passages, total_length), found, is_pending)
+    return None
+
+
+def _scanned(session: Session, spot: Location, terms: Sequence[str]) -> list[NDArray[int64]]:
+    """The posting lists of some terms, from all passages of a namespace."""
+    hashes = [term_hash(term) for term in terms]
+    found: list[list[NDArray[int64]]] = [[_NO_POSTINGS] for _ in terms]
+    for batch in read_passages(session, spot, 0) if terms else ():
+        marked, places = batch.marked()
+        terms_only = marked & ~uint64(LEVELS - 1)
+        for lists, wanted in zip(found, hashes, strict=True):
+            hits = flatnonzero(terms_only == uint64(wanted))
+            levels = (marked[hits] & uint64(LEVELS - 1)).astype(int64)
+            lists.append(batch.postings[places[hits]] * LEVELS + levels)
+    return [concatenate(lists) for lists in found]
+
+
+def term_counts(
+    session: Session, spot: Location, terms: Iterable[str], model: Model | None, part: NamespaceMemory | None
+) -> TermCounts:
     wanted = list(dict.fromkeys(terms))
+    if part is not None:
+        _Search(session, spot, Page(Filter(), 0, None)).from_memory(part, model, {}, None, None)
+        with part.lock:
+            counts = part.counts
+            return TermCounts(counts.passages, counts.average_length, part.keywords.counted(wanted))
     listed = read_lists(session, spot, wanted)
     if listed is None:
         return TermCounts(0, 0.0, {})
@@ -302,9 +362,9 @@ class _Search:
         return self._session.ask(
             f"SELECT c.posting, c.entry, c.start, c.stop FROM {spot.of('entry')} AS e"
             f" JOIN {spot.of('chunk')} AS c ON c.tenant = e.tenant AND c.entry = e.id AND c.ended_commit IS NULL"
-            f" WHERE e.id = ANY(ARRAY(SELECT entry FROM {spot.of('chunk')}"
-            f" WHERE tenant = %s AND id = ANY(%s::bigint[]) AND ended_commit IS NULL)) AND {where.sql}",
-            (spot.tenant, array_of(chunks), *where.parameters),
+            f" WHERE e.id = ANY(ARRAY(SELECT entry FROM {spot.of('chunk')} WHERE tenant = %s AND namespace = %s"
+            f" AND id = ANY(%s::bigint[]) AND ended_commit IS NULL)) AND {where.sql}",
+            (spot.tenant, spot.id, array_of(chunks), *where.parameters),
             binary=True,
             prepare=True,
         )
@@ -314,9 +374,9 @@ class _Search:
         spot = self._spot
         return self._session.ask(
             f"SELECT {columns('e')} FROM {spot.of('entry')} AS e WHERE e.tenant = %s AND e.id = ANY(ARRAY("
-            f"SELECT entry FROM {spot.of('chunk')} WHERE tenant = %s AND id = ANY(%s::bigint[])"
+            f"SELECT entry FROM {spot.of('chunk')} WHERE tenant = %s AND namespace = %s AND id = ANY(%s::bigint[])"
             f" AND ended_commit IS NULL)) AND e.namespace = %s AND (e.expires_at IS NULL OR e.expires_at > {NOW})",
-            (spot.tenant, spot.tenant, array_of(chunks), spot.id, self._page.now),
+            (spot.tenant, spot.tenant, spot.id, array_of(chunks), spot.id, self._page.now),
             binary=True,
             prepare=True,
         )
@@ -388,11 +448,12 @@ class Indexed:
 
     def _by_index(self, keep: int) -> Ranked:
         """Scan the index. It holds other namespaces too, so the scan continues until enough of this one are found."""
-        self._session.send(
-            "SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', 'relaxed_order', true),"
-            " set_config('hnsw.max_scan_tuples', %s, true)",
-            (str(min(1_000, max(EF_SEARCH, 2 * keep))), str(SCANNED)),
-        )
+        for name, value in (
+            ("hnsw.ef_search", str(min(1_000, max(EF_SEARCH, 2 * keep)))),
+            ("hnsw.iterative_scan", "relaxed_order"),
+            ("hnsw.max_scan_tuples", str(SCANNED)),
+        ):
+            self._session.set_local(name, value)
         # The model and the namespace are literals in the statement: the planner uses a partial index only if they are
         # known.
         dimensions = f"{self._model.dimensions:d}"

@@ -4,7 +4,7 @@ A session is a transaction under one of the two roles. A statement is sent witho
 ones, until a result is needed. So a session of four statements costs one or two round trips.
 
 The pipeline works on libpq's own calls. psycopg's cursors in pipeline mode can do the same, but a search then takes a
-sixth more CPU and a write nearly twice as much (see docs/decisions/006). psycopg's `Transformer` still writes and reads
+sixth more CPU and a write nearly twice as much (see decision 006). psycopg's `Transformer` still writes and reads
 the values.
 """
 
@@ -24,7 +24,7 @@ from uuid import uuid4
 import psycopg
 from psycopg import errors
 from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader, PyFormat, Transformer
-from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg.pq import ConnStatus, Escaping, ExecStatus, Format, PipelineStatus
 from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
@@ -57,6 +57,7 @@ PREPARED = 1_000
 UPGRADED = "CP001"
 """What `check_program` raises (migrations/program.sql)."""
 
+ROWS_AN_INSERT = 200
 _POOLER_LOOKS = 3
 _ARRAY_HEAD = 20
 """The bytes before the items of a one-dimensional array, as PostgreSQL sends it. Each item has its length before it."""
@@ -69,6 +70,10 @@ _AGAIN = (
     errors.CannotConnectNow,
     errors.InvalidSqlStatementName,  # the server no longer has this connection's prepared statements
     errors.ReadOnlySqlTransaction,  # the server has become a standby; the next connection finds the new primary
+    errors.ConnectionException,  # a node of a Citus cluster could not reach another one; the transaction was undone
+    errors.ConnectionFailure,
+    errors.SqlclientUnableToEstablishSqlconnection,
+    errors.ConnectionDoesNotExist,
 )
 
 # An error while connecting has no code, only a message.
@@ -82,6 +87,8 @@ _REFUSED_TLS = re.compile(
 )
 _NO_DATABASE = re.compile(r"database \".*\" does not exist")
 _BEGIN = "SELECT set_config('role', %s, true), set_config('commonplace.tenant', %s, true)"
+_ROLE = "SELECT set_config('role', %s, true)"
+_READS_ONLY = ("SELECT", "SET", "BEGIN", "COMMIT", "ROLLBACK")
 _CHECK = "SELECT check_program(%s)"
 _SYNC = object()
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.PIPELINE_SYNC)
@@ -104,6 +111,9 @@ class Place:
     schema: str = DEFAULT_SCHEMA
     partitions: int = PARTITIONS
     """How many partitions the tables get when they are created. It cannot be changed later."""
+
+    is_distributed: bool = False
+    """Whether Citus divides the tables (migrate.py). Then they have no partitions."""
 
     @property
     def app_role(self) -> str:
@@ -382,6 +392,9 @@ class Result(Protocol):
 class Link(psycopg.Connection[Any]):
     """A connection of the pool with its prepared statements."""
 
+    answer_seconds: float | None = None
+    """How long it may send nothing while an answer is expected; None for ever. It is closed then."""
+
     _statements: _Statements | None = None
 
     @property
@@ -539,7 +552,9 @@ class Pipeline:
 
     def _wait(self, events: int) -> None:
         if events == selectors.EVENT_READ:
-            self._statements.readable.select()
+            if not self._statements.readable.select(self._link.answer_seconds):
+                self._link.close()
+                raise psycopg.OperationalError(f"no answer within {self._link.answer_seconds:g} seconds")
             self._pgconn.consume_input()
             return
         with _Selector() as selector:
@@ -576,6 +591,7 @@ def create_pool(
     idle_seconds: float,
     query_seconds: float,
     durability: Durability,
+    answer_seconds: float | None = None,
 ) -> Pool:
     known, vector_schema = context
     settings = {
@@ -589,10 +605,14 @@ def create_pool(
         "application_name": "commonplace",
     }
 
+    if place.is_distributed:
+        # Which shard a statement is for is known when it is planned with its parameters. `SET LOCAL` goes to the nodes.
+        settings |= {"plan_cache_mode": "force_custom_plan", "citus.propagate_set_commands": "local"}
     if durability == "normal":
         settings["synchronous_commit"] = "off"
 
-    def configure(connection: psycopg.Connection[Any]) -> None:
+    def configure(connection: Link) -> None:
+        connection.answer_seconds = answer_seconds
         calls = ", ".join(["set_config(%s, %s, false)"] * len(settings))
         connection.execute(f"SELECT {calls}".encode(), [part for pair in settings.items() for part in pair])
         if durability == "full":
@@ -629,11 +649,16 @@ class Session:
     Without a BEGIN it is the implicit transaction of all statements up to the next synchronisation. That is enough for
     reads, and saves two statements. `known` is the newest schema that this program knows; a newer one fails the
     session.
+
+    On Citus there is always a BEGIN: the nodes get the tenant with the first statement that they run in it.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], known: int) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], known: int, *, is_distributed: bool = False) -> None:
         self._connection = connection
         self._known = known
+        self.is_distributed = is_distributed
+        self.has_changed = False
+        """Whether a statement was sent that may change rows."""
         self._start: tuple[str | None, str, str] | None = None
         self._pipeline: Pipeline | None = None
         self._copies = False
@@ -648,17 +673,33 @@ class Session:
     def _open(self) -> None:
         assert self._start is not None, "call begin first"
         mode, role, tenant = self._start
+        if self.is_distributed:
+            mode = mode or "BEGIN"
         if isinstance(self._connection, Link) and not self._copies:
             self._pipeline = Pipeline(self._connection)
         self._is_open = True
         if mode is not None:
             self._do(mode, prepare=False)
-        self._do(_BEGIN, (role, tenant), prepare=True)
+        if self.is_distributed:
+            self._do(_ROLE, (role,), prepare=True)
+            self.set_local("commonplace.tenant", tenant)
+        else:
+            self._do(_BEGIN, (role, tenant), prepare=True)
         self._do(_CHECK, (self._known,), prepare=True)
+
+    def set_local(self, name: str, value: str) -> None:
+        """Change a setting until the end of the transaction, on the nodes of a Citus cluster, too."""
+        if self.is_distributed:
+            literal = Escaping(self._connection.pgconn).escape_literal(value.encode()).decode()
+            self.ask(f"SET LOCAL {name} TO {literal.replace('%', '%%')}", prepare=False)
+        else:
+            self.ask("SELECT set_config(%s, %s, true)", (name, value))
 
     def _do(
         self, sql: str, parameters: Parameters = (), *, binary: bool = False, prepare: bool | None = None
     ) -> Result:
+        if not sql.lstrip().startswith(_READS_ONLY):
+            self.has_changed = True
         if self._pipeline is not None:
             return self._pipeline.send(sql, parameters, binary=binary, prepare=prepare)
         return self._connection.execute(sql.encode(), parameters, binary=binary)
@@ -698,6 +739,14 @@ class Session:
         """How many rows a statement changed."""
         return self.ask(sql, parameters).rowcount
 
+    def insert(self, table: str, columns: str, rows: Sequence[Sequence[Any]], otherwise: str = "") -> None:
+        """Insert some rows with one statement. Use it where INSERT ... SELECT is not possible."""
+        for start in range(0, len(rows), ROWS_AN_INSERT):
+            some = rows[start : start + ROWS_AN_INSERT]
+            marks = ", ".join(["(" + ", ".join(["%s"] * len(some[0])) + ")"] * len(some))
+            values = [value for row in some for value in row]
+            self.send(f"INSERT INTO {table} ({columns}) VALUES {marks} {otherwise}", values)
+
     def copy_in(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Write many rows at once; not in pipeline mode."""
         with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
@@ -714,7 +763,7 @@ class Session:
         if not self._is_open:
             return
         assert self._start is not None
-        if self._start[0] is not None:
+        if self._start[0] is not None or self.is_distributed:
             self._do(statement, prepare=False)
         if self._pipeline is not None:
             self._pipeline.close()

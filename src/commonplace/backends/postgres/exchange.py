@@ -21,7 +21,7 @@ from psycopg import errors, sql
 
 from commonplace.backends.entry_index import HEADING, heading_passage
 from commonplace.backends.postgres.connection import Place, Session, parse_url, translated
-from commonplace.backends.postgres.index import Identifiers, NamespaceRow, tokens
+from commonplace.backends.postgres.index import Identifiers, NamespaceRow
 from commonplace.backends.postgres.migrate import newest, schema_version, tables
 from commonplace.backends.postgres.reader import Location, former_of, pack_delta, tenant_of
 from commonplace.backends.postgres.transaction import former_bytes, row_bytes
@@ -129,6 +129,19 @@ def adopt(session: Session, head: NamespaceHead, states: Iterable[State], check:
     return count
 
 
+def analyze(session: Session, namespace: Namespace) -> None:
+    """Count again what the planner knows of the partitions that hold a namespace, after many rows were added."""
+    tables = ("entry", "history", "label", "chunk", "pending")
+    if session.is_distributed:
+        session.send("ANALYZE " + ", ".join(tables))
+        return
+    [(part,)] = session.rows(
+        "SELECT substring(tableoid::regclass::text FROM '_p[0-9]+$') FROM namespace WHERE tenant = %s AND path = %s",
+        (tenant_of(namespace), "/".join(namespace)),
+    )
+    session.send("ANALYZE " + ", ".join(f"{table}{part}" for table in tables))
+
+
 def _empty_namespace(session: Session, tenant: str, head: NamespaceHead) -> tuple[NamespaceRow, int]:
     """The namespace's row, created or updated to the head's counters, and the last commit that it had before.
 
@@ -170,9 +183,7 @@ _COLUMNS = {
     "entry": f"tenant, namespace, {COLUMNS}, begun_by, deltas",
     "history": f"tenant, namespace, {FORMER_COLUMNS}, begun_by, ended_by, ended_commit, valid_to, ended_actor",
     "label": "tenant, namespace, entry, name, value",
-    "chunk": (
-        "tenant, namespace, id, entry, number, start, stop, length, posting, commit_number, tokens, repeated, terms"
-    ),
+    "chunk": "tenant, namespace, id, entry, number, start, stop, length, posting, commit_number, terms",
     "pending": "tenant, namespace, chunk, ready_at, attempts",
 }
 
@@ -215,7 +226,7 @@ class Incoming:
         for number, one in numbered:
             chunk = self._ids.take()
             place = (chunk, entry.id, number, one.start, one.end, one.length, posting(chunk, one.length), entry.commit)
-            self._add("chunk", (*place, *tokens(self._spot.id, one.terms), packed_terms(one.terms)))
+            self._add("chunk", (*place, packed_terms(one.terms)))
             if number != HEADING and one.terms:
                 self._add("pending", (chunk, 0, 0))
             self._row.chunk_count += 1

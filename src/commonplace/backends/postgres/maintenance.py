@@ -1,11 +1,12 @@
 """Maintenance of the tables: purge, counts, checks of the indexes against the rows, and background work.
 
-The background work deletes old marks of attempts, and creates vector indexes on partitions with a large namespace.
+The background work deletes old marks of attempts, and creates indexes of keywords and vectors on partitions with a
+namespace that memory does not hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,12 +19,18 @@ from commonplace.backends.deltas import is_whole, whole
 from commonplace.backends.entry_index import passages_alone
 from commonplace.backends.filter_sql import add_names
 from commonplace.backends.postgres.connection import Session
-from commonplace.backends.postgres.index import tokens as tokens_of
-from commonplace.backends.postgres.reader import FORMER_BYTES, Location, decode_former, pack_delta, unpack_delta
+from commonplace.backends.postgres.reader import (
+    FORMER_BYTES,
+    Location,
+    decode_former,
+    pack_delta,
+    part_of,
+    unpack_delta,
+)
 from commonplace.backends.postgres.runner import READ, Runner
 from commonplace.backends.postgres.transaction import PostgresTransaction, steps
 from commonplace.backends.postgres.where import Where
-from commonplace.backends.ranking import posting
+from commonplace.backends.ranking import HASH_BYTES, packed_terms, posting
 from commonplace.language.passages import passage
 from commonplace.language.tokenizer import STEM
 from commonplace.store import Progress, StoreStats
@@ -35,6 +42,7 @@ BUILDING = 0x434D4E51
 BUILD_MEMORY = "256MB"
 
 _PART = "substring(n.tableoid::regclass::text FROM '_p([0-9]+)$')::bigint"
+_NO_PART = "NULL::bigint"
 
 
 def purge(
@@ -148,27 +156,30 @@ def _erase_ended_chunks(session: Session, spot: Location, ended: Sequence[tuple[
             for chunk, entry_id, begun, ended_by in found
             if ranges[entry_id][0] <= begun and ended_by <= ranges[entry_id][1]
         ]
-        place = (spot.tenant, gone)
-        session.send("DELETE FROM chunk WHERE tenant = %s AND id = ANY(%s)", place)
-        session.send("DELETE FROM embedding WHERE tenant = %s AND chunk = ANY(%s)", place)
+        place = (spot.tenant, spot.id, gone)
+        session.send("DELETE FROM chunk WHERE tenant = %s AND namespace = %s AND id = ANY(%s)", place)
+        session.send("DELETE FROM embedding WHERE tenant = %s AND namespace = %s AND chunk = ANY(%s)", place)
 
 
 def stats(session: Session, schema: str) -> StoreStats:
-    row = session.rows(
-        """
-        SELECT
-            (SELECT max(number) FROM migration),
-            (SELECT count(*) FROM namespace),
-            (SELECT count(*) FROM history),
-            (SELECT count(*) FROM chunk WHERE ended_commit IS NULL),
-            (SELECT count(*) FROM embedding WHERE NOT former),
-            (SELECT count(*) FROM pending),
-            (SELECT identity FROM model WHERE role = 'serving'),
-            (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
-             WHERE relnamespace = %s::regnamespace AND relkind = 'r')
-        """,
-        (schema,),
-    )[0]
+    measured = "pg_total_relation_size(oid)"
+    if session.is_distributed:
+        distributed = "oid IN (SELECT logicalrelid FROM pg_dist_partition)"
+        measured = f"CASE WHEN {distributed} THEN citus_total_relation_size(oid) ELSE {measured} END"
+    size = f"SELECT coalesce(sum({measured}), 0)::bigint FROM pg_class"
+    row = [
+        session.rows(statement)[0][0]
+        for statement in (
+            "SELECT max(number) FROM migration",
+            "SELECT count(*) FROM namespace",
+            "SELECT count(*) FROM history",
+            "SELECT count(*) FROM chunk WHERE ended_commit IS NULL",
+            "SELECT count(*) FROM embedding WHERE NOT former",
+            "SELECT count(*) FROM pending",
+            "SELECT max(identity) FROM model WHERE role = 'serving'",
+            f"{size} WHERE relnamespace = to_regnamespace('{schema}') AND relkind = 'r'",
+        )
+    ]
     kinds = session.rows("SELECT kind, count(*) FROM entry GROUP BY kind ORDER BY kind")
     version, namespaces, former, chunks, vectors, pending, model, size = row
     return StoreStats(version, namespaces, dict(kinds), former, chunks, vectors, pending, model, size)
@@ -249,38 +260,39 @@ def verify(session: Session, progress: Progress | None) -> list[str]:
 
 
 def _keyword_problems(session: Session, progress: Progress | None) -> list[str]:
-    """Compare every passage's tokens with its text."""
+    """Compare every passage's terms with its text."""
     total = session.rows(f"SELECT count(*) FROM ({_LIVE_CHUNKS}) AS c")[0][0]
-    checked, place = 0, ("", 0)
+    checked, place = 0, ("", 0, 0)
     while True:
         rows = session.rows(
-            "SELECT c.tenant, c.id, c.namespace, c.length, c.posting, c.tokens, c.repeated,"
+            "SELECT c.tenant, c.namespace, c.id, c.length, c.posting,"
+            " coalesce(c.terms, packed_terms(c.tokens, c.repeated)),"
             " CASE WHEN c.number < 0 THEN e.heading"
             " ELSE substr(coalesce(e.text, e.value), c.start + 1, c.stop - c.start) END"
             f" FROM ({_LIVE_CHUNKS}) AS c JOIN entry AS e ON e.tenant = c.tenant AND e.id = c.entry"
-            " WHERE (c.tenant, c.id) > (%s, %s) ORDER BY c.tenant, c.id LIMIT %s",
+            " WHERE (c.tenant, c.namespace, c.id) > (%s, %s, %s) ORDER BY c.tenant, c.namespace, c.id LIMIT %s",
             (*place, VERIFY_ROWS_A_STEP),
         )
-        for _, chunk, namespace_id, length, number, tokens, repeated, text in rows:
+        for _, _, chunk, length, number, terms, text in rows:
             made = passage(text or "", 0, len(text or ""))
-            expected = tokens_of(namespace_id, made.terms)
             agrees = (made.length, posting(chunk, length)) == (length, number)
-            if not agrees or not _agree(tokens, expected[0]) or not _agree(repeated or (), expected[1] or ()):
+            if not agrees or not _agree(terms, made.terms):
                 return [f"index: passage {chunk} does not match its text; run `commonplace reindex --keywords`"]
         checked += len(rows)
         if progress is not None and rows:
             progress(checked, total, "passages")
         if len(rows) < VERIFY_ROWS_A_STEP:
             return []
-        place = rows[-1][:2]
+        place = rows[-1][:3]
 
 
-def _agree(stored: Iterable[str], expected: Iterable[str]) -> bool:
-    """Whether the tokens of a passage are those of its text. Stems of other languages may be missing: a program from
+def _agree(stored: bytes, expected: Mapping[str, int]) -> bool:
+    """Whether the terms of a passage are those of its text. Stems of other languages may be missing: a program from
     before them wrote none.
     """
-    has, wants = set(stored), set(expected)
-    return has <= wants and not any(STEM not in token for token in wants - has)
+    has = {stored[place : place + HASH_BYTES] for place in range(0, len(stored), HASH_BYTES)}
+    wants = {packed_terms({term: count}): term for term, count in expected.items()}
+    return has <= wants.keys() and not any(STEM not in term for packed, term in wants.items() if packed not in has)
 
 
 # Background work
@@ -290,7 +302,7 @@ def _agree(stored: Iterable[str], expected: Iterable[str]) -> bool:
 class VectorIndex:
     """An HNSW index on the vectors of one model in one partition, or of one namespace there."""
 
-    part: int
+    part: int | None
     model: int
     dimensions: int
     namespace: int | None = None
@@ -298,7 +310,11 @@ class VectorIndex:
     @property
     def name(self) -> str:
         own = "" if self.namespace is None else f"_n{self.namespace}"
-        return f"embedding_p{self.part}_hnsw_m{self.model}{own}"
+        return f"{self.table}_hnsw_m{self.model}{own}"
+
+    @property
+    def table(self) -> str:
+        return part_of("embedding", self.part)
 
     def statement(self) -> sql.Composed:
         own = sql.SQL("") if self.namespace is None else sql.SQL(" AND namespace = {}").format(self.namespace)
@@ -307,11 +323,34 @@ class VectorIndex:
             " WHERE NOT former AND model = {model}{own}"
         ).format(
             name=sql.Identifier(self.name),
-            table=sql.Identifier(f"embedding_p{self.part}"),
+            table=sql.Identifier(self.table),
             dimensions=sql.Literal(self.dimensions),
             model=sql.Literal(self.model),
             own=own,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordIndex:
+    """A GIN index on the terms of the live passages in one partition."""
+
+    part: int | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.table}_terms"
+
+    @property
+    def table(self) -> str:
+        return part_of("chunk", self.part)
+
+    def statement(self) -> sql.Composed:
+        # What `postings` of part.sql asks for.
+        return sql.SQL(
+            "CREATE INDEX CONCURRENTLY {name} ON {table} USING gin"
+            " (term_keys(namespace, coalesce(terms, packed_terms(tokens, repeated)))) WITH (fastupdate = off)"
+            " WHERE ended_commit IS NULL"
+        ).format(name=sql.Identifier(self.name), table=sql.Identifier(self.table))
 
 
 def maintain(
@@ -323,10 +362,11 @@ def maintain(
     """Do some of it; returns whether there was something to do."""
     if runner.system(_forget_attempts) >= ATTEMPTS_A_STEP:
         return True
-    known = runner.system(known_indexes, mode=READ)
+    known = runner.system(lambda session: known_indexes(session, "hnsw", "gin"), mode=READ)
     wanted, models = runner.system(lambda session: _wanted_indexes(session, weights), mode=READ)
     for name, is_valid in known.items():
-        if not is_valid or int(name.partition("_m")[2].partition("_")[0]) not in models:
+        model = name.partition("_m")[2].partition("_")[0]
+        if not is_valid or (model and int(model) not in models):
             return _drop(connect, role, name)
     for index in wanted:
         if index.name not in known:
@@ -335,6 +375,9 @@ def maintain(
 
 
 def _forget_attempts(session: Session) -> int:
+    if session.is_distributed:
+        [(oldest,)] = session.rows("SELECT now_micros() - %s", (ATTEMPTS_KEPT_SECONDS * 1_000_000,))
+        return session.count("DELETE FROM attempt WHERE made_at < %s", (oldest,))
     return session.count(
         "DELETE FROM attempt AS a USING (SELECT tenant, id FROM attempt"
         " WHERE made_at < now_micros() - %s LIMIT %s FOR UPDATE SKIP LOCKED) AS old"
@@ -343,54 +386,60 @@ def _forget_attempts(session: Session) -> int:
     )
 
 
-def known_indexes(session: Session) -> dict[str, bool]:
-    """The vector indexes by name, and whether each is complete. One whose creation was interrupted is not."""
+def known_indexes(session: Session, *methods: str) -> dict[str, bool]:
+    """The indexes of these kinds by name, and whether each is complete. One whose creation was interrupted is not."""
     return dict(
         session.rows(
             "SELECT c.relname, i.indisvalid FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid"
-            " JOIN pg_am AS a ON a.oid = c.relam WHERE a.amname = 'hnsw'"
-            " AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('embedding'))"
+            " JOIN pg_am AS a ON a.oid = c.relam WHERE a.amname = ANY(%s)"
+            " AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('embedding'))",
+            (list(methods),),
         )
     )
 
 
 def _wanted_indexes(
     session: Session, weights: Callable[[int], tuple[float, float, float]]
-) -> tuple[list[VectorIndex], set[int]]:
-    """An index for each partition that has a namespace which does not fit into memory, and all models that are used.
+) -> tuple[list[VectorIndex | KeywordIndex], set[int]]:
+    """The indexes of each partition that has a namespace which does not fit into memory, and all models that are used.
 
     `weights` gives for a number of dimensions the bytes that a passage and a term take, and how many there may be.
     """
     models = session.rows("SELECT id, dimensions FROM model WHERE role <> 'retired' ORDER BY id")
-    wanted = [
-        VectorIndex(part, model, dimensions)
-        for model, dimensions in models
-        for (part,) in session.rows(
-            f"SELECT DISTINCT {_PART} FROM namespace AS n"
+
+    def large(dimensions: int) -> list[int]:
+        rows = session.rows(
+            f"SELECT DISTINCT {_NO_PART if session.is_distributed else _PART} FROM namespace AS n"
             " WHERE chunk_count * %s::float8 + term_total * %s::float8 > %s::float8 ORDER BY 1",
             weights(dimensions),
         )
-    ]
+        return [part for (part,) in rows]
+
+    largest = max((dimensions for _, dimensions in models), default=0)
+    wanted: list[VectorIndex | KeywordIndex] = [KeywordIndex(part) for part in large(largest)]
+    wanted += [VectorIndex(part, model, dimensions) for model, dimensions in models for part in large(dimensions)]
     return wanted, {model for model, _ in models}
 
 
 def index_of(session: Session, spot: Location) -> list[VectorIndex]:
     """The indexes for one namespace only: one for each model that serves or will serve."""
     rows = session.rows(
-        f"SELECT {_PART}, m.id, m.dimensions FROM namespace AS n, model AS m"
+        f"SELECT {_NO_PART if session.is_distributed else _PART}, m.id, m.dimensions FROM namespace AS n, model AS m"
         " WHERE n.tenant = %s AND n.id = %s AND m.role <> 'retired'",
         (spot.tenant, spot.id),
     )
     return [VectorIndex(part, model, dimensions, spot.id) for part, model, dimensions in rows]
 
 
-def build(connect: Callable[[], psycopg.Connection[Any]], role: str, index: VectorIndex) -> bool:
+def build(connect: Callable[[], psycopg.Connection[Any]], role: str, index: VectorIndex | KeywordIndex) -> bool:
     """Build an index without blocking anything; False if another server is building."""
     with _alone(connect, role) as connection:
         if connection is None:
             return False
         connection.execute("SELECT set_config('maintenance_work_mem', %s, false)", (BUILD_MEMORY,))
         connection.execute(index.statement())
+        # Without statistics the planner prefers to compare every vector.
+        connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(index.table)))
         return True
 
 

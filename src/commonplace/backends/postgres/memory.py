@@ -40,10 +40,9 @@ _LAST = 2**62
 _PASSAGES = (
     "SELECT array_send(array_agg(c.posting)) AS postings,"
     " array_send(array_agg(octet_length(c.packed)::bigint)) AS sizes,"
-    " string_agg(c.packed, ''::bytea) AS terms, max(c.commit_number) AS last FROM (SELECT posting, commit_number,"
+    " string_agg(c.packed, ''::bytea) AS terms FROM (SELECT posting,"
     " coalesce(terms, packed_terms(tokens, repeated)) AS packed FROM {chunk}"
-    " WHERE tenant = %s AND namespace = %s AND ended_commit IS NULL AND (commit_number, id) > (%s, %s)"
-    " ORDER BY commit_number, id LIMIT %s) AS c"
+    " WHERE tenant = %s AND namespace = %s AND ended_commit IS NULL AND id > %s ORDER BY id LIMIT %s) AS c"
 )
 _ENDED = (
     "SELECT array_send(array_agg(id)) AS chunks FROM {chunk} WHERE tenant = %s AND namespace = %s AND ended_commit > %s"
@@ -56,7 +55,7 @@ _VECTORS = (
 )
 _HEAD = (
     "SELECT n.commit_number, n.chunk_count, n.term_total, n.chunks_ended,"
-    " EXISTS (SELECT 1 FROM {pending} AS p WHERE p.tenant = n.tenant AND p.namespace = n.id)"
+    " EXISTS (SELECT 1 FROM {pending} AS p WHERE p.tenant = %s AND p.namespace = n.id)"
 )
 
 
@@ -65,6 +64,8 @@ class Version(NamedTuple):
 
     commit: int
     chunks_ended: int
+    chunk: int
+    """The last passage."""
     last: tuple[int, int]
     """The sequence number and the passage of the last vector."""
 
@@ -137,7 +138,7 @@ class NamespaceMemory:
         self.keywords = Keywords()
         self.matrix = None if self._model is None else Matrix(self._model.dimensions, self._most_bytes)
         self.counts = Counts(0, 0, 0)
-        self._commit = self._chunks_ended = 0
+        self._commit = self._chunks_ended = self._chunk = 0
         self._last = _FIRST
         self._is_half_read = False
 
@@ -151,14 +152,14 @@ class NamespaceMemory:
 
     @property
     def version(self) -> Version:
-        return Version(self._commit, self._chunks_ended, self._last)
+        return Version(self._commit, self._chunks_ended, self._chunk, self._last)
 
     def apply(self, session: Session, spot: Location, changes: Changes, since: Version) -> None:
         """Go on from the version that the changes were asked for, unless another search has done so meanwhile."""
         with self.lock:
             if self.version == since and not self._is_half_read:
                 with self._whole():
-                    self.keywords.extend(changes.added)
+                    self._extend(changes.added)
                     self._finish(session, spot, changes)
 
     @contextmanager
@@ -193,39 +194,47 @@ class NamespaceMemory:
             if changes is None:
                 return
             with self._whole():
-                self._extend_keywords(session, spot, changes.added)
+                self._extend(changes.added)
+                if len(changes.added.postings) == PASSAGES_A_READ:
+                    for batch in read_passages(session, spot, self._chunk):
+                        self._extend(batch)
                 self._finish(session, spot, changes)
             self.is_loaded = True
 
-    def _extend_keywords(self, session: Session, spot: Location, batch: Passages) -> None:
-        place = [spot.tenant, spot.id]
-        while True:
-            self.keywords.extend(batch)
-            if len(batch.postings) < PASSAGES_A_READ:
-                return
-            last = session.rows(
-                f"SELECT commit_number FROM {spot.of('chunk')} WHERE tenant = %s AND id = %s",
-                (spot.tenant, chunk_of(int(batch.postings[-1]))),
-            )[0][0]
-            [(postings, sizes, terms, _)] = session.rows(
-                _PASSAGES.format(chunk=spot.of("chunk")),
-                (*place, last, chunk_of(int(batch.postings[-1])), PASSAGES_A_READ),
-                binary=True,
-            )
-            batch = Passages(numbers_of(postings), numbers_of(sizes), terms or b"")
+    def _extend(self, batch: Passages) -> None:
+        self.keywords.extend(batch)
+        if len(batch.postings):
+            self._chunk = chunk_of(int(batch.postings[-1]))
 
     def _follows(self, changes: Changes) -> bool:
         """Whether all passages that ended since are known. If not, some were purged, or the keywords were rebuilt."""
         return not self._commit or changes.chunks_ended - self._chunks_ended == len(changes.ended)
 
 
+def read_passages(session: Session, spot: Location, after: int) -> Iterator[Passages]:
+    """The live passages of a namespace after one of them, some at a time."""
+    while True:
+        [(postings, sizes, terms)] = session.rows(
+            _PASSAGES.format(chunk=spot.of("chunk")), (spot.tenant, spot.id, after, PASSAGES_A_READ), binary=True
+        )
+        batch = Passages(numbers_of(postings), numbers_of(sizes), terms or b"")
+        if len(batch.postings):
+            yield batch
+        if len(batch.postings) < PASSAGES_A_READ:
+            return
+        after = chunk_of(int(batch.postings[-1]))
+
+
 def ask_changes(session: Session, spot: Location, model: Model | None, since: Version) -> Callable[[], Changes | None]:
     """Ask what was committed since a version. Call the result to wait for it; None if there is no such namespace."""
     tables = {table: spot.of(table) for table in ("chunk", "embedding", "pending")}
     place = [spot.tenant, spot.id]
-    parts = [_PASSAGES, _ENDED]
-    # An empty memory holds nothing that could have ended.
-    parameters = [*place, since.commit, _LAST, PASSAGES_A_READ, *place, since.commit or _LAST]
+    # What has ended is looked for only if its count has changed: the planner takes tenant and namespace for
+    # independent, and reads all passages of the namespace for this. An empty memory holds nothing that could have
+    # ended.
+    parts = [_PASSAGES, f"{_ENDED} AND n.chunks_ended > %s"]
+    ended = (since.commit, since.chunks_ended if since.commit else _LAST)
+    parameters = [spot.tenant, *place, since.chunk, PASSAGES_A_READ, *place, *ended]
     columns = ", added.postings, added.sizes, added.terms, ended.chunks, NULL::bytea, NULL::bytea, NULL::bytea"
     names = ["added", "ended"]
     if model is not None:

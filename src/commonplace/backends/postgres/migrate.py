@@ -30,6 +30,10 @@ PATIENCE_SECONDS = 120.0
 LONGEST_PAUSE_SECONDS = 2.0
 _LOCK = 0x434D4E50  # "CMNP"
 _SHARED = ("model",)
+_END = "\0"
+_COMMIT = "\n-- COMMIT\n"
+"""Ends a transaction within a step. What is before it may run twice, if a program is killed before the step is done."""
+_PARTITIONED = " PARTITION BY HASH (tenant)"
 _SEARCHED = ("chunk", "embedding", "entry", "namespace", "pending")
 """Searches read the partitions of these tables by name."""
 
@@ -49,9 +53,19 @@ def newest() -> int:
     return migrations()[-1][0]
 
 
+def is_distributed(connection: psycopg.Connection[Any], place: Place) -> bool:
+    """Whether Citus divides the tables (see below): then they have no partitions."""
+    return is_true(
+        connection,
+        "SELECT EXISTS (SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = %s AND c.relname = 'namespace' AND c.relkind = 'r')",
+        place.schema,
+    )
+
+
 def schema_version(connection: psycopg.Connection[Any], place: Place) -> int:
     """The number of the last step that was applied; 0 if there is none."""
-    if not _is_true(
+    if not is_true(
         connection,
         "SELECT EXISTS (SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
         " WHERE n.nspname = %s AND c.relname = 'migration')",
@@ -99,12 +113,15 @@ def _apply(connection: psycopg.Connection[Any], place: Place) -> int:
     patiently = _Patience(connection, place)
     if schema_version(connection, place) not in (0, newest()):
         # One table per transaction: a transaction that locks only one table cannot be part of a deadlock.
-        for change in patiently.run(lambda: _unguarded(connection, place)):
+        for change in patiently.run(lambda: unguarded(connection, place)):
             patiently.run(partial(_change, connection, place, change))
     applied = 0
-    while patiently.run(lambda: _take_step(connection, place)):
+    while True:
+        for part in patiently.run(lambda: _first_parts(connection, place)):
+            patiently.run(partial(_run_part, connection, place, part))
+        if not patiently.run(lambda: _take_step(connection, place)):
+            return applied
         applied += 1
-    return applied
 
 
 class _Patience:
@@ -125,6 +142,9 @@ class _Patience:
                 with self._connection.transaction():
                     milliseconds = f"{LOCK_SECONDS * 1_000:.0f}"
                     self._connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds,))
+                    if not is_distributed(self._connection, self._place):
+                        # In a database with Citus, a book is on the coordinator alone until it is distributed.
+                        self._connection.execute("SELECT set_config('citus.enable_ddl_propagation', 'off', true)")
                     return work()
             except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
                 # Between two attempts, the servers can use the tables.
@@ -138,6 +158,19 @@ class _Patience:
                 time.sleep(pause)
 
 
+def _first_parts(connection: psycopg.Connection[Any], place: Place) -> list[str]:
+    """What the next step does in transactions of their own, for the same reason: one for each table."""
+    version = schema_version(connection, place)
+    if check_schema(connection, place) or not version:
+        return []
+    return next(text for number, text in migrations() if number > version).split(_COMMIT)[:-1]
+
+
+def _run_part(connection: psycopg.Connection[Any], place: Place, part: str) -> None:
+    become_owner(connection, place)
+    run_all(connection, part.format(schema=place.schema, ids_at_once=IDS_AT_ONCE))
+
+
 def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
     """Apply the next step; False if there is none."""
     if check_schema(connection, place):
@@ -146,7 +179,7 @@ def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
     if version == 0:
         _prepare(connection, place)
         check_vector(connection, place)
-    _become_owner(connection, place)
+    become_owner(connection, place)
     if version:
         # Since schema 4, programs lock this table in every transaction before any other.
         connection.execute("LOCK TABLE migration IN ACCESS EXCLUSIVE MODE")
@@ -154,33 +187,48 @@ def _take_step(connection: psycopg.Connection[Any], place: Place) -> bool:
         schema, app = sql.Identifier(place.schema), sql.Identifier(place.app_role)
         connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, app))
     number, text = next(step for step in migrations() if step[0] > version)
-    connection.execute(text.format(schema=place.schema, ids_at_once=IDS_AT_ONCE).encode())
+    is_on_citus = is_distributed(connection, place)
+    if is_on_citus:
+        text = text.replace(_PARTITIONED, "")
+    run_all(connection, text.split(_COMMIT)[-1].format(schema=place.schema, ids_at_once=IDS_AT_ONCE))
     if number == 1:
         connection.execute("CREATE TABLE migration (number integer PRIMARY KEY)")
     connection.execute("INSERT INTO migration (number) VALUES (%s)", (number,))
-    connection.execute(_made_again("program.sql").format(schema=place.schema).encode())
-    _divide(connection, place)
-    for change in _unguarded(connection, place):
-        connection.execute(change)
+    run_all(connection, _made_again("program.sql").format(schema=place.schema))
+    if is_on_citus:
+        create_of_part(connection, place, "")
+        divide_by_tenant(connection, place)
+    else:
+        _divide(connection, place)
+    for change in unguarded(connection, place):
+        run_all(connection, change.as_string(connection))
     return True
 
 
-def _become_owner(connection: psycopg.Connection[Any], place: Place) -> None:
+def run_all(connection: psycopg.Connection[Any], script: str) -> None:
+    """Run statements one by one, because Citus sends the whole text of a call to the nodes."""
+    quoted = re.split(r"(\$\$.*?\$\$)", re.sub(r"^\s*--.*$", "", script, flags=re.MULTILINE), flags=re.DOTALL)
+    marked = "".join(part if part.startswith("$$") else part.replace(";", _END) for part in quoted)
+    for statement in filter(None, map(str.strip, marked.split(_END))):
+        connection.execute(statement.encode())
+
+
+def become_owner(connection: psycopg.Connection[Any], place: Place) -> None:
     """For the rest of the transaction."""
     connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(place.system_role)))
     connection.execute("SELECT set_config('search_path', %s, true)", (_path(connection, place),))
 
 
 def _change(connection: psycopg.Connection[Any], place: Place, change: sql.Composed) -> None:
-    _become_owner(connection, place)
-    connection.execute(change)
+    become_owner(connection, place)
+    run_all(connection, change.as_string(connection))
 
 
 def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
     """Create the roles, the extension and the schema, which may need an administrator."""
     for role in (place.system_role, place.app_role):
         name = sql.Identifier(role)
-        if not _is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = %s)", role):
+        if not is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = %s)", role):
             # Roles belong to all databases of a server, and another one may be creating them at the same time.
             connection.execute(
                 sql.SQL(
@@ -190,7 +238,7 @@ def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
             )
         if not _may_become(connection, role):
             connection.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(name))
-    if not _is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'vector')"):
+    if not is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'vector')"):
         try:
             connection.execute("CREATE EXTENSION vector")
         except (errors.UndefinedFile, errors.FeatureNotSupported) as error:
@@ -198,9 +246,9 @@ def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
                 f"{place.shown} has no pgvector; install it on the server (package postgresql-NN-pgvector)"
             ) from error
     schema, owner = sql.Identifier(place.schema), sql.Identifier(place.system_role)
-    if not _is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s)", place.schema):
+    if not is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s)", place.schema):
         connection.execute(sql.SQL("CREATE SCHEMA {} AUTHORIZATION {}").format(schema, owner))
-    elif _is_true(
+    elif is_true(
         connection, "SELECT EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = %s::regnamespace)", place.schema
     ):
         raise ConfigurationError(
@@ -211,7 +259,7 @@ def _prepare(connection: psycopg.Connection[Any], place: Place) -> None:
 def _may_become(connection: psycopg.Connection[Any], role: str) -> bool:
     """Since PostgreSQL 16, the creator of a role may grant it, also to itself, but not SET ROLE to it."""
     right = "SET" if connection.info.server_version >= 160_000 else "MEMBER"
-    return _is_true(connection, "SELECT pg_has_role(current_user, %s, %s)", role, right)
+    return is_true(connection, "SELECT pg_has_role(current_user, %s, %s)", role, right)
 
 
 def _path(connection: psycopg.Connection[Any], place: Place) -> str:
@@ -224,11 +272,12 @@ def _path(connection: psycopg.Connection[Any], place: Place) -> str:
 
 
 def tables(connection: psycopg.Connection[Any], place: Place) -> list[tuple[str, bool, list[str]]]:
-    """Our tables in order, whether each is partitioned by tenant, and the names of its partitions."""
+    """Our tables in order, whether each is divided by tenant, and the names of its partitions."""
     return [
-        (name, kind == "p", parts)
-        for name, kind, parts in connection.execute(
-            "SELECT c.relname, c.relkind, array(SELECT p.relname::text FROM pg_inherits AS i"
+        (name, has_tenant, parts)
+        for name, has_tenant, parts in connection.execute(
+            "SELECT c.relname, EXISTS (SELECT 1 FROM pg_attribute AS a WHERE a.attrelid = c.oid"
+            " AND a.attname = 'tenant' AND NOT a.attisdropped), array(SELECT p.relname::text FROM pg_inherits AS i"
             " JOIN pg_class AS p ON p.oid = i.inhrelid WHERE i.inhparent = c.oid ORDER BY p.relname) FROM pg_class AS c"
             " WHERE c.relnamespace = %s::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition"
             " ORDER BY c.relname",
@@ -246,7 +295,6 @@ def _divide(connection: psycopg.Connection[Any], place: Place) -> None:
     """Give every partitioned table that has no partitions yet as many as the other tables have."""
     known = tables(connection, place)
     counted = max(len(parts) for _, _, parts in known) or place.partitions
-    own = _made_again("part.sql")
     for table, is_divided, parts in known:
         for number in range(counted if is_divided else 0):
             if f"{table}_p{number}" not in parts:
@@ -256,20 +304,34 @@ def _divide(connection: psycopg.Connection[Any], place: Place) -> None:
                     )
                 )
     for number in range(counted):
-        connection.execute(own.format(schema=place.schema, part=f"p{number}").encode())
+        create_of_part(connection, place, f"_p{number}")
+
+
+def divide_by_tenant(connection: psycopg.Connection[Any], place: Place) -> None:
+    """On Citus, divide the tables that are not yet. They follow the first one, so a tenant's rows are on one node."""
+    divided = {name for (name,) in connection.execute("SELECT logicalrelid::regclass::text FROM pg_dist_partition")}
+    names = [name for name, has_tenant, _ in tables(connection, place) if has_tenant and name not in divided]
+    for name in sorted(names, key=lambda name: name != "namespace"):
+        together = "none" if name == "namespace" else "namespace"
+        connection.execute("SELECT create_distributed_table(%s, 'tenant', colocate_with => %s)", (name, together))
+
+
+def create_of_part(connection: psycopg.Connection[Any], place: Place, part: str) -> None:
+    """Create what each partition has of its own; with an empty name, for tables without partitions."""
+    run_all(connection, _made_again("part.sql").replace("_{part}", part).format(schema=place.schema))
 
 
 _POLICIES = """
     ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
-    ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
     DROP POLICY IF EXISTS tenant ON {table};
     DROP POLICY IF EXISTS everything ON {table};
     CREATE POLICY tenant ON {table} TO {app} USING (tenant = current_setting('commonplace.tenant', true));
     CREATE POLICY everything ON {table} TO {system} USING (true)
 """
 
+_FORCED = "ALTER TABLE {table} FORCE ROW LEVEL SECURITY"
 _GUARDED = """
-    SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity
+    SELECT c.relname, c.relrowsecurity AND (c.relforcerowsecurity OR NOT %(forced)s)
             AND array(SELECT polname::text FROM pg_policy WHERE polrelid = c.oid ORDER BY 1) = '{everything,tenant}',
         array(SELECT named FROM unnest(%(rights)s::text[]) AS named WHERE has_table_privilege(%(app)s, c.oid, named))
     FROM pg_class AS c WHERE c.relnamespace = %(schema)s::regnamespace AND c.relkind IN ('r', 'p')
@@ -277,16 +339,19 @@ _GUARDED = """
 _READS, _CHANGES = ("SELECT",), ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
-def _unguarded(connection: psycopg.Connection[Any], place: Place) -> list[sql.Composed]:
+def unguarded(connection: psycopg.Connection[Any], place: Place) -> list[sql.Composed]:
     """What is missing for forced row-level security: one change for each table that lacks something.
 
     The app role sees only its transaction's tenant, or nothing without one. A complete table is not touched, because
     the change would wait for all its users, and they for the change.
     """
+    known_tables = tables(connection, place)
+    is_forced = any(parts for _, _, parts in known_tables)  # not on Citus, see below
     known = {
         name: (is_guarded, rights)
         for name, is_guarded, rights in connection.execute(
-            _GUARDED, {"rights": list(_CHANGES), "app": place.app_role, "schema": place.schema}
+            _GUARDED,
+            {"rights": list(_CHANGES), "app": place.app_role, "schema": place.schema, "forced": is_forced},
         )
     }
     app, system = sql.Identifier(place.app_role), sql.Identifier(place.system_role)
@@ -297,13 +362,15 @@ def _unguarded(connection: psycopg.Connection[Any], place: Place) -> list[sql.Co
         statements = []
         if by_tenant and not is_guarded:
             statements.append(_POLICIES)
+            if is_forced:
+                statements.append(_FORCED)
         if not set(wanted) <= set(rights):
             statements.append(f"GRANT {', '.join(wanted)} ON {{table}} TO {{app}}")
         if statements:
             change = sql.SQL("; ".join(statements))
             changes.append(change.format(table=sql.Identifier(name), app=app, system=system))
 
-    for name, is_divided, parts in tables(connection, place):
+    for name, is_divided, parts in known_tables:
         if is_divided:
             guard(name, _CHANGES, by_tenant=True)
         elif name in _SHARED:
@@ -313,12 +380,12 @@ def _unguarded(connection: psycopg.Connection[Any], place: Place) -> list[sql.Co
             for part in parts:
                 guard(part, _READS, by_tenant=True)
     sequence = f"{place.schema}.identifier"
-    if not _is_true(connection, "SELECT has_sequence_privilege(%s, %s, 'USAGE')", place.app_role, sequence):
+    if not is_true(connection, "SELECT has_sequence_privilege(%s, %s, 'USAGE')", place.app_role, sequence):
         changes.append(sql.SQL("GRANT USAGE ON SEQUENCE identifier TO {}").format(app))
     return changes
 
 
-def _is_true(connection: psycopg.Connection[Any], query: str, *parameters: object) -> bool:
+def is_true(connection: psycopg.Connection[Any], query: str, *parameters: object) -> bool:
     row = connection.execute(query.encode(), parameters).fetchone()
     return bool(row is not None and row[0])
 
@@ -335,7 +402,7 @@ def _admin_advice(connection: psycopg.Connection[Any], place: Place, error: Exce
     statements = [] if has_vector else ["CREATE EXTENSION IF NOT EXISTS vector"]
     barred = []
     for role in (place.system_role, place.app_role):
-        is_known = _is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = %s)", role)
+        is_known = is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = %s)", role)
         if not is_known and not can_create:
             statements.append(f"CREATE ROLE {role} NOLOGIN")
         if not can_create if not is_known else not _may_become(connection, role):
@@ -349,3 +416,150 @@ def _admin_advice(connection: psycopg.Connection[Any], place: Place, error: Exce
         f"the role {login} may not prepare {place.shown} ({reason}). Let an administrator run this in that database, "
         "then start again:\n" + "\n".join(f"  {statement};" for statement in statements)
     )
+
+
+# Citus. Tables are not partitioned there, so no statement names a partition. Policies of row security are on the
+# shards, too: Citus creates them there, and each transaction tells the nodes its tenant with `SET LOCAL`. The owner of
+# the tables is not subject to them (no FORCE), because Citus writes the result of INSERT ... SELECT with COPY. The
+# owner sees all rows with FORCE as well, by a policy. See decision 023.
+
+OLDEST_CITUS = 12
+_ON_NODES = (
+    ("now_micros", ""),
+    ("json_number", "text"),
+    ("json_normal", "json"),
+    ("packed_terms", "text[], text[]"),
+    ("term_keys", "bigint, bytea"),
+)
+"""The functions that statements on shards call."""
+
+
+def distribute(connection: psycopg.Connection[Any], place: Place) -> None:
+    """Divide the tables by tenant over the nodes, in one transaction. Once they are, this only checks the nodes."""
+    _check_cluster(connection, place)
+    try:
+        if not is_distributed(connection, place):
+            # A later statement of the transaction sees what the former ones did only on the same connection to a node.
+            connection.execute("SELECT set_config('citus.multi_shard_modify_mode', 'sequential', false)")
+            _let_roles_log_in(connection, place)
+            with connection.transaction():
+                _distribute(connection, place)
+        _check_roles(connection, place)
+    except errors.InsufficientPrivilege as error:
+        raise ConfigurationError(
+            f"the role {connection.info.user} may not distribute {place.shown} ({_first_line(error)}); run this as a "
+            "superuser, or as a role with CREATEROLE that owns the database"
+        ) from error
+    except psycopg.Error as error:
+        raise translate(error, place.shown) from error
+
+
+def _check_cluster(connection: psycopg.Connection[Any], place: Place) -> None:
+    row = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'citus'").fetchone()
+    if row is None:
+        raise ConfigurationError(
+            f"{place.shown} has no Citus; put citus into shared_preload_libraries of every node, run `CREATE EXTENSION "
+            "citus` in this database on every node, and add the nodes with citus_add_node"
+        )
+    if int(row[0].partition(".")[0].partition("-")[0]) < OLDEST_CITUS:
+        raise ConfigurationError(f"{place.shown} has Citus {row[0]}; {OLDEST_CITUS} or newer is needed")
+    if not is_true(connection, "SELECT citus_is_coordinator()"):
+        raise ConfigurationError(f"{place.shown} is not the coordinator of its Citus cluster; give its address")
+    if not is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_dist_node WHERE shouldhaveshards AND isactive)"):
+        raise ConfigurationError(
+            f"{place.shown} has no nodes for shards; run `SELECT citus_set_coordinator_host('HOST', PORT)` and "
+            "`SELECT citus_add_node('HOST', PORT)` for each worker"
+        )
+    if not is_true(connection, "SELECT EXISTS (SELECT 1 FROM pg_dist_node WHERE groupid = 0)"):
+        raise ConfigurationError(
+            f"the coordinator of {place.shown} is not one of its nodes; run "
+            "`SELECT citus_set_coordinator_host('HOST', PORT)` with its own address"
+        )
+
+
+def _let_roles_log_in(connection: psycopg.Connection[Any], place: Place) -> None:
+    """The coordinator connects to the nodes as the role that works. How they let it in is said in pg_hba.conf there."""
+    login = sql.Identifier(connection.info.user)
+    for role in (place.system_role, place.app_role):
+        # A node would tell the others, too, and they it.
+        statement = sql.SQL(
+            "DO $$ BEGIN PERFORM set_config('citus.enable_ddl_propagation', 'off', true);"
+            " BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END;"
+            " ALTER ROLE {role} LOGIN; GRANT {role} TO {login}; END $$"
+        ).format(role=sql.Identifier(role), login=login)
+        connection.execute(statement)
+        for node, port, is_done, answer in connection.execute(
+            "SELECT nodename, nodeport, success, result FROM run_command_on_workers(%s) AS ran"
+            " JOIN pg_dist_node USING (nodename, nodeport)",
+            (statement.as_string(connection),),
+        ):
+            if not is_done:
+                raise ConfigurationError(f"the role {role} cannot be created on {node}:{port}: {answer}")
+
+
+def _distribute(connection: psycopg.Connection[Any], place: Place) -> None:
+    become_owner(connection, place)
+    connection.execute("LOCK TABLE migration IN ACCESS EXCLUSIVE MODE")
+    divided = [name for name, is_divided, _ in tables(connection, place) if is_divided]
+    # Numbers of vectors are given by their writers; the trigger was for programs of before.
+    connection.execute("DROP TRIGGER IF EXISTS number_vector ON embedding")
+    for name in divided:
+        _undivide(connection, place, name)
+    connection.execute("ALTER FUNCTION now_micros() STABLE")  # a volatile function may not be in an UPDATE
+    connection.execute(
+        sql.SQL("ALTER FUNCTION json_normal(json) SET search_path = {}, pg_temp").format(sql.Identifier(place.schema))
+    )
+    create_of_part(connection, place, "")
+    connection.execute("SELECT create_reference_table('model')")
+    connection.execute("SELECT set_config('citus.shard_count', %s, true)", (str(place.partitions),))
+    divide_by_tenant(connection, place)
+    for name, arguments in _ON_NODES:
+        connection.execute("SELECT create_distributed_function(%s)", (f"{place.schema}.{name}({arguments})",))
+    for change in unguarded(connection, place):
+        run_all(connection, change.as_string(connection))
+
+
+def _undivide(connection: psycopg.Connection[Any], place: Place, name: str) -> None:
+    """Make a table without partitions of one with them, with the same rows, indexes and constraints."""
+    table, whole = sql.Identifier(name), sql.Identifier(f"{name}_whole")
+    indexes = [
+        statement
+        for (statement,) in connection.execute(
+            "SELECT pg_get_indexdef(i.indexrelid) FROM pg_index AS i WHERE i.indrelid = to_regclass(%s)"
+            " AND NOT i.indisprimary ORDER BY i.indexrelid",
+            (name,),
+        )
+    ]
+    [(key, definition)] = connection.execute(
+        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE conrelid = to_regclass(%s) AND contype = 'p'",
+        (name,),
+    ).fetchall()
+    options = "INCLUDING DEFAULTS INCLUDING STORAGE INCLUDING CONSTRAINTS"
+    connection.execute(sql.SQL(f"CREATE TABLE {{}} (LIKE {{}} {options})").format(whole, table))
+    connection.execute(sql.SQL("INSERT INTO {} SELECT * FROM {}").format(whole, table))
+    connection.execute(sql.SQL("DROP TABLE {}").format(table))
+    connection.execute(sql.SQL("ALTER TABLE {} RENAME TO {}").format(whole, table))
+    connection.execute(
+        sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}").format(table, sql.Identifier(key), sql.SQL(definition))
+    )
+    for statement in indexes:
+        connection.execute(statement.replace(" ON ONLY ", " ON ", 1).encode())
+
+
+def _check_roles(connection: psycopg.Connection[Any], place: Place) -> None:
+    """Read from every shard as both roles."""
+    for role in (place.system_role, place.app_role):
+        try:
+            with connection.transaction():
+                connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+                connection.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(place.schema, "namespace")))
+        except psycopg.OperationalError as error:
+            raise ConfigurationError(
+                f"the coordinator cannot log in to a node as {role} ({_first_line(error)}); let it in with pg_hba.conf "
+                "of the nodes, with a password in pg_dist_authinfo, or with ~/.pgpass of the coordinator"
+            ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

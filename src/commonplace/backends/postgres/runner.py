@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psycopg
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolClosed, PoolTimeout
 
@@ -58,9 +59,12 @@ contains it.
 CATCH_UP_SECONDS = 0.05
 REPLAY_LOOK_SECONDS = 0.01
 REPLICA_PATIENCE_SECONDS = 0.5
+REPLICA_ANSWER_SECONDS = 5.0
 REPLICA_REST_SECONDS = 5.0
+REPLICA_REST_TIMES = 10
 """How long a search waits for a replica that is behind, how often it checks, how long it waits for one that is down,
-and how long a replica that was behind or down is not asked again.
+and for one that is connected and sends nothing, because its disk hangs, say. Such a replica is not asked again for a
+while, nor for ten times of what it has cost.
 """
 
 NOTIFY_SECONDS = 0.02
@@ -78,6 +82,8 @@ _MARK = (
     "INSERT INTO attempt (tenant, id, made_at) SELECT %s, %s, now_micros()"
     " WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
 )
+# The nodes of a Citus cluster have ids of their own.
+_MARK_ON_NODE = "INSERT INTO attempt (tenant, id, made_at) VALUES (%s, %s, now_micros())"
 
 
 class Runner:
@@ -143,7 +149,7 @@ class Runner:
         self, mode: str | None, role: str, tenant: str | None, work: Callable[[Session], T], *, copies: bool = False
     ) -> T:
         with self._borrowed() as connection:
-            session = Session(connection, self._known)
+            session = Session(connection, self._known, is_distributed=self._place.is_distributed)
             try:
                 session.begin(mode, role, tenant, copies=copies)
                 result = work(session)
@@ -156,15 +162,17 @@ class Runner:
     def _write_once(
         self, role: str, tenant: str, work: Callable[[Session], tuple[T, bool]], *, copies: bool = False
     ) -> T:
-        attempt = uuid4()
+        attempt = _new_attempt()
         is_committing = False
 
         def run(session: Session) -> T:
             nonlocal is_committing
             result, is_changed = work(session)
             done.append(result)
-            if is_changed:
+            if is_changed and not session.is_distributed:
                 session.send(_MARK, (tenant, attempt))
+            elif is_changed and session.has_changed:
+                session.send(_MARK_ON_NODE, (tenant, attempt))
             is_committing = is_changed
             session.end("COMMIT" if is_changed else "ROLLBACK")
             return result
@@ -173,9 +181,18 @@ class Runner:
         try:
             return self._once(WRITE, role, tenant, run, copies=copies)
         except psycopg.Error as error:
-            if not is_committing or not is_lost(error) or not self._has_happened(role, tenant, attempt):
+            is_unknown = is_committing and (is_lost(error) or self._may_have_committed(error))
+            if not is_unknown:
                 raise
+            if not self._has_happened(role, tenant, attempt):
+                if is_lost(error):
+                    raise
+                raise errors.ConnectionFailure(f"a node was lost during COMMIT: {error}") from error
             return done[-1]
+
+    def _may_have_committed(self, error: psycopg.Error) -> bool:
+        """When a node is lost during COMMIT, Citus says that it could not commit, but the node may have done so."""
+        return self._place.is_distributed and isinstance(error, (psycopg.OperationalError, psycopg.InternalError))
 
     def _has_happened(self, role: str, tenant: str, attempt: UUID) -> bool:
         """Whether a transaction whose COMMIT was not answered was committed.
@@ -271,6 +288,11 @@ class Runner:
         return min(LOOK_SECONDS, self._patience)
 
 
+def _new_attempt() -> UUID:
+    """An id that begins with the time, so that rows of the same time are neighbours in the index."""
+    return UUID(int=time.time_ns() << 64 | random.getrandbits(64))
+
+
 def _error_for_caller(error: Exception) -> CommonplaceError:
     translated_error = translate(error, DATABASE)
     if is_lost(error) and isinstance(translated_error, Unavailable):
@@ -315,6 +337,7 @@ class Replica:
         self, tenant: str, work: Callable[[Session], T], otherwise: Callable[[], T], *, snapshot: bool = False
     ) -> T:
         """Read on the replica; calls `otherwise` if it is down or does not catch up in time, or was so a while ago."""
+        begin = time.monotonic()
         if self._monotonic() < self._rests_until:
             return otherwise()
         position = f"{self._written >> 32:X}/{self._written & 0xFFFFFFFF:X}"
@@ -324,21 +347,21 @@ class Replica:
                 raise _Behind
             return work(session)
 
-        deadline = time.monotonic() + CATCH_UP_SECONDS
         while True:
             try:
                 return self._runner.read(tenant, run, snapshot=snapshot)
             except _Behind:
-                if time.monotonic() > deadline:
-                    self._rests_until = self._monotonic() + REPLICA_REST_SECONDS
-                    return otherwise()
+                if time.monotonic() + REPLAY_LOOK_SECONDS > begin + CATCH_UP_SECONDS:
+                    break
                 time.sleep(REPLAY_LOOK_SECONDS)
             except Unavailable:
-                self._rests_until = self._monotonic() + REPLICA_REST_SECONDS
-                return otherwise()
+                break
             except ConfigurationError as error:
                 self._warn_once(error)
                 return otherwise()
+        rest = max(REPLICA_REST_SECONDS, REPLICA_REST_TIMES * (time.monotonic() - begin))
+        self._rests_until = self._monotonic() + rest
+        return otherwise()
 
     def _warn_once(self, error: ConfigurationError) -> None:
         """A replica that is far behind may even lack the roles until it catches up. But a wrong login stays wrong, so

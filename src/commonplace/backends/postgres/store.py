@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from commonplace.backends.ledger import is_late, late_problem
+from commonplace.backends.ledger import NO_HISTORY, is_late, late_problem
 from commonplace.backends.pages import EmptyReader, after_prefix
 from commonplace.backends.postgres import candidates, index, maintenance
 from commonplace.backends.postgres.connection import (
@@ -28,13 +28,23 @@ from commonplace.backends.postgres.connection import (
     texts_of,
     translated,
 )
-from commonplace.backends.postgres.migrate import migrate, newest
+from commonplace.backends.postgres.migrate import distribute, is_distributed, migrate, newest
 from commonplace.backends.postgres.reader import NOW, Location, PostgresReader, read_counts, tenant_of, usage_below
-from commonplace.backends.postgres.runner import PATIENCE_SECONDS, READ, SNAPSHOT, Notifier, Replica, Runner, changed_of
+from commonplace.backends.postgres.runner import (
+    PATIENCE_SECONDS,
+    READ,
+    REPLICA_ANSWER_SECONDS,
+    SNAPSHOT,
+    Notifier,
+    Replica,
+    Runner,
+    changed_of,
+)
 from commonplace.backends.postgres.transaction import PostgresTransaction
 from commonplace.backends.ranking import Page
 from commonplace.backends.rows import dump
 from commonplace.checks import JSON, Namespace, stored_namespace
+from commonplace.errors import ConfigurationError
 from commonplace.filters import Filter
 from commonplace.store import (
     Candidate,
@@ -69,6 +79,9 @@ KNOWN_NAMESPACES = 100_000
 SEARCH_TRIES = 3
 """How often a search loads a namespace again that is purged at the same time, before it searches without memory."""
 MODELS_KNOWN_SECONDS = 0.5
+RETIRED_STEPS = 10
+ANALYZED_STATES = 5_000
+"""An import of this many states is followed by ANALYZE: plans made from the statistics of an empty table are slow."""
 WAKER_SECONDS = 0.2
 """How often a waker checks whether it was closed."""
 
@@ -101,6 +114,12 @@ class PostgresStore(Store):
             check_server(connection, self.place)
             check_vector(connection, self.place)
             migrate(connection, self.place)
+            self.place = replace(self.place, is_distributed=is_distributed(connection, self.place))
+            if self.place.is_distributed and replica_url is not None:
+                raise ConfigurationError(
+                    f"{self.place.shown} is distributed with Citus, which has no read replicas for searches; leave out "
+                    "DATABASE_REPLICA_URL"
+                )
             self._context = adapters(connection)
         self._pool = create_pool(
             self.place.conninfo,
@@ -126,6 +145,7 @@ class PostgresStore(Store):
                 idle_seconds=idle_seconds,
                 query_seconds=query_seconds,
                 durability=durability,
+                answer_seconds=REPLICA_ANSWER_SECONDS,
             )
             pool.open()
             place = replace(self.place, conninfo=parse_url(replica_url).conninfo)
@@ -200,19 +220,30 @@ class PostgresStore(Store):
     def _spot(self, session: Session, namespace: Namespace, tenant: str) -> Location | None:
         """The namespace's number and partition. They never change, so they are read once."""
         known = self._spots.get(namespace)
-        if known is None:
+        if known is None and session.is_distributed:
+            rows = session.rows(
+                "SELECT id FROM namespace WHERE tenant = %s AND path = %s", (tenant, "/".join(namespace))
+            )
+            if not rows:
+                return None
+            known = self._remember(Location(namespace, tenant, rows[0][0]))
+        elif known is None:
             rows = session.rows(
                 "SELECT id, tableoid::regclass::text FROM namespace WHERE tenant = %s AND path = %s",
                 (tenant, "/".join(namespace)),
             )
             if not rows:
                 return None
-            if len(self._spots) >= KNOWN_NAMESPACES:
-                self._spots.clear()
             [(number, table)] = rows
             part = int(table.rpartition("_p")[2])
-            known = self._spots[namespace] = Location(namespace, tenant, number, part)
+            known = self._remember(Location(namespace, tenant, number, part))
         return known
+
+    def _remember(self, spot: Location) -> Location:
+        if len(self._spots) >= KNOWN_NAMESPACES:
+            self._spots.clear()
+        self._spots[spot.namespace] = spot
+        return spot
 
     # Changes
 
@@ -262,6 +293,7 @@ class PostgresStore(Store):
         after: Namespace | None = None,
         limit: int = 1_000,
         holding: Sequence[str] | None = None,
+        history: bool = False,
     ) -> list[Namespace]:
         path = "/".join(prefix)
         where = ["true"]
@@ -276,8 +308,11 @@ class PostgresStore(Store):
             kinds = " AND e.kind = ANY(%s::text[])" if holding else ""
             live = f"e.tenant = n.tenant AND e.namespace = n.id{kinds}"
             live += f" AND (e.expires_at IS NULL OR e.expires_at > {NOW})"
-            where.append(f"EXISTS (SELECT 1 FROM entry AS e WHERE {live})")
             parameters += [*([texts_of(holding)] if holding else []), self._now()]
+            if history:
+                live += " AND strpos(e.attributes, %s) = 0"
+                parameters.append(NO_HISTORY)
+            where.append(f"EXISTS (SELECT 1 FROM entry AS e WHERE {live})")
         sql = f"SELECT path FROM namespace AS n WHERE {' AND '.join(where)} ORDER BY path LIMIT %s"
         rows = self._runner.system(lambda session: session.rows(sql, (*parameters, limit), last=True), mode=READ)
         return [stored_namespace(row[0]) for row in rows]
@@ -427,11 +462,12 @@ class PostgresStore(Store):
         return next((model for model in self._models() if model.role == "serving"), None)
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
-        return self._read(
+        model = self._serving()
+        return self._search(
             namespace,
             TermCounts(0, 0.0, {}),
-            lambda session, spot: candidates.term_counts(session, spot, terms),
-            snapshot=True,
+            model,
+            lambda session, spot, part: candidates.term_counts(session, spot, terms, model, part),
         )
 
     def passage_vectors(
@@ -478,15 +514,17 @@ class PostgresStore(Store):
 
     def set_target_model(self, model: str, dimensions: int) -> None:
         self._runner.system(lambda session: index.set_target_model(session, model, dimensions), is_long=True)
+        self._known_models = None
+        self._advance()
         self._drop_retired()
 
     def claim(self, limit: int, lease_seconds: float, *, even_leased: bool = False) -> list[Pending]:
-        claimed, is_promoted = self._runner.system(
-            lambda session: index.claim(session, limit, lease_seconds, self._now(), even_leased=even_leased)
-        )
-        if is_promoted:
-            self._drop_retired()
-        return claimed
+        while True:
+            claimed, may_advance = self._runner.system(
+                lambda session: index.claim(session, limit, lease_seconds, self._now(), even_leased=even_leased)
+            )
+            if claimed or not may_advance or not self._advance():
+                return claimed
 
     def pending(
         self, namespace: Namespace, limit: int, *, among: Sequence[tuple[int, int]] | None = None
@@ -495,23 +533,44 @@ class PostgresStore(Store):
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
         if self._runner.system(lambda session: index.store_vectors(session, model, embedded)):
-            self._drop_retired()
+            self._advance()
         self._note_write()
 
+    def _advance(self) -> bool:
+        """Go on with a change of models until enough passages are pending or it is done; whether there was a step."""
+        has_advanced = False
+        while True:
+            is_promoted, is_step = self._runner.system(index.advance, is_long=True)
+            if is_promoted:
+                self._drop_retired()
+            if not is_step:
+                return has_advanced
+            has_advanced = True
+
     def _drop_retired(self) -> None:
-        """After a change of roles, remove what former models leave behind."""
-        self._known_models = None
-        while self._runner.system(index.drop_retired):
-            continue
+        """After a change of roles, remove what former models leave behind. `maintain` removes what is more."""
+        for _ in range(RETIRED_STEPS):
+            if not self._runner.system(index.drop_retired, is_long=True):
+                break
         self._known_models = None
 
+    def distribute(self) -> None:
+        """Divide the tables by tenant over the nodes of a Citus cluster. This store is closed then; open it again."""
+        with translated(self.place.shown), self._connect_plainly() as connection:
+            distribute(connection, self.place)
+        self.close()
+
     def maintain(self) -> bool:
+        if any(model.role == "retired" for model in self._models()):
+            is_more = self._runner.system(index.drop_retired, is_long=True)
+            self._known_models = None
+            return is_more
         with translated(self.place.shown):
             return maintenance.maintain(self._runner, self._connect, self.place.system_role, self._memory.weights)
 
     def vector_indexes(self) -> dict[str, bool]:
         """The approximate indexes that there are, and whether each is complete."""
-        return self._runner.system(maintenance.known_indexes, mode=READ)
+        return self._runner.system(lambda session: maintenance.known_indexes(session, "hnsw"), mode=READ)
 
     def index_namespace(self, namespace: Namespace) -> list[str]:
         """Give a large namespace its own vector index without blocking; returns the names of the new indexes."""
@@ -596,7 +655,7 @@ class PostgresStore(Store):
         self._runner.check_usable()
         # A separate connection: the snapshot lasts as long as the caller takes, and other reads go on meanwhile.
         with translated(self.place.shown), self._connect() as connection:
-            session = Session(connection, self._known)
+            session = Session(connection, self._known, is_distributed=self.place.is_distributed)
             session.begin(SNAPSHOT, self.place.system_role, None)
             yield from exchange.export(session, namespaces)
 
@@ -607,6 +666,8 @@ class PostgresStore(Store):
             lambda session: exchange.adopt(session, head, read(), check), is_long=True, copies=True
         )
         self._notifier.notice_commit(head.namespace)
+        if adopted >= ANALYZED_STATES:
+            self._runner.system(lambda session: exchange.analyze(session, head.namespace), is_long=True)
         return adopted
 
 

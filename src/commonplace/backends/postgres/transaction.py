@@ -1,4 +1,4 @@
-"""One atomic change of one namespace: states, their history, labels, passages, tokens and pending marks together.
+"""One atomic change of one namespace: states, their history, labels, passages, terms and pending marks together.
 
 The rules are in `ledger`; this is their SQL. The namespace's row is locked from the first statement on, so nothing that
 is read here changes until the commit. The result of a write is not awaited: the write is sent with the next read, or
@@ -352,6 +352,15 @@ class PostgresTransaction(Ledger, PostgresReader):
     def _keep_range(self, keys: dict[str, Any], ended_by: str, text: str, value: str) -> None:
         """Write every state of a range to history."""
         kept = _KEEP_RANGE.format(text=text, value=value)
+        if self._session.is_distributed:
+            # There, neither WITH nor RETURNING is possible.
+            ended = f"SELECT coalesce(sum({FORMER_BYTES}), 0)::bigint FROM history WHERE {_IN_RANGE}"
+            ended += " AND ended_commit = %(commit)s"
+            [(before,)] = self._session.rows(ended, keys)
+            self._session.send(kept, {**keys, "ended_by": ended_by})
+            [(after,)] = self._session.rows(ended, keys)
+            self._row.former_bytes += int(after - before)
+            return
         [(size,)] = self._session.rows(
             f"WITH kept AS ({kept} RETURNING {FORMER_BYTES} AS bytes) SELECT coalesce(sum(bytes), 0)::bigint FROM kept",
             {**keys, "ended_by": ended_by},

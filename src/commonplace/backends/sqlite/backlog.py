@@ -19,7 +19,7 @@ from commonplace.backends.ranking import Located, Page, posting
 from commonplace.backends.rows import labels
 from commonplace.backends.sqlite.checksums import LIVE, live_entry, live_row
 from commonplace.backends.sqlite.connection import Connection
-from commonplace.backends.sqlite.writer import MOST_IDS, NamespaceRow
+from commonplace.backends.sqlite.writer import MOST_IDS, NamespaceRow, NewEntry
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.errors import Corrupt
@@ -99,11 +99,15 @@ text_passages = lru_cache(maxsize=REMEMBERED_TEXTS)(passages)
 """The passages of a text that waits: each search needs them, and in the end the write that settles it."""
 
 
-def passages_of(entry: Entry) -> Iterator[tuple[int, Passage]]:
+def passages_of(entry: Entry | NewEntry) -> list[tuple[int, Passage]]:
     """The passages of an entry by number; that of its heading comes last."""
-    yield from enumerate(text_passages(entry.text) if len(entry.text) <= LONG_CHARACTERS else passages(entry.text))
+    made = entry.passages if isinstance(entry, NewEntry) else None
+    if made is None:
+        made = text_passages(entry.text) if len(entry.text) <= LONG_CHARACTERS else passages(entry.text)
+    found = list(enumerate(made))
     if entry.heading:
-        yield HEADING, heading_passage(entry.heading)
+        found.append((HEADING, heading_passage(entry.heading)))
+    return found
 
 
 class Waiting:

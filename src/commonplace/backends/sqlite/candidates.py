@@ -3,27 +3,133 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.filter_sql import add_filter
-from commonplace.backends.ranking import Counts, Located, Page, Postings, Rank, Ranked, best, posting, score, with_known
-from commonplace.backends.sqlite.backlog import NONE, Waiting
+from commonplace.backends.ranking import (
+    Counts,
+    Located,
+    Page,
+    Postings,
+    Rank,
+    Ranked,
+    Ranking,
+    best,
+    posting,
+    score,
+    score_arrays,
+    with_known,
+)
+from commonplace.backends.sqlite.backlog import NONE, Waiting, has_labels
 from commonplace.backends.sqlite.checksums import damaged_row, damaged_vector, is_whole_vector
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.index import tokens
+from commonplace.backends.sqlite.reader import SQLiteReader
 from commonplace.backends.sqlite.where import Where
-from commonplace.backends.sqlite.writer import NamespaceRow
+from commonplace.backends.sqlite.writer import NamespaceRow, read_namespace
+from commonplace.checks import Namespace
 from commonplace.errors import Corrupt
 from commonplace.language.passages import LEVEL_FREQUENCY
 from commonplace.language.tokenizer import present_weight
-from commonplace.store import Candidate, TermCounts
+from commonplace.store import Candidate, Candidates, Choose, SearchQuery, TermCounts
 
 if TYPE_CHECKING:
-    from commonplace.backends.vectors import Batch, Halves
+    from numpy import float32
+    from numpy.typing import NDArray
+
+    from commonplace.backends.vectors import Batch, Halves, Similarity, VectorCache
 
 _INTEGERS = frozenset((int,))
+
+
+def search(
+    connection: Connection,
+    namespace: Namespace,
+    query: SearchQuery,
+    choose: Choose,
+    now: int,
+    vectors: Callable[[], VectorCache],
+    *,
+    unless_pending: bool,
+) -> Candidates | None:
+    """As `Store.search`, on a connection with a snapshot: the namespace and what waits are read once."""
+    row = read_namespace(connection, namespace)
+    if row is None:
+        return Candidates([], [], {})
+    waiting = Waiting.of(connection, namespace, row)
+    if unless_pending and (waiting.pending or _is_pending(connection, row.id)):
+        return None
+    page = Page(query.filter, query.limit, now)
+    counts = counts_of(row, waiting)
+    similarity = None if query.meaning is None else _similarity(connection, row, *query.meaning, vectors)
+    if similarity is None:
+        by_meaning: list[Candidate] = []
+        by_words = search_text(connection, counts, query.terms, page, waiting)
+    else:
+        words = _ranking(connection, counts, query.terms, waiting)
+        by_words, by_meaning = _search_both(connection, row.id, words, similarity, page, waiting)
+    reader = SQLiteReader(connection, namespace, row.id, now)
+    return Candidates(by_words, by_meaning, reader.load(choose(by_words, by_meaning)))
+
+
+def _search_both(
+    connection: Connection, namespace_id: int, words: Ranking, similarity: Similarity, page: Page, waiting: Waiting
+) -> tuple[list[Candidate], list[Candidate]]:
+    """The best entries by keywords, and the best by vectors; each is scored by both, because with half a score it
+    would rank too low.
+    """
+    by_meaning = candidates(connection, namespace_id, similarity.rank, page)
+    by_words = candidates(connection, namespace_id, words.rank, page, waiting)
+    near = {candidate.entry_id for candidate in by_meaning}
+    both = list(near.union(candidate.entry_id for candidate in by_words))
+    located = [passage for _, passage in _passages_of(connection, both)]
+    known = [*located, *waiting.located(both).values()]
+    by_words = with_known(by_words, known, words.shares([passage.chunk for passage in known]))
+    far = [passage for passage in located if passage.entry_id not in near]
+    cosines = similarity.cosines([passage.chunk for passage in far])
+    by_meaning += [
+        Candidate(entry_id, cosines[chunk], start, end) for chunk, entry_id, start, end in far if chunk in cosines
+    ]
+    return by_words, by_meaning
+
+
+def counts_of(row: NamespaceRow, waiting: Waiting) -> Counts:
+    return Counts(row.id, row.chunk_count + waiting.passages, row.term_total + waiting.total_length)
+
+
+def _is_pending(connection: Connection, namespace_id: int) -> bool:
+    return bool(connection.execute("SELECT 1 FROM pending WHERE namespace = ? LIMIT 1", (namespace_id,)).fetchall())
+
+
+def _similarity(
+    connection: Connection,
+    row: NamespaceRow,
+    model: str,
+    query: NDArray[float32],
+    vectors: Callable[[], VectorCache],
+) -> Similarity | None:
+    """The vectors of a namespace compared with a query; None if there is no such model."""
+    known = connection.execute("SELECT id, dimensions FROM model WHERE identity = ?", (model,)).fetchall()
+    if not known:
+        return None
+    [(model_id, dimensions)] = known
+    if dimensions != len(query):
+        raise damaged_row(f"the row of model {model}")
+    return vectors().similarity(StoredVectors(connection, row, model_id, dimensions), query)
+
+
+def search_vectors(
+    connection: Connection,
+    row: NamespaceRow,
+    model: str,
+    query: NDArray[float32],
+    page: Page,
+    vectors: Callable[[], VectorCache],
+) -> list[Candidate]:
+    similarity = _similarity(connection, row, model, query, vectors)
+    return [] if similarity is None else candidates(connection, row.id, similarity.rank, page)
 
 
 def search_text(
@@ -33,11 +139,12 @@ def search_text(
     page: Page,
     waiting: Waiting,
 ) -> list[Candidate]:
-    also = _passages_of(connection, page.also) | waiting.located(page.also)
+    also = {posting(passage.chunk, length): passage for length, passage in _passages_of(connection, page.also)}
+    also |= waiting.located(page.also)
     shares: dict[int, float] = {}
+    postings = list(_postings(connection, counts, terms, waiting))
 
     def rank(keep: int | None, allowed: Sequence[int] | None) -> Ranked:
-        postings = _postings(connection, counts, terms, waiting)
         ranked, of_also = score(counts, postings, keep if allowed is None else None, list(also))
         shares.update(of_also)
         if allowed is None:
@@ -60,44 +167,68 @@ def term_counts(connection: Connection, counts: Counts, terms: Iterable[str], wa
 
 def _postings(
     connection: Connection, counts: Counts, terms: Mapping[str, float], waiting: Waiting
-) -> Iterable[Postings]:
-    namespace_id, passages = counts.namespace_id, counts.passages
-    phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
-    lists = iter(
-        connection.execute(
-            "SELECT (SELECT json_group_array(rowid) FROM keywords WHERE keywords MATCH phrase.value)"
-            " FROM json_each(?) AS phrase ORDER BY phrase.key",
-            (json.dumps(phrases),),
-        )
-    )
+) -> Iterator[Postings]:
+    lists = _lists(connection, counts.namespace_id, terms)
     for term, weight in terms.items():
         levels = []
         for level, frequency in LEVEL_FREQUENCY.items():
-            rows = json.loads(next(lists)[0])
-            if waiting.passages:
-                rows += waiting.postings(term, level)
+            rows = json.loads(next(lists)) + waiting.postings(term, level)
             if rows:
                 levels.append((frequency, rows))
         containing = sum(len(rows) for _, rows in levels)
-        if containing > passages:  # BM25 is not defined for this
-            raise Corrupt("the keyword index is damaged; run `commonplace reindex --keywords`")
+        _check_containing(containing, counts)
         yield Postings(present_weight(term, weight, containing), levels)
 
 
-def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> dict[int, Located]:
-    """The live passages of some entries by their postings."""
-    if not entry_ids:
-        return {}
-    rows = _whole_numbers(
-        connection.execute(
-            "SELECT c.length, c.id, c.entry, c.start, c.stop FROM json_each(?) AS j"
-            " CROSS JOIN chunk AS c ON c.entry = j.value WHERE c.ended_commit IS NULL",
-            (json.dumps(entry_ids),),
-        )
+def _ranking(connection: Connection, counts: Counts, terms: Mapping[str, float], waiting: Waiting) -> Ranking:
+    """All passages that hold any of the terms, scored as arrays: NumPy is loaded for the vectors anyway, and reads
+    numbers from text several times as fast as JSON is read.
+    """
+    import numpy as np
+
+    texts = []
+    lists = _lists(connection, counts.namespace_id, terms)
+    for (term, level), listed in zip(product(terms, LEVEL_FREQUENCY), lists, strict=True):
+        waits = map(str, waiting.postings(term, level))
+        texts.append(",".join(filter(None, (listed[1:-1], *waits))))
+    sizes = [text.count(",") + 1 if text else 0 for text in texts]
+    rows = np.fromstring(",".join(filter(None, texts)), np.int64, sep=",")
+    levels = np.repeat([*LEVEL_FREQUENCY] * len(terms), sizes)
+    weighed = []
+    stop = 0
+    for place, (term, weight) in enumerate(terms.items()):
+        start, stop = stop, stop + sum(sizes[place * len(LEVEL_FREQUENCY) : (place + 1) * len(LEVEL_FREQUENCY)])
+        _check_containing(stop - start, counts)
+        weighed.append((present_weight(term, weight, stop - start), rows[start:stop], levels[start:stop]))
+    return score_arrays(counts, weighed)
+
+
+def _lists(connection: Connection, namespace_id: int, terms: Iterable[str]) -> Iterator[str]:
+    """The postings of each term and frequency level, as a JSON array."""
+    phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
+    rows = connection.execute(
+        "SELECT (SELECT json_group_array(rowid) FROM keywords WHERE keywords MATCH phrase.value)"
+        " FROM json_each(?) AS phrase ORDER BY phrase.key",
+        (json.dumps(phrases),),
     )
-    return {
-        posting(chunk, length): Located(chunk, entry_id, start, stop) for length, chunk, entry_id, start, stop in rows
-    }
+    return (listed for (listed,) in rows)
+
+
+def _check_containing(containing: int, counts: Counts) -> None:
+    if containing > counts.passages:  # BM25 is not defined for this
+        raise Corrupt("the keyword index is damaged; run `commonplace reindex --keywords`")
+
+
+def _passages_of(connection: Connection, entry_ids: Sequence[int]) -> list[tuple[int, Located]]:
+    """The live passages of some entries, each after its length."""
+    if not entry_ids:
+        return []
+    rows = connection.execute(
+        "SELECT c.length, c.id, c.entry, c.start, c.stop FROM json_each(?) AS j"
+        " CROSS JOIN chunk AS c ON c.entry = j.value WHERE c.ended_commit IS NULL",
+        (json.dumps(entry_ids),),
+    )
+    return [(length, Located._make(passage)) for length, *passage in _whole_numbers(rows)]
 
 
 def _whole_numbers(rows: Iterable[Any]) -> list[Any]:
@@ -117,6 +248,7 @@ def candidates(
         lambda chunks: _select(connection, namespace_id, chunks, page) | waiting.selected(page, chunks),
         lambda: [*_allowed(connection, namespace_id, page), *waiting.selected(page)],
         page.limit,
+        has_filter=has_labels(page.filter),
     )
 
 

@@ -9,7 +9,9 @@ checksum was written by a version that had none. `fill` adds the missing ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -23,10 +25,11 @@ from commonplace.backends.rows import (
     Former,
     Live,
     damaged,
+    dump,
     entry_of,
 )
 from commonplace.checks import Namespace
-from commonplace.entry import Entry
+from commonplace.entry import SEPARATOR, Entry
 from commonplace.errors import Corrupt
 
 LIVE = f"{COLUMNS}, begun_by, deltas, namespace, checksum"
@@ -71,7 +74,8 @@ def head_columns(columns: str, *, also_long: bool = False) -> str:
     does not read its pages; with `also_long` it is read.
     """
     names = columns.split(", ")
-    is_long = f"octet_length(value) + coalesce(octet_length(text), 0) > {SHORT_BYTES}"
+    text = "own_text" if columns == LIVE else "text"  # computing `text` would read the value
+    is_long = f"octet_length(value) + coalesce(octet_length({text}), 0) > {SHORT_BYTES}"
     checksum = "checksum" if also_long else f"CASE WHEN {is_long} THEN NULL ELSE checksum END"
     return ", ".join([*names[HEAD], "NULL", "NULL", *names[CONTENT.stop : -1], checksum])
 
@@ -101,6 +105,18 @@ def _former_upper(row: Sequence[Any]) -> int:
 def live_sum(row: Sequence[Any]) -> int:
     """The checksum of a row in the order of LIVE, which may include its old one."""
     return (_live_upper(row) << 32 | _lower(*row[CONTENT])) - _OFFSET
+
+
+def next_sum(row: Sequence[Any], former: Sequence[Any]) -> int:
+    """The checksum of a row that replaces another one, given in the order of LIVE and checked.
+
+    After an append only what was added is summed.
+    """
+    (text, value), (former_text, former_value), checksum = row[CONTENT], former[CONTENT], former[-1]
+    if checksum is None or not text is former_text is None or not value.startswith(former_value):
+        return live_sum(row)
+    low = crc32(value[len(former_value) :].encode(), (checksum + _OFFSET) & _HALF)
+    return (_live_upper(row) << 32 | low) - _OFFSET
 
 
 def former_sum(row: Sequence[Any]) -> int:
@@ -214,3 +230,139 @@ def vector_sum(chunk: Sequence[int], value: bytes) -> int:
 def is_whole_vector(chunk: Any, value: Any, checksum: int | None) -> bool:
     """Whether a vector is the one that was stored for a chunk. The chunk's own row is not checked."""
     return checksum is None or (type(value) is bytes and (checksum + _OFFSET) & _HALF == vector_half(chunk, value))
+
+
+# The columns of live and former states as they are written: what the other columns say is left out. The tables have a
+# computed column (`text`, `attributes`, …) for each of these columns (`own_text`, `own_attributes`, …), and all
+# statements that read use it. Migration 007 has the expressions that undo what is done here. An empty BLOB is the usual
+# value; texts and numbers are as given, so rows from before that step are read in the same way.
+
+RECORD, FILE = "record", "file"
+
+_OWN = ("identity", "attributes", "valid_from", "updated_at", "heading", "text", "begun_by")
+_OWN_FORMER = ("identity", "attributes", "valid_from", "updated_at", "heading", "begun_by", "ended_by")
+
+
+def _stored(columns: str, own: Sequence[str]) -> str:
+    return ", ".join(f"own_{name}" if name in own else name for name in columns.split(", "))
+
+
+STORED_LIVE = f"{_stored(LIVE, _OWN)}, text_place"
+"""The columns of a live row that are written, in the order of `stored_live`."""
+STORED_FORMER = _stored(FORMER, _OWN_FORMER)
+"""The columns of a former row that are written, in the order of `stored_former`."""
+
+KIND_CODES = {RECORD: 0, "message": 1, FILE: 2, "directory": 3, "thread": 4, "item": 5}
+"""The column `kind_code` for each of the usual kinds. For others it is the kind."""
+
+REMEMBERED = 256
+"""How many attributes and identities are remembered in their short form: many entries have the same attributes, and a
+new entry's identity is looked for before it is written.
+"""
+_HASH, _UUID = 64, 36
+"""The lengths of the identities that are stored as bytes."""
+_FOUND_BY = 16
+"""How many bytes of a record's hash its index has."""
+_LONGEST_PLACED = 1 << 24
+_USUAL = b""
+_ACTIONS: dict[str, str | bytes] = {"created": _USUAL, "updated": b"u"}
+
+# Frequent parts of attributes, each stored as one control character. JSON has none, since it escapes them.
+_TYPE, _SOURCE, _TAGS, _TAG, _CONFIDENCE, _NO_TAGS = "\x01", "\x02", "\x03", "\x04", "\x05", "\x06"
+_PARTS: dict[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
+    RECORD: (
+        _TYPE,
+        '{"type":"',
+        (
+            (_SOURCE, '","source":"'),
+            (_NO_TAGS, '","tags":[],"confidence":'),
+            (_TAGS, '","tags":["'),
+            (_CONFIDENCE, '"],"confidence":'),
+            (_TAG, '","'),
+        ),
+    ),
+    "message": ("\x07", '{"role":"', (("\x08", '","resourceId":"'), ("\x0e", '","threadId":"'))),
+    FILE: ("\x0f", '{"size":', (("\x10", ',"lines":'),)),
+}
+"""For each kind, what its attributes begin with and the parts that follow, each after the character for it."""
+_NONE = ("", "", ())
+_TEXT = "[^\x00-\x1f]*"
+_LISTED = f"{_TAGS}(?P<tags>{_TEXT}(?:{_TAG}{_TEXT})*){_CONFIDENCE}"
+_HEADED = re.compile(f"(?P<type>{_TEXT}){_SOURCE}{_TEXT}(?:{_LISTED}|{_NO_TAGS})")
+
+
+def stored_live(row: Sequence[Any]) -> tuple[Any, ...]:
+    """A row of LIVE as it is written. A text that is a string in the JSON of the value is stored as its place there."""
+    text, value, begun_by, *rest = row[CONTENT.start :]
+    place = None if text is None else _place_of(text, value)
+    own_text = text if place is None else None
+    return (*_stored_head(row), own_text, value, _ACTIONS.get(begun_by, begun_by), *rest, place)
+
+
+def stored_former(row: Sequence[Any]) -> tuple[Any, ...]:
+    """A row of FORMER as it is written."""
+    text, value, begun_by, namespace, ended_by, *rest = row[CONTENT.start :]
+    actions = _ACTIONS.get(begun_by, begun_by), namespace, _ACTIONS.get(ended_by, ended_by)
+    return (*_stored_head(row), text, value, *actions, *rest)
+
+
+def _stored_head(row: Sequence[Any]) -> tuple[Any, ...]:
+    """The columns before the content, which live and former rows have alike."""
+    (id, kind, key, identity, is_json, attributes, revision, commit, valid_from, created_at,
+     updated_at, expires_at, actor, heading) = row[HEAD]  # fmt: skip
+    packed, words = _packed_attributes(kind, attributes)
+    if heading is not None and heading == (key.replace(SEPARATOR, "/")[1:] if kind == FILE else words):
+        heading = _USUAL
+    return (
+        id, kind, key, None if identity is None else _packed_identity(identity), is_json, packed, revision, commit,
+        _USUAL if valid_from == updated_at else valid_from, created_at,
+        _USUAL if updated_at == created_at else updated_at, expires_at, actor, heading,
+    )  # fmt: skip
+
+
+def identity_key(kind: str, identity: str) -> str | bytes:
+    """The column `identity_key` of the entry with an identity. Others may have the same, if that is a record's."""
+    packed = _packed_identity(identity)
+    return packed[:_FOUND_BY] if kind == RECORD and isinstance(packed, bytes) else packed
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _packed_identity(identity: str) -> str | bytes:
+    """The bytes of a hash or a UUID, or the text itself."""
+    size = len(identity)
+    if size not in (_HASH, _UUID):
+        return identity
+    try:
+        packed = bytes.fromhex(identity if size == _HASH else identity.replace("-", ""))
+    except ValueError:
+        return identity
+    digits = packed.hex()
+    if size == _UUID:
+        digits = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    return packed if digits == identity else identity
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _packed_attributes(kind: str, attributes: str) -> tuple[str, str | None]:
+    """Attributes with a control character for each frequent part, and the words of a record's type and tags."""
+    first, beginning, parts = _PARTS.get(kind, _NONE)
+    if not attributes.startswith(beginning):
+        return attributes, None
+    rest = attributes[len(beginning) :]
+    for mark, part in parts:
+        rest = rest.replace(part, mark)
+    found = _HEADED.match(rest) if first == _TYPE else None
+    if found is None or (found["tags"] is None and _TAGS in rest):  # SQL looks for the first of each mark
+        return first + rest, None
+    return first + rest, found["type"] + ("" if found["tags"] is None else f" {found['tags'].replace(_TAG, ' ')}")
+
+
+def _place_of(text: str, value: str) -> int | None:
+    """Where SQL finds a text in JSON: the first character, from 1 on, and how many. It is negative for the whole string
+    with its quotes, which has escapes.
+    """
+    string = dump(text)
+    start = value.find(string) + 1
+    if not start or not 2 < len(string) < _LONGEST_PLACED:
+        return None
+    return -(start << 24 | len(string)) if "\\" in string else start + 1 << 24 | len(text)

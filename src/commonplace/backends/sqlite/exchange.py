@@ -19,6 +19,8 @@ from commonplace.backends.sqlite import damage
 from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
+    STORED_FORMER,
+    STORED_LIVE,
     check_former,
     check_live,
     former_row,
@@ -26,6 +28,8 @@ from commonplace.backends.sqlite.checksums import (
     live_entry,
     live_row,
     live_sum,
+    stored_former,
+    stored_live,
 )
 from commonplace.backends.sqlite.connection import APPLICATION_ID, Connection, translated
 from commonplace.backends.sqlite.index import EntryIndex
@@ -46,8 +50,8 @@ def _insert(table: str, columns: str) -> str:
     return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(names))})"
 
 
-_INSERT_LIVE = _insert("entry", LIVE)
-_INSERT_FORMER = _insert("history", FORMER)
+_INSERT_LIVE = _insert("entry", STORED_LIVE)
+_INSERT_FORMER = _insert("history", STORED_FORMER)
 
 
 # Out
@@ -243,7 +247,8 @@ def _empty_namespace(connection: Connection, group: Group, head: NamespaceHead) 
     """
     path = "/".join(head.namespace)
     refusal = Conflict(f"namespace {path} holds entries or history already; import into an empty one, or merge")
-    if head.namespace in group.namespaces:  # written to by another thread just now
+    kept = group.namespaces.get(head.namespace)
+    if kept is not None and (kept.is_new or kept.is_changed):  # written to by another thread just now
         raise refusal
     known = read_namespace(connection, head.namespace)
     if known is None:
@@ -276,12 +281,12 @@ class _Incoming:
 
     def add_live(self, row: Live, entry: Entry) -> None:
         written = (*row, self._number)
-        self._connection.execute(_INSERT_LIVE, (*written, live_sum(written)))
+        self._connection.execute(_INSERT_LIVE, stored_live((*written, live_sum(written))))
         self._index.add(entry, None)
 
     def add_former(self, row: Former) -> None:
         written = (*row.beginning, self._number, *row.ending)
-        self._connection.execute(_INSERT_FORMER, (*written, former_sum(written)))
+        self._connection.execute(_INSERT_FORMER, stored_former((*written, former_sum(written))))
 
 
 # Reads the tables of another program's SQLite file, in one snapshot and a row at a time

@@ -1,7 +1,7 @@
 """Rows derived from live entries: labels, passages, keywords, models and vectors.
 
 FTS5 only stores posting lists. A term is prefixed with its namespace's number and followed by its frequency level, and
-a rowid includes its passage's length step, so a score needs no row (see docs/decisions/002). Each statement releases
+a rowid includes its passage's length step, so a score needs no row (see decision 002). Each statement releases
 the interpreter's lock to other writers, so everything of one kind goes into one statement.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, heading_passage, match_passages
+from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, match_passages
 from commonplace.backends.ranking import posting
 from commonplace.backends.rows import labels
 from commonplace.backends.sqlite.backlog import (
@@ -35,7 +36,7 @@ from commonplace.backends.sqlite.checksums import (
 )
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.reader import BYTES, MEASURED
-from commonplace.backends.sqlite.writer import MOST_IDS, Group, NamespaceRow, read_namespace
+from commonplace.backends.sqlite.writer import MOST_IDS, Group, NamespaceRow, NewEntry, read_namespace
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.errors import ConfigurationError
@@ -78,14 +79,17 @@ class EntryIndex(BaseEntryIndex):
         self._group = group
         self._row = row
         self._namespace = namespace
-        self._added: list[tuple[Entry, Sequence[Passage] | None]] = []
+        self._added: list[NewEntry] = []
 
     # New entries
 
     def add(self, entry: Entry, text_passages: Sequence[Passage] | None) -> None:
         """The derived rows of a new entry wait; see backlog.py."""
         self._row.wait(entry.commit, entry.id)
-        self._added.append((entry, text_passages))
+        new = _new_entry(entry, text_passages)
+        self._added.append(new)
+        if self._row.memory.new is not None:
+            self._row.memory.new.append(new)
         if len(self._added) >= SETTLED_AT_ONCE:
             self.settle()
 
@@ -95,7 +99,7 @@ class EntryIndex(BaseEntryIndex):
         if added and (
             len(added) >= BULK
             or (self._row.waiting_count or 0) >= MOST_WAITING
-            or any(len(entry.text) > LONG_CHARACTERS for entry, _ in added)
+            or any(len(new.text) > LONG_CHARACTERS for new in added)
         ):
             self.settle()
 
@@ -105,24 +109,19 @@ class EntryIndex(BaseEntryIndex):
         if row.waiting_entry is None:
             return
         added, self._added = self._added, []
-        before = added[0][0].id if added else MOST_IDS
-        earlier = waiting_entries(self._connection, self._namespace, row.id, row.waiting, before)
-        self._write([*((one.entry, None) for one in earlier), *added])
+        if row.memory.new is None:
+            before = added[0].id if added else MOST_IDS
+            earlier = waiting_entries(self._connection, self._namespace, row.id, row.waiting, before)
+            self._write([*(_new_entry(one.entry, None) for one in earlier), *added])
+        else:
+            self._write(row.memory.new)
         _count_usage(self._connection, row)
         row.wait_no_more()
 
-    def _write(self, added: Sequence[tuple[Entry, Sequence[Passage] | None]]) -> None:
-        rows = [
-            (self._row.id, name, value, entry.id)
-            for entry, _ in added
-            for name, value in labels(entry.attributes, INDEXED_ATTRIBUTES)
-        ]
+    def _write(self, added: Sequence[NewEntry]) -> None:
+        rows = [(self._row.id, name, value, new.id) for new in added for name, value in new.labels]
         _insert(self._connection, "label", 4, sorted(rows))
-        found = [
-            (entry.commit, entry.id, number, passage)
-            for entry, made in added
-            for number, passage in (passages_of(entry) if made is None else _numbered(entry, made))
-        ]
+        found = [(new.commit, new.id, number, passage) for new in added for number, passage in passages_of(new)]
         _insert_chunks(self._connection, self._group, self._row.id, found)
         self._row.chunk_count += len(found)
         self._row.term_total += sum(passage.length for *_, passage in found)
@@ -167,8 +166,9 @@ class EntryIndex(BaseEntryIndex):
             )
 
 
-def _numbered(entry: Entry, made: Sequence[Passage]) -> list[tuple[int, Passage]]:
-    return [*enumerate(made), *([(HEADING, heading_passage(entry.heading))] if entry.heading else ())]
+def _new_entry(entry: Entry, text_passages: Sequence[Passage] | None) -> NewEntry:
+    found = labels(entry.attributes, INDEXED_ATTRIBUTES)
+    return NewEntry(entry.commit, entry.id, entry.text, entry.heading, found, text_passages)
 
 
 def _count_usage(connection: Connection, row: NamespaceRow) -> None:
@@ -455,7 +455,8 @@ def store_vectors(
     model_id, identity = roles.get("target") or roles.get("serving") or (0, None)
     if identity != model:
         return
-    for chunk, vector in _with_rows(connection, group, vectors):
+    # In order, since they are claimed with the newest first: so the pages of their index become full.
+    for chunk, vector in sorted(_with_rows(connection, group, vectors), key=itemgetter(0)):
         waiting = connection.execute(
             "SELECT p.namespace, c.start, c.stop, c.length, c.commit_number FROM pending AS p"
             " JOIN chunk AS c ON c.id = p.chunk WHERE p.chunk = ?",

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from commonplace.backends import deltas, pages
 from commonplace.backends.filter_sql import add_filter, add_former
 from commonplace.backends.pages import after_prefix
-from commonplace.backends.rows import HEAD, NAMES, Former, Live, damaged, entry_of, prefixed, value_of
+from commonplace.backends.rows import CONTENT, HEAD, NAMES, Former, Live, damaged, dump, entry_of, prefixed, value_of
 from commonplace.backends.sqlite.backlog import (
     WAITING,
     Place,
@@ -33,6 +33,7 @@ from commonplace.backends.sqlite.checksums import (
     check_live,
     damaged_row,
     former_head,
+    identity_key,
     is_whole_content,
     live_entry,
     live_head,
@@ -47,13 +48,20 @@ from commonplace.store import FORMER_STATE_BYTES, NOTHING, Child, NamespaceStats
 
 RARE_ENTRIES = 500
 _LIVE_AT = "valid_from <= ? AND (expires_at IS NULL OR expires_at > ?)"
+_IS_IDENTITY = "identity_key = ? AND +kind = ? AND identity = ?"
+"""With + the index of keys, which also has the kind, is not used for this."""
 _BY_KEY, _BY_IDENTITY = (
-    f"SELECT {LIVE} FROM entry WHERE namespace = ? AND kind = ? AND {name} = ?"
-    " AND (expires_at IS NULL OR expires_at > ?)"
-    for name in ("key", "identity")
+    f"SELECT {LIVE} FROM entry WHERE namespace = ? AND {names} AND (expires_at IS NULL OR expires_at > ?)"
+    for names in ("kind = ? AND key = ?", _IS_IDENTITY)
 )
 _FORMER_AT = "valid_from <= ? AND valid_to > ?"
 _NOT_WRITTEN = "a text that this state is made from is not what was written"
+_NEXT_IS_LIVE = """
+    SELECT j.value ->> 0, j.value ->> 1, e.text, e.value, e.checksum
+    FROM json_each(?) AS j CROSS JOIN entry AS e ON e.id = j.value ->> 0
+    WHERE NOT EXISTS (SELECT 1 FROM history AS h WHERE h.entry = e.id AND h.revision > j.value ->> 1)
+"""
+READ_TOGETHER = 1_000
 _LOSSES: tuple[Action, ...] = ("deleted", "expired", "moved_away")
 
 
@@ -97,13 +105,6 @@ def _selection(table: str, conditions: tuple[str, ...], order: str) -> str:
 _LIVE_STATE, _FORMER_STATE = (_selection(table, ("kind", "key", "revision"), "") for table in ("entry", "history"))
 
 
-def _by_index(scan: Scan) -> list[Scan]:
-    """A scan as scans that have an index each. The one of the last change begins with the kind."""
-    if scan.order != "updated" or len(scan.filter.kinds) < 2:
-        return [scan]
-    return [replace(scan, filter=replace(scan.filter, kinds=(kind,))) for kind in dict.fromkeys(scan.filter.kinds)]
-
-
 class SQLiteReader(Reader):
     """Reads a namespace at a time. Transactions read in the same way."""
 
@@ -123,7 +124,22 @@ class SQLiteReader(Reader):
     ) -> list[Entry | None]:
         if as_of is not None:
             return [self._get_as_of(kind, key, as_of) for key in names]
+        if by == "key" and len(names) > 1:
+            return self._get_many(kind, names)
         return [self.get(kind, name) if by == "key" else self.find(kind, name) for name in names]
+
+    def _get_many(self, kind: str, keys: Sequence[str]) -> list[Entry | None]:
+        rows = self._connection.execute(
+            f"SELECT j.value, {prefixed(LIVE, 'e')} FROM json_each(?) AS j CROSS JOIN entry AS e"
+            " ON e.namespace = ? AND e.kind = ? AND e.key = j.value AND (e.expires_at IS NULL OR e.expires_at > ?)",
+            (dump(keys), self._number, kind, self._now),
+        )
+        found = {}
+        for key, *row in rows:
+            if tuple(row[NAMES]) != (kind, key):  # a damaged index leads to another entry
+                raise damaged(self._namespace, kind, key)
+            found[key] = live_entry(self._namespace, row)
+        return [found.get(key) for key in keys]
 
     def get(self, kind: str, key: str) -> Entry | None:
         row = self._row_of(kind, key)
@@ -141,7 +157,8 @@ class SQLiteReader(Reader):
         return row
 
     def find(self, kind: str, identity: str) -> Entry | None:
-        rows = self._connection.execute(_BY_IDENTITY, (self._number, kind, identity, self._now)).fetchall()
+        named = (self._number, identity_key(kind, identity), kind, identity, self._now)
+        rows = self._connection.execute(_BY_IDENTITY, named).fetchall()
         return live_entry(self._namespace, rows[0]) if rows else None
 
     def _get_as_of(self, kind: str, key: str, as_of: int) -> Entry | None:
@@ -181,13 +198,13 @@ class SQLiteReader(Reader):
         position = self._position(scan)
         rows = [
             row
-            for one in _by_index(scan)
+            for one in pages.by_kind(scan)
             for row in self._live_rows(one, position, prefixed(LIVE, "e"), scan.limit + 1)
         ]
         found = [live_entry(self._namespace, row) for row in rows]
         if scan.as_of is not None:
             found += self._former_page(scan, position, tuple(found))
-        if scan.as_of is not None or scan.order == "updated":
+        if scan.as_of is not None or scan.order != "key":
             found.sort(key=lambda entry: pages.position(scan, entry), reverse=scan.descending)
         page = found[: scan.limit]
         more = len(found) > scan.limit
@@ -196,6 +213,7 @@ class SQLiteReader(Reader):
     def _former_page(self, scan: Scan, position: pages.Position | None, live: Sequence[Entry]) -> Iterator[Entry]:
         """The first former states of a page, in order; the others are not decoded."""
         where = Where()
+        where.has_codes = False
         where.add("e.namespace = ?", self._number)
         where.add("e.valid_from <= ? AND e.valid_to > ?", scan.as_of, scan.as_of)
         order = add_former(where, scan, position, live)
@@ -386,11 +404,15 @@ class SQLiteReader(Reader):
 
     def states(self, which: States) -> list[Entry]:
         conditions = which.conditions
-        parameters: list[str | int] = [self._number, *conditions.values()]
+        parameters: list[str | int | bytes] = [self._number, *conditions.values()]
         found: list[Entry] = []
         if which.has_live:
-            sql = _selection("entry", tuple(conditions), "" if which.is_one else "id")
-            found = [live_entry(self._namespace, row) for row in self._connection.execute(sql, parameters).fetchall()]
+            by, named = list(conditions), parameters
+            if which.kind is not None and which.identity is not None:  # the index of identities
+                by, named = [*by, "identity_key"], [*parameters, identity_key(which.kind, which.identity)]
+            sql = _selection("entry", tuple(by), "" if which.is_one else "id")
+            rows = self._connection.execute(sql, named).fetchall()
+            found = [live_entry(self._namespace, row) for row in rows]
             if found and which.is_one:
                 return found
         names = [*conditions]
@@ -402,7 +424,7 @@ class SQLiteReader(Reader):
             parameters += (which.former_at, which.former_at)
         order = "ended_commit DESC LIMIT 1" if which.newest else "" if which.is_one else "entry"
         rows = self._connection.execute(_selection("history", tuple(names), order), parameters).fetchall()
-        return found + [former_entry(self._connection, self._namespace, row) for row in rows]
+        return found + former_entries(self._connection, self._namespace, rows)
 
     def state(self, kind: str, key: str, revision: int) -> Entry | None:
         place = (self._number, kind, key, revision)
@@ -413,12 +435,12 @@ class SQLiteReader(Reader):
         return None
 
     def last_key(self, kind: str, identity: str) -> str | None:
-        place = (self._number, kind, identity)
+        live = (self._number, identity_key(kind, identity), kind, identity)
         rows = self._connection.execute(
-            "SELECT key FROM entry WHERE namespace = ? AND kind = ? AND identity = ?"
+            f"SELECT key FROM entry WHERE namespace = ? AND {_IS_IDENTITY}"
             " UNION ALL SELECT key FROM (SELECT key FROM history WHERE namespace = ? AND kind = ? AND identity = ?"
             " ORDER BY ended_commit DESC LIMIT 1) LIMIT 1",
-            (*place, *place),
+            (*live, self._number, kind, identity),
         ).fetchall()
         return rows[0][0] if rows else None
 
@@ -473,6 +495,10 @@ class SQLiteReader(Reader):
 
     def usage(self) -> Usage:
         return usage_of(self._connection, self._number, self._waiting_place())
+
+    def last_commit(self) -> int:
+        rows = self._connection.execute("SELECT commit_number FROM namespace WHERE id = ?", (self._number,)).fetchall()
+        return int(rows[0][0]) if rows else 0
 
     def stats(self) -> NamespaceStats:
         counters = self._connection.execute(
@@ -558,12 +584,48 @@ def usage_below(connection: Connection, prefix: Namespace) -> Usage:
 def former_entry(connection: Connection, namespace: Namespace, row: Sequence[Any]) -> Entry:
     """The entry of a row in the order of FORMER; `Corrupt` if it is not what was written."""
     check_former(namespace, row)
+    return _checked_entry(connection, namespace, row)
+
+
+def former_entries(connection: Connection, namespace: Namespace, rows: Sequence[Sequence[Any]]) -> list[Entry]:
+    """The same for many rows. What a commit has changed is mostly a delta of the live state, which is read for many."""
+    found = []
+    for start in range(0, len(rows), READ_TOGETHER):
+        some = rows[start : start + READ_TOGETHER]
+        for row in some:
+            check_former(namespace, row)
+        # If the value is a number, the state has the text of the next one, or the beginning of it.
+        wanted = json.dumps([(row[0], row[6]) for row in some if type(row[CONTENT][1]) is int])
+        live = {
+            (entry_id, revision): content
+            for entry_id, revision, *content in connection.execute(_NEXT_IS_LIVE, (wanted,)).fetchall()
+        }
+        found += [_checked_entry(connection, namespace, row, live.get((row[0], row[6]))) for row in some]
+    return found
+
+
+def _checked_entry(
+    connection: Connection, namespace: Namespace, row: Sequence[Any], live: Sequence[Any] | None = None
+) -> Entry:
+    """`live` has the text, the value and the checksum of the live state if that is the next one."""
     entry_id, kind, key, _, _, _, revision, *_ = row
+    text, value = row[CONTENT]
+    if isinstance(value, str) and (text is None or isinstance(text, str)):  # kept whole, so no other state is needed
+        return entry_of(namespace, row)
     try:
-        content = decode_former(connection, entry_id, revision)
+        if live is None:
+            content = decode_former(connection, entry_id, revision)
+        else:
+            content = _decoded([(text, value)], *_whole_content(*live))
     except deltas.DAMAGE as error:
         raise damaged(namespace, kind, key, revision=revision) from error
     return entry_of(namespace, (*row[HEAD], *content))
+
+
+def _whole_content(text: Any, value: Any, checksum: int | None) -> tuple[Any, Any]:
+    if not is_whole_content(text, value, checksum):
+        raise ValueError(_NOT_WRITTEN)
+    return text, value
 
 
 def decode_former(connection: Connection, entry_id: int, revision: int) -> tuple[str | None, str]:
@@ -581,11 +643,13 @@ def decode_former(connection: Connection, entry_id: int, revision: int) -> tuple
     chain.reverse()
     newest_text = newest_value = None
     if not chain or not deltas.is_whole(chain[0][1]) or (chain[0][0] is not None and not deltas.is_whole(chain[0][0])):
-        for newest_text, newest_value, checksum in connection.execute(
-            "SELECT text, value, checksum FROM entry WHERE id = ?", (entry_id,)
-        ).fetchall():
-            if not is_whole_content(newest_text, newest_value, checksum):
-                raise ValueError(_NOT_WRITTEN)
+        for row in connection.execute("SELECT text, value, checksum FROM entry WHERE id = ?", (entry_id,)).fetchall():
+            newest_text, newest_value = _whole_content(*row)
+    return _decoded(chain, newest_text, newest_value)
+
+
+def _decoded(chain: Sequence[tuple[Any, Any]], newest_text: Any, newest_value: Any) -> tuple[str | None, str]:
+    """The text and the value of the oldest state of a chain of deltas, given newest first."""
     value = deltas.decode_last(newest_value, [former for _, former in chain])
     if chain[-1][0] is None:
         return None, value

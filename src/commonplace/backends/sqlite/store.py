@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 import apsw
 
-from commonplace.backends.ledger import is_late, late_problem
+from commonplace.backends.ledger import NO_HISTORY, is_late, late_problem
 from commonplace.backends.pages import after_prefix
 from commonplace.backends.ranking import Counts, Page
 from commonplace.backends.rows import dump
@@ -49,7 +49,9 @@ from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Un
 from commonplace.filters import Filter
 from commonplace.store import (
     Candidate,
+    Candidates,
     CheckUsage,
+    Choose,
     Indexing,
     NamespaceHead,
     Part,
@@ -58,6 +60,7 @@ from commonplace.store import (
     Reader,
     ReadStates,
     Scan,
+    SearchQuery,
     State,
     Store,
     StoreStats,
@@ -74,7 +77,8 @@ if TYPE_CHECKING:
 
     from commonplace.backends.vectors import VectorCache
 
-CHECKPOINT_PAGES = 4_000
+CHECKPOINT_PAGES = 1_000
+"""After this many pages the log is written over from its start. A commit that makes the log longer takes more time."""
 DAMAGED_LOG = "-wal.damaged-"
 WAKER_SECONDS = 0.05
 """How often a waker checks for a commit."""
@@ -114,7 +118,15 @@ def _counts(connection: Connection, namespace: Namespace) -> tuple[Counts, Waiti
     if row is None:
         return None
     waiting = Waiting.of(connection, namespace, row)
-    return Counts(row.id, row.chunk_count + waiting.passages, row.term_total + waiting.total_length), waiting
+    return candidates.counts_of(row, waiting), waiting
+
+
+def _alone(work: Callable[[Group], Any]) -> Callable[[Group], Any]:
+    def job(group: Group) -> Any:
+        group.is_kept = False
+        return work(group)
+
+    return job
 
 
 def _needs_snapshot(scan: Scan) -> bool:
@@ -143,6 +155,7 @@ class SQLiteStore(Store):
         self._clock = clock
         self._process = os.getpid()
         self._guard: Guard | None = None  # of a file, once it is open
+        self._kept_group: Group | None = None
         self._still: Stamp | None = None  # of a file that this program can only read
         self._is_closed = False
         self._readers = threading.local()
@@ -165,6 +178,7 @@ class SQLiteStore(Store):
             self._hold_memory if self.path == MEMORY else self._hold_file,
             self._begin_group,
             self._flush_group,
+            self._keep_group,
         )
         # the book is usable without them; another program adds them
         with suppress(CommonplaceError), translated(self.path):
@@ -330,6 +344,9 @@ class SQLiteStore(Store):
         self._queue.hold(work_here, since)
 
     def _begin_group(self) -> Group:
+        kept, self._kept_group = self._kept_group, None
+        if kept is not None and kept.version == self._writing.data_version():
+            return kept
         check_unchanged(self._writing, self.path)
         return begin_group(self._writing)
 
@@ -337,6 +354,11 @@ class SQLiteStore(Store):
         flush_group(self._writing, group)
         if self._guard is not None:
             self._guard.renew(self._writing)
+
+    def _keep_group(self, group: Group) -> None:
+        if group.is_kept:
+            group.note_commit(self._writing.data_version())
+            self._kept_group = group
 
     def _hold_memory(self, work: Callable[[], None], since: float) -> None:
         with self._memory_lock:
@@ -435,10 +457,11 @@ class SQLiteStore(Store):
             self._looked_at = time.monotonic()
         return self._damage
 
-    def _run(self, work: Callable[[Group], Any]) -> Any:
+    def _run(self, work: Callable[[Group], Any], *, keeps_group: bool = False) -> Any:
+        """Run a job. With `keeps_group`, it changes namespaces and entries only as the group knows it."""
         self._check_usable()
         try:
-            return self._writer.run(work)
+            return self._writer.run(work if keeps_group else _alone(work))
         except Corrupt:
             self._has_met_damage = True
             raise
@@ -489,7 +512,7 @@ class SQLiteStore(Store):
             result = work(transaction)
             return result, transaction.finish()
 
-        result: tuple[T, int | None] = self._run(job)
+        result: tuple[T, int | None] = self._run(job, keeps_group=True)
         return result
 
     def read(self, namespace: Namespace, work: Callable[[Reader], T], *, snapshot: bool = True) -> T:
@@ -510,6 +533,7 @@ class SQLiteStore(Store):
         after: Namespace | None = None,
         limit: int = 1_000,
         holding: Sequence[str] | None = None,
+        history: bool = False,
     ) -> list[Namespace]:
         path = "/".join(prefix)
         sql = "SELECT path FROM namespace AS n WHERE 1"
@@ -523,8 +547,11 @@ class SQLiteStore(Store):
         if holding is not None:
             kinds = f" AND e.kind IN ({', '.join('?' * len(holding))})" if holding else ""
             live = f"e.namespace = n.id{kinds} AND (e.expires_at IS NULL OR e.expires_at > ?)"
-            sql += f" AND EXISTS (SELECT 1 FROM entry AS e WHERE {live})"
             parameters += [*holding, self._clock()]
+            if history:
+                live += " AND instr(e.attributes, ?) = 0"
+                parameters.append(NO_HISTORY)
+            sql += f" AND EXISTS (SELECT 1 FROM entry AS e WHERE {live})"
         with self._reading() as connection:
             rows = connection.execute(f"{sql} ORDER BY path LIMIT ?", (*parameters, limit)).fetchall()
             return [stored_namespace(row[0]) for row in rows]
@@ -607,14 +634,24 @@ class SQLiteStore(Store):
     ) -> list[Candidate]:
         with self._reading(namespace, snapshot=True) as connection:
             row = read_namespace(connection, namespace)
-            known = connection.execute("SELECT id, dimensions FROM model WHERE identity = ?", (model,)).fetchall()
-            if row is None or not known:
+            if row is None:
                 return []
-            [(model_id, dimensions)] = known
-            if dimensions != len(query):
-                raise damaged_row(f"the row of model {model}")
-            rank = self._vectors.nearest(candidates.StoredVectors(connection, row, model_id, dimensions), query)
-            return candidates.candidates(connection, row.id, rank, Page(filter, limit, self._clock()))
+            page = Page(filter, limit, self._clock())
+            return candidates.search_vectors(connection, row, model, query, page, lambda: self._vectors)
+
+    def search(
+        self, namespace: Namespace, query: SearchQuery, choose: Choose, *, unless_pending: bool = False
+    ) -> Candidates | None:
+        with self._reading(namespace, snapshot=True) as connection:
+            return candidates.search(
+                connection,
+                namespace,
+                query,
+                choose,
+                self._clock(),
+                lambda: self._vectors,
+                unless_pending=unless_pending,
+            )
 
     def term_counts(self, namespace: Namespace, terms: Sequence[str]) -> TermCounts:
         with self._reading(namespace, snapshot=True) as connection:
@@ -659,7 +696,7 @@ class SQLiteStore(Store):
                 namespaces = index.namespaces_waiting(connection, last, SETTLED_NAMESPACES)
             if not namespaces:
                 return
-            self._run(partial(index.settle, self._writing, list(namespaces.values())))
+            self._run(partial(index.settle, self._writing, list(namespaces.values())), keeps_group=True)
             last = max(namespaces)
 
     def set_target_model(self, model: str, dimensions: int) -> None:
@@ -673,7 +710,8 @@ class SQLiteStore(Store):
             if not connection.execute("SELECT 1 FROM pending LIMIT 1").fetchall():
                 return []
         claimed: list[Pending] = self._run(
-            lambda group: index.claim(self._writing, limit, lease_seconds, self._clock(), even_leased=even_leased)
+            lambda group: index.claim(self._writing, limit, lease_seconds, self._clock(), even_leased=even_leased),
+            keeps_group=True,
         )
         return claimed
 
@@ -688,7 +726,7 @@ class SQLiteStore(Store):
             return [*waiting, *index.pending(connection, row.id, limit, among)][:limit]
 
     def index(self, model: str, embedded: Sequence[tuple[int, NDArray[float32]]]) -> None:
-        self._run(lambda group: index.store_vectors(self._writing, group, model, embedded))
+        self._run(lambda group: index.store_vectors(self._writing, group, model, embedded), keeps_group=True)
         self._drop_retired()
 
     def maintain(self) -> bool:

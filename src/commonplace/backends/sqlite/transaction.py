@@ -20,14 +20,21 @@ from commonplace.backends.sqlite.checksums import (
     FORMER,
     LIVE,
     LIVE_HEAD_SUMMED,
+    SHORT_BYTES,
+    STORED_FORMER,
+    STORED_LIVE,
     changed_sum,
     check_live,
     check_row,
     former_sum,
+    identity_key,
     live_head,
     live_row,
     live_sum,
+    next_sum,
     row_sum,
+    stored_former,
+    stored_live,
 )
 from commonplace.backends.sqlite.connection import Connection
 from commonplace.backends.sqlite.index import EntryIndex
@@ -44,11 +51,15 @@ FORGOTTEN_AT_ONCE = 20
 
 IDS_A_STEP = 1_000
 
+_FIRST_EXPIRY = "SELECT min(expires_at) FROM entry WHERE namespace = ? AND expires_at IS NOT NULL"
+_NAMESPACE = (
+    f"SELECT {NAMESPACE_COLUMNS}, checksum, ({_FIRST_EXPIRY.replace('?', 'n.id')}) FROM namespace AS n WHERE path = ?"
+)
 _LIVE = prefixed(LIVE, "e")
-_WRITTEN = LIVE.split(", ")
+_WRITTEN = STORED_LIVE.split(", ")
 _MARKS = [f"?{number}" for number in range(1, len(_WRITTEN) + 1)]
 _INSERT = f"INSERT INTO entry ({', '.join(_WRITTEN)}) VALUES ({', '.join(_MARKS)})"
-_KEEP = f"INSERT INTO history ({FORMER}) VALUES ({', '.join('?' * len(FORMER.split(', ')))})"
+_KEEP = f"INSERT INTO history ({STORED_FORMER}) VALUES ({', '.join('?' * len(FORMER.split(', ')))})"
 _ASSIGNMENTS = dict(
     zip(_WRITTEN, (f"{name} = {mark}" for name, mark in zip(_WRITTEN, _MARKS, strict=True)), strict=True)
 )
@@ -59,14 +70,15 @@ def _update(*unchanged: str) -> str:
     return ", ".join(assignment for name, assignment in _ASSIGNMENTS.items() if name not in unchanged)
 
 
+_TOUCH = "UPDATE entry SET own_updated_at = ?, own_valid_from = ?, checksum = ? WHERE id = ?"
 _UPDATE = f"UPDATE entry SET {_update('id', 'kind', 'key')} WHERE id = ?1 AND kind = ?2 AND key = ?3"
-_MOVE = f"UPDATE entry SET {_update('id', 'text', 'value')} WHERE id = ?1"
+_MOVE = f"UPDATE entry SET {_update('id', 'own_text', 'text_place', 'value')} WHERE id = ?1"
 
 _IN_RANGE = "namespace = :namespace AND kind = :kind AND key >= :prefix AND key < :stop"
 _ENDED = ":ended_by, :commit, :time, :actor"
 _KEEP_RANGE = f"""
-    INSERT INTO history ({FORMER})
-    SELECT {", ".join(_WRITTEN[HEAD])}, {{text}}, {{value}}, begun_by, namespace, {_ENDED},
+    INSERT INTO history ({STORED_FORMER})
+    SELECT {", ".join(LIVE.split(", ")[HEAD])}, {{text}}, {{value}}, begun_by, namespace, {_ENDED},
         kept_sum({LIVE}, {{text}}, {{value}}, {_ENDED})
     FROM entry WHERE {_IN_RANGE}
 """
@@ -91,32 +103,32 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         self._group = group
         self._namespace = namespace
         self._actor = actor
-        self._was_expired = False
         self._last_read: Sequence[Any] | None = None  # the live row that `get` read last, unless it was changed since
         known = group.namespaces.get(namespace)
-        at = now()
-        self._row = self._read_namespace(at) if known is None else known.copy()
+        self._row = self._read_namespace() if known is None else known.copy()
         self._number = self._row.id
-        self.time = self._now = commit_time(at, self._row.commit_time)
+        self.time = self._now = commit_time(now(), self._row.commit_time)
         self._has_commit = False
         self._index: EntryIndex = EntryIndex(connection, group, self._row, namespace)
-        if self._was_expired:
+        if self._has_expired() and known is not None:  # some may be gone since
+            self._row.first_expiry = self._connection.execute(_FIRST_EXPIRY, (self._number,)).fetchall()[0][0]
+        if self._has_expired():
             self._sweep()
 
-    def _read_namespace(self, now: int) -> NamespaceRow:
-        """The row, and whether something in the namespace has expired since the last commit there."""
+    def _has_expired(self) -> bool:
+        first_expiry = self._row.first_expiry
+        return first_expiry is not None and first_expiry <= self.time
+
+    def _read_namespace(self) -> NamespaceRow:
         path = "/".join(self._namespace)
-        rows = self._connection.execute(
-            f"SELECT {NAMESPACE_COLUMNS}, checksum,"
-            " EXISTS (SELECT 1 FROM entry WHERE namespace = n.id AND expires_at <= max(?, n.commit_time + 1))"
-            " FROM namespace AS n WHERE path = ?",
-            (now, path),
-        ).fetchall()
+        rows = self._connection.execute(_NAMESPACE, (path,)).fetchall()
         if not rows:
-            return NamespaceRow(0, 0, 0, 0, 0, 0, 0, is_new=True)
-        *columns, checksum, self._was_expired = rows[0]
+            return NamespaceRow(0, 0, 0, 0, 0, 0, 0, is_new=True, first_expiry=None)
+        *columns, checksum, first_expiry = rows[0]
         check_namespace_row(path, columns, checksum)
-        return NamespaceRow(*columns)
+        row = NamespaceRow(*columns)
+        row.first_expiry = first_expiry
+        return row
 
     def note_erasure(self) -> None:
         """Rows are about to be erased with their history, and their ids must not be used again."""
@@ -134,6 +146,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         if not self._has_commit:
             return None
         self._index.settle_if_many()
+        self._group.namespaces.pop(self._namespace, None)  # the last ones are kept
         self._group.namespaces[self._namespace] = self._row
         return self._row.commit_number
 
@@ -161,6 +174,8 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         return self._group.next_id("entry")
 
     def _live_row(self, kind: str, key: str) -> tuple[Live | None, int | None]:
+        if self._last_read is not None and self._last_read[NAMES] == (kind, key):
+            return live_row(self._last_read), None  # the revision of a former state is not asked for
         *row, last = self._connection.execute(
             f"SELECT {_LIVE}, (SELECT max(revision) FROM history WHERE namespace = ?1 AND kind = ?2 AND key = ?3)"
             " FROM (SELECT 1) LEFT JOIN entry AS e ON e.namespace = ?1 AND e.kind = ?2 AND e.key = ?3",
@@ -170,8 +185,8 @@ class SQLiteTransaction(Ledger, SQLiteReader):
 
     def _identity_row(self, kind: str, identity: str) -> Live | None:
         rows = self._connection.execute(
-            f"SELECT {_LIVE} FROM entry AS e WHERE namespace = ? AND kind = ? AND identity = ?",
-            (self._number, kind, identity),
+            f"SELECT {_LIVE} FROM entry AS e WHERE namespace = ? AND identity_key = ? AND +kind = ?",
+            (self._number, identity_key(kind, identity), kind),
         ).fetchall()
         return self._checked(rows[0]) if rows else None
 
@@ -190,55 +205,77 @@ class SQLiteTransaction(Ledger, SQLiteReader):
 
     def _insert_row(self, row: Live) -> None:
         written = (*row, self._number)
-        parameters = (*written, live_sum(written))
+        parameters = stored_live((*written, live_sum(written)))
         try:
             self._connection.execute(_INSERT, parameters)
         except apsw.ConstraintError:
             self._free_identity(row.kind, row.identity)
             self._connection.execute(_INSERT, parameters)
+        self._row.note_expiry(row.expires_at)
+        self._row.memory.note_used(row.kind, row.key)
+
+    def _begin_change(self) -> None:
+        """Before an older state is changed."""
+        self._index.settle()
+        self._last_read = None
+        self._row.memory.forget()
 
     def _update_row(self, row: Live, former: Live) -> None:
-        self._index.settle()
-        self._last_read = None
+        last = self._last_read
+        self._begin_change()
+        self._row.note_expiry(row.expires_at)
         written = (*row, self._number)
-        self._connection.execute(_UPDATE, (*written, live_sum(written)))
+        is_read = last is not None and last[NAMES] == (row.kind, row.key)
+        checksum = next_sum(written, last) if is_read and last is not None else live_sum(written)
+        self._connection.execute(_UPDATE, stored_live((*written, checksum)))
 
     def _move_row(self, row: Live) -> None:
-        self._index.settle()
-        self._last_read = None
+        self._begin_change()
         written = (*row, self._number)
-        self._connection.execute(_MOVE, (*written, live_sum(written)))
+        self._connection.execute(_MOVE, stored_live((*written, live_sum(written)))[:-1])  # without `text_place`
 
     def _delete_row(self, row: Live) -> None:
-        self._index.settle()
-        self._last_read = None
+        self._begin_change()
         self._group.has_erased = True  # the entry may be one without history
         self._connection.execute("DELETE FROM entry WHERE id = ?", (row.id,))
 
     def _keep_row(self, row: Former) -> None:
         former = (*row.beginning, self._number, *row.ending)
-        self._connection.execute(_KEEP, (*former, former_sum(former)))
+        self._connection.execute(_KEEP, stored_former((*former, former_sum(former))))
 
     def get(self, kind: str, key: str) -> Entry | None:
-        row = self._last_read = self._row_of(kind, key)
+        row = self._last_read = self._row.memory.touched.get((kind, key)) or self._row_of(kind, key)
         return None if row is None else entry_of(self._namespace, row)
 
     def touch(self, kind: str, key: str) -> None:
-        last = self._last_read
-        rows = [last] if last is not None and last[NAMES] == (kind, key) else self._summed_heads(kind, key)
-        self._last_read = None
-        for row in rows:
-            head = live_head(self._namespace, row)._replace(updated_at=self.time)
-            self._connection.execute(
-                "UPDATE entry SET updated_at = ?, checksum = ? WHERE id = ?",
-                (self.time, changed_sum(head, self._number, row[-1]), head.id),
-            )
-
-    def _summed_heads(self, kind: str, key: str) -> list[Sequence[Any]]:
-        return self._connection.execute(
+        last, self._last_read = self._last_read, None
+        memory = self._row.memory
+        memory.touched.pop((kind, key), None)
+        if last is not None and last[NAMES] == (kind, key):  # it was checked when it was read
+            head, checksum = self._touch(live_row(last), last[-1])
+            if head.expires_at is None and _content_length(head) <= SHORT_BYTES:
+                memory.note_touched((kind, key), (*head, self._number, checksum))
+            return
+        for row in self._connection.execute(
             f"SELECT {LIVE_HEAD_SUMMED} FROM entry WHERE namespace = ? AND kind = ? AND key = ?",
             (self._number, kind, key),
-        ).fetchall()
+        ).fetchall():
+            self._touch(live_head(self._namespace, row), row[-1])
+
+    def _touch(self, former: Live, checksum: int | None) -> tuple[Live, int | None]:
+        head = former._replace(updated_at=self.time)
+        checksum = changed_sum(head, self._number, checksum)
+        self._connection.execute(_TOUCH, (self.time, head.valid_from, checksum, head.id))
+        return head, checksum
+
+    def was_used(self, kind: str, first: str, last: str) -> bool:
+        unused = self._row.memory.unused.get((kind, last))
+        if unused is not None and first >= unused:
+            return False
+        was_used = super().was_used(kind, first, last)
+        if not was_used and first < last:
+            self._row.memory.note_unused(kind, first, last)
+        return was_used
 
     # Operations
 
@@ -295,8 +332,8 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         self._connection.execute(_KEEP_RANGE.format(**same), {**keys, "ended_by": "moved_away"})
         self._connection.execute(
             f"""
-            UPDATE entry SET key = :new || substr(key, :length + 1), commit_number = :commit, valid_from = :time,
-                begun_by = 'moved_here', actor = :actor, updated_at = :time, checksum = NULL,
+            UPDATE entry SET key = :new || substr(key, :length + 1), commit_number = :commit, own_valid_from = :time,
+                own_begun_by = 'moved_here', actor = :actor, own_updated_at = :time, checksum = NULL,
                 revision = max(revision + 1, coalesce((SELECT max(h.revision) + 2 FROM history AS h
                     WHERE h.namespace = entry.namespace AND h.kind = entry.kind
                         AND h.key = :new || substr(entry.key, :length + 1)), 1))
@@ -322,7 +359,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
             headings.append((head.id, head.heading))
             changed.append((head.id, head.heading, changed_sum(head, self._number, checksums[head.id])))
         self._connection.execute(
-            "UPDATE entry SET heading = j.value ->> 1, checksum = j.value ->> 2 FROM json_each(?) AS j"
+            "UPDATE entry SET own_heading = j.value ->> 1, checksum = j.value ->> 2 FROM json_each(?) AS j"
             " WHERE entry.id = j.value ->> 0",
             (json.dumps(changed),),
         )
@@ -335,8 +372,7 @@ class SQLiteTransaction(Ledger, SQLiteReader):
 
     def _range(self, kind: str, prefix: str) -> dict[str, Any]:
         """The keys of one kind that begin with a prefix, and the commit that changes them, for statements over them."""
-        self._index.settle()
-        self._last_read = None
+        self._begin_change()
         return {
             "namespace": self._number,
             "kind": kind,
@@ -353,6 +389,10 @@ class SQLiteTransaction(Ledger, SQLiteReader):
             f"SELECT {LIVE_HEAD_SUMMED} FROM entry WHERE {_IN_RANGE} ORDER BY key", keys
         ).fetchall()
         return ((live_head(self._namespace, row), row[-1]) for row in rows)
+
+
+def _content_length(row: Live) -> int:
+    return len(row.attributes) + len(row.value) + len(row.text or "")
 
 
 def _steps(items: Sequence[int]) -> Iterator[Sequence[int]]:

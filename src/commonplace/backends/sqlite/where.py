@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from commonplace.backends.filter_sql import COMPARISONS, BaseWhere
 from commonplace.backends.rows import dump
-from commonplace.backends.sqlite.checksums import damaged_row
+from commonplace.backends.sqlite.checksums import KIND_CODES, damaged_row
 from commonplace.checks import JSON
 from commonplace.filters import Condition, hold
 
@@ -23,9 +23,12 @@ class Where(BaseWhere):
 
     def add_kinds(self, kinds: Sequence[str]) -> None:
         self.add(f"e.kind IN ({_marks(kinds)})", *kinds)
+        if self.has_codes:
+            self.add(f"e.kind_code IN ({_marks(kinds)})", *(KIND_CODES.get(kind, kind) for kind in kinds))
 
     def __init__(self) -> None:
         super().__init__()
+        self.has_codes = True  # of kinds, as live rows have
         self.waiting: Mapping[tuple[str, str], Sequence[int]] = {}  # entries whose labels are not written, by label
 
     def label_rows(self, namespace_id: int, name: str, values: Sequence[str]) -> tuple[str, list[Any]]:

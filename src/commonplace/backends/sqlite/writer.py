@@ -19,14 +19,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from commonplace.backends.sqlite.checksums import damaged_row, row_sum
 from commonplace.backends.sqlite.connection import DRIVER_ERRORS, Connection, closed, translate
 from commonplace.checks import Namespace
+from commonplace.language.passages import Passage
 
 MAX_GROUP = 128
 CLOSING_PAUSE_SECONDS = 0.001
+GATHER_FROM = 8
+GATHER_SECONDS = 0.0002
+MOST_GATHER_SECONDS = 0.006
+"""If the last group had so many jobs, the next leader waits for as many, until this long for each after that group."""
 LOOK_SECONDS = 0.1
 """How long a job waits to be woken before it checks the queue itself. This only matters after an interrupt."""
 
@@ -55,7 +60,7 @@ class Writer(Generic[G]):
     """Runs jobs on the one writing connection of a process.
 
     `exclusive` runs a group while it holds the writer lock, given the time since when it has waited. `begin` creates
-    what the group's jobs share, and `flush` writes it before COMMIT.
+    what the group's jobs share, `flush` writes it before COMMIT, and `keep` may keep it for the next group after that.
     """
 
     def __init__(
@@ -65,13 +70,18 @@ class Writer(Generic[G]):
         exclusive: Callable[[Callable[[], None], float], None],
         begin: Callable[[], G],
         flush: Callable[[G], None],
+        keep: Callable[[G], None],
     ) -> None:
         self._connection = connection
         self._path = path
         self._exclusive = exclusive
         self._begin = begin
         self._flush = flush
+        self._keep = keep
         self._jobs: deque[Job[G]] = deque()
+        self._last_group = 0  # how many jobs it had
+        self._gather_until = 0.0
+        self._gathering: Job[G] | None = None  # its thread waits for more jobs; perhaps it has left since
         self._is_closed = False
 
     def close(self, seconds: float) -> bool:
@@ -93,6 +103,8 @@ class Writer(Generic[G]):
             raise closed(self._path)
         try:
             self._jobs.append(job)
+            if self._gathering is not None and len(self._jobs) >= self._last_group:
+                _wake(self._gathering)
             # closed since the check above: a leader may still run the job, but this thread must not lead
             is_late = self._is_closed
             while not job.done:
@@ -101,10 +113,11 @@ class Writer(Generic[G]):
                 elif is_late:
                     raise closed(self._path)
                 else:
+                    self._gather(job)
                     self._lead(job)
         finally:
             job.has_left = True
-            if (first := self._first()) is not None and not first.leads:
+            if (first := self._first()) is not None and not first.leads and first is not self._gathering:
                 _wake(first)
         if job.error is not None:
             raise job.error
@@ -123,6 +136,20 @@ class Writer(Generic[G]):
             except ValueError:  # another thread has just removed it
                 continue
 
+    def _gather(self, own: Job[G]) -> None:
+        """Wait for the threads of the last group to come back, so that they share a commit again.
+
+        Otherwise they prepare their next jobs while the leader runs its own, and at each statement one of them takes
+        the interpreter from it. A lone writer does not wait.
+        """
+        if len(self._jobs) >= self._last_group or (seconds := self._gather_until - time.monotonic()) <= 0:
+            return
+        try:
+            self._gathering = own
+            own.wake.acquire(timeout=seconds)
+        finally:
+            self._gathering = None
+
     def _lead(self, own: Job[G]) -> None:
         own.leads = True
         group: list[Job[G]] = []
@@ -133,6 +160,10 @@ class Writer(Generic[G]):
                 raise
             self._fail(group or [own], error)
         finally:
+            self._last_group = len(group)
+            if self._last_group >= GATHER_FROM:
+                seconds = min(GATHER_SECONDS * self._last_group, MOST_GATHER_SECONDS)
+                self._gather_until = time.monotonic() + seconds
             for job in group:
                 _wake(job)
 
@@ -150,6 +181,7 @@ class Writer(Generic[G]):
             self._flush(shared)
             # One call, so that no interrupt can come between the commit and marking all jobs as done.
             commits.extend(map(connection.execute, ("COMMIT",)))
+            self._keep(shared)
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -216,9 +248,57 @@ NAMESPACE_COLUMNS = (
     "id, commit_number, commit_time, history_floor, chunk_count, term_total, chunks_ended, "
     "waiting_commit, waiting_entry, waiting_count"
 )
+KEPT_NAMESPACES = 64
+"""The rows of how many namespaces are kept for the next commits."""
+KEPT_PLACES = 16
+"""How many rows and ranges of keys are remembered for each of them."""
 _COUNTS = 7
 """How many of these columns are never NULL. The others are all NULL if nothing waits."""
 _INTEGER = frozenset((int,))
+
+
+class NewEntry(NamedTuple):
+    """What the derived rows of a new entry are made from."""
+
+    commit: int
+    id: int
+    text: str
+    heading: str | None
+    labels: set[tuple[str, str]]
+    passages: Sequence[Passage] | None
+    """Those of its text, if they are made already."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What this process knows about a namespace while nobody else writes to the file; see `Group`."""
+
+    new: list[NewEntry] | None = None
+    """All entries that wait for their derived rows; None if there may be others."""
+    touched: dict[tuple[str, str], Sequence[Any]] = field(default_factory=dict)
+    """Live rows by kind and key, whose time was changed last and nothing since."""
+    unused: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Ranges of keys that were never used: the first one by the kind and the last one."""
+
+    def note_touched(self, names: tuple[str, str], row: Sequence[Any]) -> None:
+        if len(self.touched) >= KEPT_PLACES:
+            self.touched.clear()
+        self.touched[names] = row
+
+    def note_unused(self, kind: str, first: str, last: str) -> None:
+        if len(self.unused) >= KEPT_PLACES:
+            self.unused.clear()
+        self.unused[kind, last] = first
+
+    def note_used(self, kind: str, key: str) -> None:
+        """A key is used: of a range that it is in, the part after it is left."""
+        for (of, last), first in self.unused.items():
+            if of == kind and first <= key <= last:
+                self.unused[of, last] = key + "\0"
+
+    def forget(self) -> None:
+        self.touched.clear()
+        self.unused.clear()
 
 
 @dataclass(slots=True)
@@ -239,6 +319,9 @@ class NamespaceRow:
     is_changed: bool = False
     moves_waiting: bool = False
     """Whether entries began to wait, or none waits any more. Otherwise an index is not written."""
+    first_expiry: int | None = 0
+    """No entry expires before this time; None if none ever does."""
+    memory: Memory = field(default_factory=Memory)
 
     def copy(self) -> NamespaceRow:
         return NamespaceRow(
@@ -255,6 +338,8 @@ class NamespaceRow:
             self.is_new,
             self.is_changed,
             self.moves_waiting,
+            self.first_expiry,
+            self.memory,  # a change of it is a change of rows: if these are rolled back, it is gone too
         )
 
     @property
@@ -286,6 +371,7 @@ class NamespaceRow:
         if self.waiting_entry is None:
             self.waiting_commit, self.waiting_entry, self.waiting_count = commit, entry_id - 1, 0
             self.moves_waiting = True
+            self.memory.new = []
         assert self.waiting_commit is not None
         assert self.waiting_count is not None
         self.waiting_commit = min(self.waiting_commit, commit)
@@ -296,6 +382,11 @@ class NamespaceRow:
         if self.waiting_entry is not None:
             self.waiting_commit = self.waiting_entry = self.waiting_count = None
             self.is_changed = self.moves_waiting = True
+            self.memory.new = None
+
+    def note_expiry(self, expires_at: int | None) -> None:
+        if expires_at is not None and (self.first_expiry is None or expires_at < self.first_expiry):
+            self.first_expiry = expires_at
 
 
 def namespace_sum(path: str, columns: Sequence[int | None]) -> int:
@@ -349,17 +440,33 @@ def write_namespace(connection: Connection, namespace: Namespace, row: Namespace
 
 @dataclass(slots=True)
 class Group:
-    """What the jobs of one commit share: the counters, read once and written once."""
+    """What the jobs of one commit share: the counters, read once and written once.
+
+    It is kept for the next commit. If SQLite then says that no other connection has changed the file, nothing is read
+    again. It is not kept after a rollback, or if a job changes rows in another way than a transaction does.
+    """
 
     counters: dict[Counter, int]
     stored_counters: tuple[int, ...]
     namespaces: dict[Namespace, NamespaceRow] = field(default_factory=dict)
     has_erased: bool = False
     """Whether rows that had ids may be gone without a former state, so that only the counters know the highest id."""
+    is_kept: bool = True
+    version: int = 0
+    """SQLite's version of the data after the commit."""
 
     def next_id(self, name: Counter) -> int:
         self.counters[name] += 1
         return self.counters[name]
+
+    def note_commit(self, version: int) -> None:
+        self.version = version
+        self.stored_counters = tuple(self.counters.values())
+        self.has_erased = False
+        for row in self.namespaces.values():
+            row.is_new = row.is_changed = row.moves_waiting = False
+        for namespace in list(islice(self.namespaces, max(0, len(self.namespaces) - KEPT_NAMESPACES))):
+            del self.namespaces[namespace]
 
 
 _COUNTED = """
