@@ -8,6 +8,7 @@ own code comes from this checkout. `--short` is for CI. The results say for each
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -31,21 +32,28 @@ OURS = (
 """What our code needs; the versions are those of constraints.txt."""
 
 PINS: Mapping[str, str] = {
+    "aiosqlite": "0.22.1",
     "agent-framework-core": "1.23.0",
-    "anthropic": "2.9.0",
+    "anthropic": "2.10.0",
     "crewai": "1.15.30",
+    "cryptography": "50.0.2",
     "google-adk": "2.13.0",
+    "greenlet": "3.5.6",
     "hermes-agent": "0.19.0",
+    "httpx": "0.28.1",
     "langchain-core": "1.7.2",
     "langchain-tests": "1.1.9",
     "langgraph-checkpoint": "4.3.2",
     "langgraph-checkpoint-conformance": "0.0.2",
+    "langgraph-checkpoint-sqlite": "3.1.2",
     "llama-index-core": "0.14.25",
     "openai-agents": "0.24.0",
     "py-key-value-aio": "0.4.6",
     "pydantic-ai-harness": "0.62.0",
     "pytest-asyncio": "1.5.0",
     "pytest-mock": "3.17.0",
+    "pytest-retry": "1.7.0",
+    "sqlalchemy": "2.1.8",
     "strands-agents": "1.62.0",
 }
 
@@ -65,7 +73,7 @@ class Suite:
     short: tuple[str, ...] | None = None
     """The arguments in CI, if they differ."""
     section: str = ""
-    """The section of docs/frameworks.md whose example is run too."""
+    """The section of docs/guides/frameworks.md whose example is run too."""
     writers: tuple[str, ...] = ()
     """The adapters of many_writers.py that are run in this environment."""
     in_short: bool = True
@@ -75,14 +83,12 @@ _LANG = (
     *("langchain-core", "langchain-tests", "langgraph-checkpoint", "langgraph-checkpoint-conformance"),
     "py-key-value-aio",
 )
+_STORES = ("langgraph-checkpoint-sqlite", "langgraph-checkpoint", "pytest-asyncio", "pytest-mock", "pytest-retry")
+_OPENAI = ("openai-agents", "pytest-asyncio", "aiosqlite", "cryptography", "greenlet", "httpx", "sqlalchemy")
 SUITES = (
     Suite("langgraph-checkpoint-conformance", _LANG, "checkpoint_conformance.py"),
-    Suite(
-        "langgraph-store",
-        ("langgraph-checkpoint", "pytest-asyncio", "pytest-mock"),
-        "langgraph_store.py",
-        in_short=False,
-    ),
+    Suite("langgraph-store", _STORES, "langgraph_store.py", ("langgraph-checkpoint",), in_short=False),
+    Suite("langgraph-sqlite", _STORES, "langgraph_store.py", ("langgraph-checkpoint-sqlite",), in_short=False),
     Suite(
         "langchain-tests",
         _LANG,
@@ -111,7 +117,9 @@ SUITES = (
     ),
     Suite("crewai", ("crewai",), "test_crewai.py", section="CrewAI", writers=("crewai",), in_short=False),
     Suite("hermes", ("hermes-agent",), "test_hermes.py", section="Hermes", writers=("hermes",), in_short=False),
-    Suite("openai-agents", ("openai-agents",), "test_openai_compaction.py", writers=("openai_session",)),
+    Suite("openai-agents", _OPENAI, "test_openai_compaction.py", writers=("openai_session",)),
+    Suite("openai-sessions", _OPENAI, "openai_sessions.py"),
+    Suite("openai-public-parts", _OPENAI, "openai_sessions.py", ("--public-parts",), in_short=False),
     Suite("anthropic", ("anthropic",), "test_memory_stores.py", section="Anthropic memory stores"),
     Suite(
         "agent-framework",
@@ -189,17 +197,29 @@ def environment(packages: Sequence[str]) -> list[str]:
 
 
 def raise_pins() -> None:
+    """Pin the newest versions that can be installed together, which the newest of all sometimes cannot."""
+    newest: dict[str, str] = {}
+    for packages in dict.fromkeys(suite.packages for suite in SUITES):
+        wanted = [f"{name}=={newest[name]}" if name in newest else name for name in packages]
+        newest |= resolved([*wanted, *environment(())])
     here = Path(__file__)
     text = here.read_text()
     for name, version in PINS.items():
-        found = subprocess.run(
-            [sys.executable, "-m", "pip", "index", "versions", name], capture_output=True, text=True, check=True
-        ).stdout
-        newest = re.search(r"\(([^)]+)\)", found)
-        if newest is not None and newest[1] != version:
-            print(f"{name}: {version} -> {newest[1]}")
-            text = text.replace(f'"{name}": "{version}"', f'"{name}": "{newest[1]}"')
+        if newest[name] != version:
+            print(f"{name}: {version} -> {newest[name]}")
+            text = text.replace(f'"{name}": "{version}"', f'"{name}": "{newest[name]}"')
     here.write_text(text)
+
+
+def resolved(requirements: Sequence[str]) -> dict[str, str]:
+    """The versions that pip would install of the packages that have a pin."""
+    how = ["--dry-run", "--ignore-installed", "--quiet", "--disable-pip-version-check", "--report", "-"]
+    found = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *how, *requirements], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    versions = {one["metadata"]["name"]: one["metadata"]["version"] for one in json.loads(found)["install"]}
+    named = {re.sub("[-_.]+", "-", name).lower(): version for name, version in versions.items()}
+    return {name: named[name] for name in PINS if name in named}
 
 
 if __name__ == "__main__":

@@ -55,11 +55,15 @@ def serving(book: object) -> Iterator[str]:
     server = subprocess.Popen(given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(1_200):
+            if server.poll() is not None:
+                raise RuntimeError(f"the service ended with {server.returncode} before it was ready")
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1).close()
                 break
             except OSError:
                 time.sleep(0.1)
+        else:
+            raise RuntimeError("the service was not ready within 1,200 tries")
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
@@ -100,4 +104,4 @@ def every_book(book: commonplace.Book) -> commonplace.Book:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "promise(id): what docs/promises.toml promises")
+    config.addinivalue_line("markers", "promise(id): what docs/internal/promises.toml promises")

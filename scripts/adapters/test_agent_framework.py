@@ -41,6 +41,15 @@ def test_messages_come_back_as_they_were(book: commonplace.Book) -> None:
     assert asyncio.run(provider.get_messages(None)) == []
 
 
+def test_messages_of_other_programs_are_read_as_text(book: commonplace.Book) -> None:
+    space = book.space("user", "ana")
+    space.threads.create(id="s-1")
+    parts = [{"type": "input_text", "text": "hello"}]
+    space.threads.add("s-1", [{"role": "user", "content": parts}, {"role": "tool", "content": "42"}], verbatim=True)
+    found = asyncio.run(CommonplaceHistoryProvider(space).get_messages("s-1"))
+    assert [(str(message.role), message.text) for message in found] == [("user", "hello"), ("assistant", "42")]
+
+
 def test_a_run_loads_and_stores_the_history_and_gets_what_the_memory_holds(book: commonplace.Book) -> None:
     space = book.space("user", "ana")
     space.records.create(type="note", content={"text": "Ana likes green tea"}, source="mcp", confidence=1)

@@ -1,4 +1,4 @@
-"""The example of a framework in docs/frameworks.md runs as written, and prints what the page says."""
+"""The example of a framework in docs/guides/frameworks.md runs as written, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from conftest import command, serving
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "frameworks.md"
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "guides" / "frameworks.md"
 SECTION = os.environ.get("COMMONPLACE_SECTION", "")
 
 

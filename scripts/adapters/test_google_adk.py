@@ -60,6 +60,13 @@ def test_a_session_is_added_found_and_added_again_without_doubles(book: commonpl
     assert found(service, " ") == []
 
 
+def test_items_of_other_programs_are_not_taken_for_memories(book: commonplace.Book) -> None:
+    service = CommonplaceMemoryService(book)
+    book.space("adk", "app", "ana").items.put("theme", {"text": "green tea"})
+    asyncio.run(service.add_events_to_memory(app_name="app", user_id="ana", events=[event("e-1", "green tea")]))
+    assert [hit.id for hit in found(service, "green tea")] == ["e-1"]
+
+
 def test_a_deleted_memory_stays_deleted(book: commonplace.Book) -> None:
     service = CommonplaceMemoryService(book)
     session = Session(id="s-1", app_name="app", user_id="ana", events=[event("e-1", "Ana likes green tea")])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import operator
-import subprocess
-import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypedDict
 
@@ -216,6 +214,42 @@ def test_other_things_in_a_namespace_are_not_in_the_store(every_book: commonplac
     assert store.search((), query="green tea") == []
 
 
+@pytest.mark.promise("langgraph-checkpoints-are-not-memories")
+def test_checkpoints_and_caches_of_the_same_book_are_not_in_the_store(every_book: commonplace.Book) -> None:
+    saver = CommonplaceSaver(every_book.space("graph", "demo"))
+    saver.put(
+        {"configurable": {"thread_id": "t", "checkpoint_ns": ""}},
+        {**empty_checkpoint(), "channel_values": {"x": "secret"}, "channel_versions": {"x": 1}},
+        {"source": "input", "step": -1, "parents": {}},
+        {"x": 1},
+    )
+    every_book.space("graph", "demo").items.put("token", {"secret": "s"}, history=False)
+    for store in (CommonplaceStore(every_book), CommonplaceStore(every_book, index={"dims": 5, "embed": letters})):
+        store.put(("user", "ana"), "tea", {"text": "secret"}, index=False)
+        assert store.list_namespaces() == [("user", "ana")]
+        for query in (None, "secret"):
+            assert [item.key for item in store.search((), query=query)] == (
+                ["tea"] if store._embeddings or query is None else []
+            )
+
+
+def letters(texts: list[str]) -> list[list[float]]:
+    return [[text.count(letter) + 0.1 for letter in "abcde"] for text in texts]
+
+
+def test_pages_of_a_search_hold_each_item_once_with_or_without_a_vector(every_book: commonplace.Book) -> None:
+    store = CommonplaceStore(every_book, prefix=("lg",), index={"dims": 5, "embed": letters})
+    keys = [f"k-{number}" for number in range(7)]
+    for number, key in enumerate(keys):
+        store.put(("a",), key, {"text": "abc"[: number % 3]}, index=None if number < 4 else False)
+    for size in (1, 2, 3, 5, 8):
+        found = [
+            item for start in range(0, 16, size) for item in store.search(("a",), query="b", limit=size, offset=start)
+        ]
+        assert sorted(item.key for item in found) == keys
+        assert [item.score is None for item in found] == [False] * 4 + [True] * 3
+
+
 @pytest.mark.promise("langgraph-store-ttl")
 def test_an_item_expires_and_reading_renews_it(every_book: commonplace.Book, clock: Clock) -> None:
     store = CommonplaceStore(every_book, prefix=("lg",), ttl={"default_ttl": 1, "refresh_on_read": True})
@@ -311,6 +345,23 @@ def test_checkpoints_are_not_searched_and_leave_no_former_states(
     assert every_book.namespaces() == []
 
 
+def test_items_of_other_programs_in_the_space_of_a_checkpointer_are_left_alone(every_book: commonplace.Book) -> None:
+    space = every_book.space("user", "ana")
+    saver = CommonplaceSaver(space)
+    others = ["theme", "t/c", "t/c//1", "langgraph"]
+    for key in others:
+        space.items.put(key, {"color": "dark"})
+    config: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    saver.put(config, empty_checkpoint(), {"source": "input", "step": -1, "parents": {}, "run_id": "r"}, {})
+    assert len(list(saver.list(None))) == len(list(saver.list(config))) == 1
+    saver.copy_thread("t", "t-2")
+    saver.delete_for_runs(["r"])
+    assert list(saver.list(None)) == []
+    saver.delete_thread("t")
+    saver.prune(["t", "theme"])
+    assert [item.key for item in space.items.list().items] == sorted(others)
+
+
 @pytest.mark.promise("langgraph-checkpoints-prune")
 def test_pruning_keeps_the_latest_checkpoint_and_what_it_needs(
     every_book: commonplace.Book, saver: CommonplaceSaver
@@ -367,20 +418,11 @@ def test_a_pickle_is_never_loaded(every_book: commonplace.Book) -> None:
     saver = CommonplaceSaver(every_book.space("a"))
     graph(saver).invoke({"said": ["x"], "count": 0}, {"configurable": {"thread_id": "t"}})
     items = every_book.space("a").items
-    stored = items.list("t/c/").items[-1]
+    stored = items.list("langgraph/t/c/").items[-1]
     forged = {**stored.value, "metadata": ["pickle", "gASVCAAAAAAAAACMBGV4aXSULg=="]}  # type: ignore[dict-item]
     items.put(stored.key, forged, history=False)  # type: ignore[arg-type]
     with pytest.raises(commonplace.InvalidInput, match="never loaded"):
         saver.get_tuple({"configurable": {"thread_id": "t"}})
-
-
-def test_without_the_package_the_error_names_the_command() -> None:
-    program = (
-        "import sys\nsys.modules['langgraph.checkpoint.base'] = None\n"
-        "try:\n    import commonplace.adapters.langgraph\nexcept Exception as error:\n    print(error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install 'commonplace-memory[langgraph]'" in done.stdout
 
 
 def test_a_filter_with_a_value_that_no_json_holds_matches_what_it_says(store: CommonplaceStore) -> None:

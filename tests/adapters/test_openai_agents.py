@@ -135,6 +135,50 @@ def test_new_items_come_after_a_message_that_is_dated_ahead(session, space, cloc
     asyncio.run(scenario())
 
 
+@pytest.mark.promise("openai-agents-compaction-in-one-commit")
+def test_a_compaction_replaces_what_the_model_saw_in_one_commit(session, space):
+    summary: Any = {"type": "compaction", "id": "cmp_1", "encrypted_content": "kept short"}
+
+    async def scenario() -> None:
+        await session.add_items(ITEMS)
+        seen = await session._get_compaction_snapshot(4)
+        assert (seen.items, seen.complete) == (ITEMS[-4:], False)
+        every = await session._get_compaction_snapshot(len(ITEMS))
+        assert (every.items, every.complete) == (ITEMS, True)
+        assert await seen.replace_suffix(1, [summary])
+        assert await session.get_items() == [*ITEMS[:-3], summary]
+        assert not await seen.replace_suffix(1, [])  # these items are gone
+        space.undo(space.stats().commit)
+        assert await session.get_items() == ITEMS
+        late = await session._get_compaction_snapshot(4)
+        await session.add_items(ITEMS[:1])
+        assert not await late.replace_suffix(0, [summary])
+        assert await session.get_items() == [*ITEMS, ITEMS[0]]
+        pruning = await session._get_compaction_snapshot(2, prune_prefix=lambda item: item in ITEMS[:3])
+        assert await pruning.replace_suffix(0, [summary])  # the newest item is like a pruned one, but after others
+        assert await session.get_items() == [*ITEMS[3:-1], summary]
+        before = space.stats().commit
+        assert await session._atomic_replace_items([summary])
+        assert (await session.get_items(), space.stats().commit) == ([summary], before + 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_changes_its_items_is_not_compacted_behind_its_back(space):
+    class Shouting(CommonplaceSession):
+        async def add_items(self, items: list[Any]) -> None:
+            await super().add_items([{**item, "content": item["content"].upper()} for item in items])
+
+    async def scenario() -> None:
+        session = Shouting(space, "chat-1")
+        await session.add_items(ITEMS[:1])
+        assert await session._get_compaction_snapshot(5) is None
+        assert not await session._atomic_replace_items([])
+        assert await session.get_items() == [{**ITEMS[0], "content": "WHICH DAY DO WE DEPLOY?"}]
+
+    asyncio.run(scenario())
+
+
 def test_every_item_is_popped_once_by_many_at_the_same_time(session):
     async def scenario() -> None:
         await session.add_items([{"role": "user", "content": str(number)} for number in range(40)])
@@ -370,11 +414,14 @@ def test_a_session_of_an_agents_memory_titles_its_thread_as_the_memory_does(tmp_
         assert memory.get_thread("chat-1", resource="ann").title == "Which day do we deploy?"
 
 
-def test_closing_a_session_leaves_the_book_open(session):
-    """Programs written for the SDK's own sessions call `close`, which there was not."""
+def test_a_closed_session_is_refused_and_the_book_stays_open(session, space):
+    """A closed session went on working; the SDK's own sessions refuse it, also to add nothing."""
     asyncio.run(session.add_items(ITEMS))
     session.close()
-    assert asyncio.run(session.get_items()) == ITEMS
+    for call in (session.get_items, session.pop_item, session.clear_session, lambda: session.add_items([])):
+        with pytest.raises(RuntimeError, match="CommonplaceSession is closed"):
+            asyncio.run(call())
+    assert asyncio.run(CommonplaceSession(space, "chat-1").get_items()) == ITEMS
 
 
 def test_without_the_sdk_the_error_names_the_extra():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ from commonplace.adapters.key_value import CommonplaceKeyValue
 from commonplace.adapters.langchain import CommonplaceByteStore, CommonplaceChatHistory
 from commonplace.space.names import label_of
 from doubles import Clock
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class TestChatHistoryBehaviour(AdapterBehaviour):
@@ -83,6 +87,25 @@ def test_messages_come_back_as_they_were_and_are_found_by_search(every_book: com
     assert history.messages[:5] == said
 
 
+def test_messages_of_other_programs_are_read_as_text(every_book: commonplace.Book) -> None:
+    space = every_book.space("user", "ana")
+    said: list[dict[str, Any]] = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+        {"role": "tool", "tool_call_id": "c-1", "content": "42"},
+        {"type": "function_call", "call_id": "c-2", "name": "look", "arguments": "{}"},
+    ]
+    space.threads.create(id="chat-1")
+    space.threads.add("chat-1", said, verbatim=True)
+    history = CommonplaceChatHistory(space, "chat-1")
+    history.add_messages([HumanMessage("ours")])
+    found = [(message.type, message.content) for message in history.messages]
+    assert found[:3] == [("system", "be brief"), ("human", "hello"), ("ai", "42")]
+    assert found[3][0] == "ai"
+    assert "look" in found[3][1]
+    assert found[4] == ("human", "ours")
+
+
 def test_a_runnable_remembers_through_the_history(every_book: commonplace.Book) -> None:
     space = every_book.space("user", "ana")
 
@@ -111,6 +134,7 @@ def test_bytes_are_set_read_listed_and_deleted_and_leave_nothing(every_book: com
     assert store.mget(["b"]) == [None]
     assert space.stats().former_states == 0
     assert asyncio.run(store.amget(["a/1"])) == [b"\x00\xff"]
+    assert store.mget([*map(str, range(10_001)), "a/1"])[-1] == b"\x00\xff"
     assert list(CommonplaceByteStore(space, prefix="other/").yield_keys()) == []
 
 
@@ -168,14 +192,36 @@ def test_a_value_expires(every_book: commonplace.Book, clock: Clock) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("module", "missing", "extra"),
-    [("key_value", "key_value.aio.errors", "key-value"), ("langchain", "langchain_core.chat_history", "langchain")],
-)
-def test_without_the_package_the_error_names_the_command(module: str, missing: str, extra: str) -> None:
+MISSING = {
+    "agent_framework": "agent_framework",
+    "anthropic": "anthropic",
+    "crewai": "crewai",
+    "google_adk": "google",
+    "hermes": "agent",
+    "key_value": "key_value",
+    "langchain": "langchain_core",
+    "langgraph": "langgraph",
+    "llama_index": "llama_index",
+    "openai_agents": "agents",
+    "pydantic_ai": "pydantic_ai_harness",
+    "strands": "strands",
+}
+"""The adapters, and the package that each cannot do without."""
+
+
+def test_without_its_package_each_adapter_names_the_extra_that_installs_it() -> None:
     program = (
-        f"import sys\nsys.modules['{missing}'] = None\n"
-        f"try:\n    import commonplace.adapters.{module}\nexcept Exception as error:\n    print(error)\n"
+        f"import importlib, sys\nfor module, missing in {MISSING}.items():\n    sys.modules[missing] = None\n"
+        "    try:\n        importlib.import_module(f'commonplace.adapters.{module}')\n"
+        "    except Exception as error:\n        print(module, type(error).__name__, error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert f"pip install 'commonplace-memory[{extra}]'" in done.stdout
+    lines = done.stdout.splitlines()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for module, line in zip(MISSING, lines, strict=True):
+        extra = module.replace("_", "-")
+        assert line.startswith(f"{module} ConfigurationError")
+        assert line.endswith(f"pip install 'commonplace-memory[{extra}]'")
+        assert extra in extras
+    others = {"__init__", "mcp_memory", "thread_items"}  # of no package, or of two
+    assert {path.stem for path in (ROOT / "src/commonplace/adapters").glob("*.py")} == {*MISSING} | others

@@ -99,8 +99,10 @@ def test_an_import_is_undone_as_a_whole_and_stays_undone_until_asked_for(book: B
     kept = space.records.create(type="note", content="mine", source="me", confidence=1)
     report = take(book, name)
     (commits,) = report.commits
-    undone = undo_import(space, commits.first, commits.last)
+    told: list[tuple[int, int | None]] = []
+    undone = undo_import(space, commits.first, commits.last, lambda done, total, label: told.append((done, total)))
     assert (undone.commits, undone.conflicts) == (commits.count, ())
+    assert told == [(done, commits.count) for done in range(1, commits.count + 1)]
     assert {kind: count for kind, count in space.stats().entries.items() if count} == {"record": 1}
     assert space.records.get(kept.id).content == "mine"
     again = take(book, name)

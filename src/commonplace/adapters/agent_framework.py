@@ -11,16 +11,16 @@ Needs `pip install 'commonplace-memory[agent-framework]'`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commonplace.adapters.thread_items import HasSpace, ThreadItems
+from commonplace.adapters.thread_items import HasSpace, ThreadItems, said
 from commonplace.errors import ConfigurationError, install_command
 from commonplace.space.space import Space
 from commonplace.tools.as_data import hits_as_data
 
 try:
-    from agent_framework import ContextProvider, HistoryProvider, Message
+    from agent_framework import Content, ContextProvider, HistoryProvider, Message
 except ImportError as error:
     raise ConfigurationError(
         f"the Agent Framework is not installed, or too old; run: {install_command('agent-framework')}"
@@ -43,7 +43,7 @@ class CommonplaceHistoryProvider(HistoryProvider):
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Message]:
         items = await asyncio.to_thread(self._stored(session_id).read)
-        return [Message.from_dict(item["agent_framework"]) for item in items if "agent_framework" in item]
+        return [_from_item(item) for item in items]
 
     async def save_messages(
         self,
@@ -63,6 +63,13 @@ class CommonplaceHistoryProvider(HistoryProvider):
 def _to_item(message: Message) -> dict[str, Any]:
     """A message as other programs read it, with role and content, and the whole as the framework writes it."""
     return {"role": str(message.role), "content": message.text or "", "agent_framework": message.to_dict()}
+
+
+def _from_item(item: Mapping[str, Any]) -> Message:
+    if "agent_framework" in item:
+        return Message.from_dict(item["agent_framework"])
+    role, text = said(item)  # of another program
+    return Message(role=role, contents=[Content.from_text(text)])
 
 
 class CommonplaceContextProvider(ContextProvider):

@@ -141,7 +141,9 @@ class CommonplaceMemoryService(BaseMemoryService):
                 query[:8_000], kinds=[ITEM], limit=self._results, min_relevance="default"
             )
         )
-        return SearchMemoryResponse(memories=[_entry(hit.key, hit.entry.value) for hit in hits])
+        # Other programs may keep items of their own in this namespace.
+        own = (hit for hit in hits if hit.key.startswith(PREFIX))
+        return SearchMemoryResponse(memories=[_entry(hit.key, hit.entry.value) for hit in own])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         if not memory_id:

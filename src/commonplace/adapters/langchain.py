@@ -13,9 +13,9 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from commonplace.adapters.thread_items import HasSpace, ThreadItems
+from commonplace.adapters.thread_items import HasSpace, ThreadItems, said
 from commonplace.errors import CommonplaceError, ConfigurationError, Corrupt, Unauthorized, install_command
-from commonplace.space.items import MAX_ITEMS, NewItem
+from commonplace.space.items import PAGE, NewItem
 from commonplace.space.names import RECORD, item_key_of, text_of_item_key
 from commonplace.space.space import Space
 from commonplace.tools import fact_tools
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 _ROLES = {"human": "user", "ai": "assistant"}
+_TYPES = {"user": "human", "assistant": "ai"}
 
 
 _NOT_FOR_A_MODEL = (ConfigurationError, Corrupt, Unauthorized)
@@ -166,7 +167,10 @@ def _to_item(message: BaseMessage) -> dict[str, Any]:
 
 
 def _from_item(item: Any) -> dict[str, Any]:
-    written = item["langchain"]
+    written = item.get("langchain")
+    if written is None:  # of another program
+        role, text = said(item)
+        return {"type": _TYPES.get(role, role), "data": {"content": text}}
     return {"type": written["type"], "data": {**written["data"], "content": item["content"]}}
 
 
@@ -181,24 +185,27 @@ class CommonplaceByteStore(BaseStore[str, bytes]):
         self._prefix = item_key_of(prefix) if prefix else ""
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
-        found = self._items.get_all([self._key(key) for key in keys])
+        wanted = [self._key(key) for key in keys]
+        found = [
+            item for start in range(0, len(wanted), PAGE) for item in self._items.get_all(wanted[start : start + PAGE])
+        ]
         return [None if item is None else base64.b64decode(str(item.value)) for item in found]
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         puts = [
             NewItem(self._key(key), base64.b64encode(value).decode(), history=False) for key, value in key_value_pairs
         ]
-        for start in range(0, len(puts), MAX_ITEMS):
-            self._items.write_all(puts[start : start + MAX_ITEMS])
+        for start in range(0, len(puts), PAGE):
+            self._items.write_all(puts[start : start + PAGE])
 
     def mdelete(self, keys: Sequence[str]) -> None:
-        for start in range(0, len(keys), MAX_ITEMS):
-            self._items.write_all([], [self._key(key) for key in keys[start : start + MAX_ITEMS]])
+        for start in range(0, len(keys), PAGE):
+            self._items.write_all([], [self._key(key) for key in keys[start : start + PAGE]])
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
         cursor: str | None = None
         while True:
-            page = self._items.list(self._prefix, limit=1_000, cursor=cursor)
+            page = self._items.list(self._prefix, limit=PAGE, cursor=cursor)
             for item in page.items:
                 key = text_of_item_key(item.key[len(self._prefix) :])
                 if prefix is None or key.startswith(prefix):

@@ -26,7 +26,7 @@ from commonplace.adapters.thread_items import storable
 from commonplace.book import Book
 from commonplace.checks import INT64, JSON, Namespace, check_namespace
 from commonplace.errors import ConfigurationError, InvalidInput, install_command
-from commonplace.space.items import Item, NewItem, item_of
+from commonplace.space.items import MAX_ITEMS, Item, NewItem, item_of
 from commonplace.space.names import ITEM, item_key_of, label_of, text_of_item_key, text_of_label
 from commonplace.space.space import Space
 
@@ -68,6 +68,9 @@ if TYPE_CHECKING:
 __all__ = ["CommonplaceSaver", "CommonplaceStore"]
 
 PAGE = 1_000
+KEYS = "langgraph"
+"""The first part of the keys of checkpoints: other programs may keep items in the same space."""
+
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -174,19 +177,21 @@ class CommonplaceStore(BaseStore):
             scores = [hit.score if self._embeddings is None else hit.parts["meaning"] for hit in hits]
             found = [(item_of(hit.entry), score) for hit, score in zip(hits, scores, strict=True)]
             if self._embeddings is not None and len(found) < op.limit:
-                found += self._without_vectors(op, below, op.limit - len(found))
+                found += self._without_vectors(op, below, len(found))
         else:
-            listed = _paged(partial(self._book.list_items, below=below, filter=op.filter), op)
+            listed = _paged(partial(self._book.list_items, below=below, filter=op.filter, history=True), op)
             found = [(item, None) for item in listed]
         if op.refresh_ttl:
             self._refresh([item for item, _ in found if item.ttl_seconds is not None])
         return [SearchItem(**self._fields_of(item), score=score) for item, score in found]
 
-    def _without_vectors(self, op: SearchOp, below: Namespace, wanted: int) -> list[tuple[Item, float | None]]:
+    def _without_vectors(self, op: SearchOp, below: Namespace, found: int) -> list[tuple[Item, float | None]]:
         """Items that have no vector of the model follow those that have one, as in LangGraph's own store."""
-        listed = self._book.list_items(below=below, filter=op.filter, limit=PAGE)
+        every = op._replace(offset=0, limit=MAX_ITEMS)
+        listed = _paged(partial(self._book.list_items, below=below, filter=op.filter, history=True), every)
         rest: list[tuple[Item, float | None]] = [(item, None) for item in listed if item.model != self._model]
-        return rest[:wanted]
+        start = max(0, op.offset - (len(listed) - len(rest)))
+        return rest[start : start + op.limit - found]
 
     def _refresh(self, items: Sequence[Item]) -> None:
         keys: dict[Namespace, list[str]] = {}
@@ -198,7 +203,7 @@ class CommonplaceStore(BaseStore):
     def _list_namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
         found: dict[tuple[str, ...], None] = {}
         after: Namespace | None = None
-        while page := self._book.namespaces(*self._prefix, after=after, limit=PAGE, kinds=[ITEM]):
+        while page := self._book.namespaces(*self._prefix, after=after, limit=PAGE, kinds=[ITEM], history=True):
             for after in page:
                 namespace = tuple(map(text_of_label, after[len(self._prefix) :]))
                 if all(_matches(condition, namespace) for condition in op.match_conditions or ()):
@@ -365,7 +370,7 @@ class CommonplaceSaver(BaseCheckpointSaver[str]):
     def _checkpoints(self, config: RunnableConfig | None) -> Iterable[Item]:
         """The items of checkpoints, the newest first."""
         if config is None:
-            every = (item for item in self._pages("") if _parts(item.key)[1] == "c")
+            every = (item for item in self._pages(_key("")) if _parts(item.key)[1] == "c")
             return sorted(every, key=lambda item: _parts(item.key)[-1], reverse=True)
         thread, namespace = _thread_of(config), _namespace_of(config)
         if namespace is not None:
@@ -473,7 +478,7 @@ class CommonplaceSaver(BaseCheckpointSaver[str]):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = set(map(str, run_ids))
         threads: dict[str, set[str]] = {}
-        for item in self._pages(""):
+        for item in self._pages(_key("")):
             parts = _parts(item.key)
             if parts[1] == "c" and cast("Any", item.value)["run"] in wanted:
                 threads.setdefault(parts[0], set()).add(item.key)
@@ -595,11 +600,11 @@ class CommonplaceSaver(BaseCheckpointSaver[str]):
 
 def _key(*parts: str) -> str:
     """A key whose parts can hold any text: thread, what it is (c, b or w), namespace of the graph, and the rest."""
-    return "/".join(quote(part, safe="") for part in parts)
+    return "/".join((KEYS, *(quote(part, safe="") for part in parts)))
 
 
 def _parts(key: str) -> list[str]:
-    return [unquote(part) for part in key.split("/")]
+    return [unquote(part) for part in key.split("/")[1:]]
 
 
 def _thread_of(config: RunnableConfig) -> str:

@@ -11,10 +11,10 @@ Needs `pip install 'commonplace-memory[llama-index]'`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from commonplace.adapters.thread_items import ThreadItems
+from commonplace.adapters.thread_items import ThreadItems, said
 from commonplace.errors import ConfigurationError, NotFound, install_command
 from commonplace.space.messages import Message
 from commonplace.space.names import MESSAGE
@@ -45,11 +45,11 @@ class CommonplaceChatStore(BaseChatStore):
         return "CommonplaceChatStore"
 
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
-        """Replace a conversation. What was there stays in history."""
-        stored = self._stored(key)
-        stored.clear()
+        """Replace a conversation, in one commit. What was there stays in history."""
         if messages:
-            stored.add([_to_item(message) for message in messages])
+            self._stored(key).replace([_to_item(message) for message in messages])
+        else:
+            self._stored(key).clear()
 
     def get_messages(self, key: str) -> list[ChatMessage]:
         return [_from_item(item) for item in self._stored(key).read()]
@@ -67,7 +67,7 @@ class CommonplaceChatStore(BaseChatStore):
         return found
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        messages = self._messages(key)
+        messages = list(self._stored(key).messages())
         if not -len(messages) <= idx < len(messages):
             return None
         return self._deleted(messages[idx])
@@ -88,19 +88,6 @@ class CommonplaceChatStore(BaseChatStore):
 
     def _stored(self, key: str) -> ThreadItems:
         return ThreadItems(self.space, key)
-
-    def _messages(self, key: str) -> list[Message]:
-        found: list[Message] = []
-        cursor: str | None = None
-        while True:
-            try:
-                page = self.space.threads.messages(key, limit=1_000, cursor=cursor)
-            except NotFound:
-                return []
-            found += page.messages
-            cursor = page.cursor
-            if cursor is None:
-                return found
 
     def _deleted(self, message: Message) -> ChatMessage | None:
         if self.space.threads.delete_messages([message.id]) is None:
@@ -148,6 +135,7 @@ def _to_item(message: ChatMessage) -> dict[str, Any]:
 
 
 def _from_item(item: Any) -> ChatMessage:
-    if isinstance(item, Mapping) and "llama_index" in item:
+    if "llama_index" in item:
         return ChatMessage.model_validate(item["llama_index"])
-    return ChatMessage(role=item.get("role", "user"), content=str(item.get("content", "")))  # of another program
+    role, text = said(item)  # of another program
+    return ChatMessage(role=role, content=text)

@@ -1,6 +1,6 @@
-"""Export and import: a book, or some of its namespaces, as lossless JSON lines (docs/export-format.md).
+"""Export and import: a book, or some of its namespaces, as lossless JSON lines (docs/internal/export-format.md).
 
-`foreign` imports the memory of other programs (docs/import.md), and `markdown` writes a folder of Markdown. They
+`foreign` imports the memory of other programs (docs/guides/import.md), and `markdown` writes a folder of Markdown. They
 are not exported here, because programs that do not import should not load them.
 """
 

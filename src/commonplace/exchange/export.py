@@ -1,7 +1,7 @@
 """Writes an export: one snapshot of the book as JSON lines, with one state in memory at a time.
 
-docs/export-format.md describes the lines. The same states always give the same bytes; no field depends on when or where
-an export was made.
+docs/internal/export-format.md describes the lines. The same states always give the same bytes; no field depends on
+when or where an export was made.
 """
 
 from __future__ import annotations

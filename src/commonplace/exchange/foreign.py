@@ -307,18 +307,20 @@ class Undone:
     conflicts: tuple[str, ...]
 
 
-def undo_import(space: Any, first: int, last: int) -> Undone:
+def undo_import(space: Any, first: int, last: int, progress: Progress | None = None) -> Undone:
     """Undo the commits of one import, the last one first. Commits of others between them stay."""
     undoable = cast("Undoable", space)
     numbers = {change.commit for change in changes_of_import(undoable, first, last)}
     conflicts: list[str] = []
     count = 0
-    for number in sorted(numbers, reverse=True):
+    for done, number in enumerate(sorted(numbers, reverse=True), 1):
         try:
             undoable.undo(number)
             count += 1
         except (Conflict, NotFound) as error:
             conflicts.append(f"commit {number}: {error}")
+        if progress is not None:
+            progress(done, len(numbers), "commits undone")
     return Undone(count, tuple(conflicts))
 
 

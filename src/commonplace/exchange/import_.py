@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Literal, get_args
 
 from commonplace.checks import (
+    FIRST_TIME,
     JSON,
+    LAST_TIME,
     MAX_KEY_BYTES,
     MAX_TEXT_BYTES,
     Limits,
@@ -23,7 +25,6 @@ from commonplace.checks import (
     check_line,
     check_namespace,
     check_text,
-    moment,
 )
 from commonplace.entry import WITHOUT_HISTORY, Action, Entry
 from commonplace.errors import Conflict, InvalidInput
@@ -69,6 +70,11 @@ _ATTRIBUTES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     MESSAGE: {"resourceId": (str,), "threadId": (str,), "role": (str,)},
 }
 """The attributes of each kind, with their types. A name that ends in `?` may be missing."""
+
+_DECLARED = {
+    kind: [(name.removesuffix("?"), name.endswith("?"), types) for name, types in declared.items()]
+    for kind, declared in _ATTRIBUTES.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,19 +366,17 @@ class Line:
 
     def integer(self, name: str) -> int:
         value = self.fields.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        if type(value) is not int or not 0 <= value <= _MOST:
             raise self.wrong(f'needs a whole number "{name}" from 0 to {_MOST}, not {value!r:.100}')
         return value
 
     def time(self, name: str, *, room: int = 0) -> int:
         """Return a time that can be represented, also if `room` microseconds are added."""
         value = self.fields.get(name)
-        if isinstance(value, bool) or not isinstance(value, int):
+        if type(value) is not int:
             raise self.wrong(f'needs a time "{name}" in whole microseconds, not {value!r:.100}')
-        try:
-            moment(value), moment(value + room)
-        except OverflowError as error:
-            raise self.wrong(f'has a time "{name}" outside of the years 1 to 9999: {value!r:.100}') from error
+        if not FIRST_TIME <= value <= LAST_TIME - room:
+            raise self.wrong(f'has a time "{name}" outside of the years 1 to 9999: {value!r:.100}')
         return value
 
     def text(self, name: str) -> str:
@@ -488,10 +492,9 @@ def _check_kind(line: Line, kind: str, value: JSON, attributes: Mapping[str, JSO
         raise line.wrong("is a message whose value is not an object")
     if kind == WORKING and not isinstance(value, str | Mapping):
         raise line.wrong("is a working memory whose value is neither a text nor an object")
-    for declared, types in _ATTRIBUTES.get(kind, {}).items():
-        name = declared.removesuffix("?")
+    for name, is_optional, types in _DECLARED.get(kind, ()):
         if name not in attributes:
-            if name != declared:
+            if is_optional:
                 continue
             raise line.wrong(f'is a {kind} without the attribute "{name}"')
         if isinstance(attributes[name], bool) or not isinstance(attributes[name], types):

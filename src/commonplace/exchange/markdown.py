@@ -202,11 +202,13 @@ class MarkdownFolder:
 
         def work(reader: Reader) -> int:
             wanted: set[str] = set()
+            entries = reader.stats().entries
+            total = sum(entries.get(kind, 0) for kind in _KINDS)
             for count, (path, text, entry) in enumerate(_texts(reader), 1):
                 wanted.add(path)
                 self._put(run, path, text, entry)
                 if progress is not None and count % 20 == 0:
-                    progress(count, None, "files")
+                    progress(count, total, "files")
             self._put(run, INDEX, _index(reader, self._namespace), None)
             for path in sorted(self._noted.keys() - wanted - {INDEX}):
                 self._remove(run, path)
