@@ -36,7 +36,7 @@ def main() -> None:
     print("  .venv/bin/commonplace add 'Something worth remembering.'")
     print("  .venv/bin/commonplace search 'what did I want to keep?'")
     print("  .venv/bin/commonplace --help")
-    print("and read README.md and docs/library.md.")
+    print("and read README.md and docs/guides/library.md.")
 
 
 def write_with_the_library(database: Path) -> None:

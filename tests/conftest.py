@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--over", choices=("library", "http"), default="library", help="how tests reach their books")
+    parser.addoption("--on", choices=("file", "mongodb"), default="file", help="where the tests' books are")
     parser.addoption("--every", type=int, default=1, metavar="N", help="run the first of every N tests")
 
 
@@ -56,13 +57,34 @@ def services(request: pytest.FixtureRequest) -> Iterator[Services | None]:
 
 
 @pytest.fixture
-def open_book(tmp_path: Path, clock: Clock, embedder: WordEmbedder, services: Services | None) -> Iterator[OpenBook]:
+def book_url(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    """Where a test's book is: a file, or with `--on=mongodb` a database on a real server."""
+    if request.config.getoption("--on") == "file":
+        return tmp_path / "book.db"
+    from mongodb_server import empty, shared_book
+
+    empty(shared_book())
+    return shared_book()
+
+
+@pytest.fixture
+def on_file(request: pytest.FixtureRequest) -> None:
+    """Skips a test about what only a file does, unless the tests' books are files."""
+    if request.config.getoption("--on") != "file":
+        pytest.skip("about books in files")
+
+
+@pytest.fixture
+def open_book(
+    request: pytest.FixtureRequest, clock: Clock, embedder: WordEmbedder, services: Services | None
+) -> Iterator[OpenBook]:
     """Opens books that are closed with the test; by default on one file, with the test's clock and embedder."""
     opened: list[commonplace.Book] = []
 
     def open_one(url: str | Path | None = None, **options: object) -> commonplace.Book:
         chosen = {"embedder": embedder, "clock": clock, "background": False, "durability": "normal", **options}
-        book = commonplace.open(tmp_path / "book.db" if url is None else url, **chosen)  # type: ignore[arg-type]
+        place = request.getfixturevalue("book_url") if url is None else url
+        book = commonplace.open(place, **chosen)
         if services is not None:
             return services.connect(book)
         opened.append(book)
@@ -96,11 +118,9 @@ def own_services() -> Iterator[Services]:
 
 
 @pytest.fixture(params=["file", "postgres", "service"])
-def every_book(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, embedder: WordEmbedder
-) -> Iterator[commonplace.Book]:
+def every_book(request: pytest.FixtureRequest, clock: Clock, embedder: WordEmbedder) -> Iterator[commonplace.Book]:
     """A book on a file, on PostgreSQL, and behind a service, one after the other."""
-    url: str | Path = tmp_path / "every.db"
+    url: str | Path = request.getfixturevalue("book_url")
     if request.param == "postgres":
         from postgres_server import empty, shared_book
 

@@ -45,11 +45,12 @@ def test_what_is_written_with_await_is_found_with_await() -> None:
         async with await aio.open(":memory:", background=False) as book:
             space = book.space("user", "u-1")
             await space.files.append("/notes/today", "hello")
-            await space.records.create(type="note", content="world", source="test", confidence=1)
+            await space.remember("world")
             thread = await space.threads.create(title="talk")
             await space.threads.add(thread.id, [{"role": "user", "content": "good morning"}])
             assert [info.path async for info in space.files.walk()] == ["/notes", "/notes/today"]
             assert {hit.kind for hit in await space.search("hello world morning")} == {"file", "record", "message"}
+            assert (await space.recall("world")).hits[0].kind == "record"
             with pytest.raises(NotFound):
                 await space.files.read("/missing")
 

@@ -270,12 +270,35 @@ def test_emptied_namespaces_are_listed_only_if_asked_for(every_book: commonplace
     assert before == []
 
 
+@pytest.mark.promise("items-without-history")
+def test_items_without_history_are_left_out_of_lists_of_several_namespaces_on_request(
+    every_book: commonplace.Book,
+) -> None:
+    team = every_book.space("team")
+    for number in range(30):
+        team.items.put(f"token-{number:02}", number, history=False)
+    every_book.space("team", "a").items.put("theme", {"text": '"$history":false'})
+    every_book.space("team", "b").files.write("/note", '{"$history":false}')
+    assert len(every_book.list_items(below=())) == 31
+    assert [item.key for item in every_book.list_items(below=("team",), history=True)] == ["theme"]
+    assert every_book.namespaces(kinds=["item"]) == [("team",), ("team", "a")]
+    assert every_book.namespaces(kinds=["item"], history=True) == [("team", "a")]
+    assert every_book.namespaces(history=True, limit=1) == [("team", "a")]
+    assert every_book.namespaces("team", history=True) == [("team", "a"), ("team", "b")]
+    with pytest.raises(commonplace.InvalidInput):
+        every_book.namespaces(emptied=True, history=True)
+    team.items.put("known", 1)
+    assert every_book.namespaces(history=True)[0] == ("team",)
+
+
 def test_nothing_is_written_above_all_namespaces(tmp_path: Any) -> None:
     with commonplace.open(tmp_path / "a.db", background=False) as book:
         with pytest.raises(InvalidInput, match="above all namespaces"):
             book.root().items.put("k", 1)
         with pytest.raises(InvalidInput, match="above all namespaces"):
             book.root().files.write("/a", "b")
+        with pytest.raises(InvalidInput, match="above all namespaces"):
+            book.root().threads.create()
 
 
 @pytest.mark.promise("several-namespaces-need-the-right")
@@ -336,6 +359,10 @@ def test_items_are_found_by_vectors_of_the_callers_own_model_and_by_no_other(eve
     }
     assert [hit.key for hit in here.search(vector=[1, 0, 0], model="other@1")] == ["given"]
     assert here.search(vector=[1, 0, 0], model="unknown").hits == ()
+    assert here.search(vector=[1, 0, 0], model="other@1", kinds=["file", "record"]).hits == ()
+    floored = here.search(vector=[1, 0, 0], model="other@1", kinds=["item"], min_relevance=0.9)
+    assert [hit.key for hit in floored] == ["given"]
+    assert "no calibration for the model other@1" in floored.notices[0]
     assert here.items.get("one").model == "mine@1"
     with pytest.raises(InvalidInput, match="have 3 numbers, and the query has 2"):
         here.search(vector=[1, 0], model="mine@1")

@@ -56,6 +56,7 @@ MAY_IMPORT = {
         "ambient",
         "server",
     },
+    "__main__": {"cli"},
 }
 
 

@@ -41,7 +41,7 @@ USED_ONCE: dict[str, str] = {
     "backends.postgres.candidates": "the SQL of a search, as in the sibling package",
     "backends.postgres.maintenance": "what runs rarely; store.py would pass 900 lines",
     "backends.sqlite.candidates": "the SQL of a search, as in the sibling package",
-    "cli.parser": "the whole command line, which docs/cli.md is made from too",
+    "cli.parser": "the whole command line, which docs/reference/cli.md is made from too",
     "cli.config_edits": "settings files of other programs, changed as text; tested alone",
     "embedding.pull": "the only part that uses the network",
     "exchange.foreign_entries": "what one commit of an import holds; foreign.py would pass 700 lines",
@@ -116,11 +116,11 @@ def graph() -> dict[str, set[str]]:
     return {name: {one for one in imports(path, known) if one in known} - {name} for name, path in known.items()}
 
 
-DESIGN = (Path(__file__).parent.parent / "docs" / "design.md").read_text(encoding="utf-8")
+DESIGN = (Path(__file__).parent.parent / "docs" / "internal" / "design.md").read_text(encoding="utf-8")
 
 
 def steps() -> list[tuple[str, str]]:
-    """The steps of a write and of a search in docs/design.md: a module's file, and what in it is called."""
+    """The steps of a write and of a search in docs/internal/design.md: a module's file, and what in it is called."""
     return re.findall(r"^    ([\w/]+\.py) +([\w.]+)", DESIGN, re.MULTILINE)
 
 
@@ -140,7 +140,7 @@ def test_every_module_that_design_names_exists():
     house = DESIGN[DESIGN.index("## The house") : DESIGN.index("## A write")]
     files = {path.name for path in modules().values()}
     assert set(re.findall(r"\b\w+\.py\b", house)) - {"test_layers.py", "test_modules.py"} <= files
-    parts = {name.partition(".")[0] for name in modules()} - {"__init__", "commonplace"}
+    parts = {name.partition(".")[0] for name in modules()} - {"__init__", "__main__", "commonplace"}
     assert {part for part in parts if not re.search(rf"\b{part}\b", house)} == set()
 
 

@@ -20,8 +20,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOMEBODY_ELSES = re.compile(
     r"""
       \b(?:pip[0-9.]*|pipx|uv|poetry|pdm|conda)\ (?:install|add|download|run|tool|pip|uninstall)\b
-          [^`;&|\n]*?[\s"']commonplace(?![\w-])
-    | \buvx\b[^`;&|\n]*?[\s"']commonplace(?![\w-])
+          [^`;&|\n]*?[\ \t"']commonplace(?![\w-])
+    | \buvx\b[^`;&|\n]*?[\ \t"']commonplace(?![\w-])
     | (?<![\w-])commonplace\\?\[(?:EXTRAS)\b
     | ^[\s"'-]*commonplace\s*(?:[=~!]=|[<>])
     """.replace("EXTRAS", "|".join(PROJECT["optional-dependencies"])),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from commonplace.checks import Limits
     from commonplace.space.space import Space
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AlreadyExists",

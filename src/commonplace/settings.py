@@ -23,6 +23,8 @@
     DB_QUERY_TIMEOUT            how many ms a call waits while others write to the book (default 30000)
     DB_MAX_POOL_SIZE            how many connections to a database server (default 20); not used for a file
     DB_IDLE_TIMEOUT             after how many ms an idle one is closed (default 30000); not used for a file
+    COMMONPLACE_EMBED           false: leave the embedding of new texts to `commonplace embed` (default true)
+    COMMONPLACE_KEEP_HISTORY_DAYS  how many days a replaced or deleted state is kept (default: for ever)
     COMMONPLACE_HOST            where the service listens (default 127.0.0.1)
     COMMONPLACE_PORT            the port of the service (default 8765)
     COMMONPLACE_PUBLIC_URL      the public URL of the service, if it is behind a proxy
@@ -52,6 +54,7 @@
     MCP_PROTOCOL_VERSION        the revision for an MCP client that names none or an unknown one (default 2024-11-05)
     MCP_DEBUG_LOG_PATH          a file for the log of the MCP server too, only at LOG_LEVEL debug
     NO_COLOR                    if set to anything: no colours on the command line
+    PAGER                       the program that shows long lists on a terminal (default less; cat for none)
 
 An empty variable counts as unset.
 """
@@ -118,6 +121,8 @@ class Settings:
     db_query_timeout_ms: int = 30_000
     db_max_pool_size: int = 20
     db_idle_timeout_ms: int = 30_000
+    embeds: bool = True
+    keep_history_days: int | None = None
     host: str = "127.0.0.1"
     port: int = 8765
     public_url: str | None = None
@@ -146,6 +151,7 @@ class Settings:
     mcp_protocol_version: str | None = None
     mcp_debug_log: Path | None = None
     has_colors: bool = True
+    pager: str = "less"
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -185,6 +191,8 @@ class Settings:
             db_query_timeout_ms=read.number("DB_QUERY_TIMEOUT", 30_000, 1, 3_600_000),
             db_max_pool_size=read.number("DB_MAX_POOL_SIZE", 20, 1, 10_000),
             db_idle_timeout_ms=read.number("DB_IDLE_TIMEOUT", 30_000, 1, 86_400_000),
+            embeds=read.switch("COMMONPLACE_EMBED") is not False,
+            keep_history_days=read.number("COMMONPLACE_KEEP_HISTORY_DAYS", 0, 1, 36_500) or None,
             host=read.text("COMMONPLACE_HOST") or "127.0.0.1",
             port=read.number("COMMONPLACE_PORT", 8765, 0, 65_535),
             public_url=read.web_address("COMMONPLACE_PUBLIC_URL"),
@@ -215,6 +223,7 @@ class Settings:
             mcp_protocol_version=read.text("MCP_PROTOCOL_VERSION"),
             mcp_debug_log=read.path("MCP_DEBUG_LOG_PATH"),
             has_colors=read.text("NO_COLOR") is None and read.text("TERM") != "dumb",
+            pager=read.text("PAGER") or "less",
         )
 
     @property
@@ -293,8 +302,9 @@ def open_from_settings(settings: Settings, *, background: bool) -> Book:
         from commonplace.api.client import connect
 
         return connect(settings.remote, settings.remote_key)
-    from commonplace.book import Pooling, open_book
+    from commonplace.book import Background, Pooling, open_book
 
+    days = settings.keep_history_days
     return open_book(
         settings.database_url,
         embedder=settings.embedder(),
@@ -306,7 +316,7 @@ def open_from_settings(settings: Settings, *, background: bool) -> Book:
             idle_seconds=settings.db_idle_timeout_ms / 1_000,
             replica_url=settings.database_replica_url,
         ),
-        background=background,
+        background=background and Background(settings.embeds, None if days is None else days * 86_400.0),
         redaction=settings.redaction(),
         date_order=settings.date_order,
     )

@@ -45,6 +45,7 @@ def test_back_returns_to_the_hits_and_then_to_the_start(person: Person, memory: 
     page = person.go("/ui")
     page.get_by_role("searchbox").fill("crane")
     page.get_by_role("searchbox").press("Enter")
+    expect(page.locator(".hit mark")).to_have_text("crane")  # the start shows the same link
     page.locator(".hit").get_by_role("link").click()
     expect(page.get_by_role("link", name="Edit")).to_be_visible()
     page.go_back()

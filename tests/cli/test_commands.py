@@ -398,7 +398,7 @@ def test_confirm_makes_a_record_standing_and_withdraw_ends_it(run: Run) -> None:
     id = added.out.split()[-1]
     assert f"commonplace confirm {id}" in added.err
     assert "no instruction or preference is confirmed" in run("confirm").err
-    assert run("confirm", id).out == f"confirmed record {id}\n"
+    assert run("confirm", id).out == f"confirmed record {id}: always answer in metric units\n"
     assert [record["id"] for record in run("confirm", "--json").json] == [id]
     assert "always answer in metric units" in run("confirm").out
     assert run("confirm", id, "--withdraw").code == 0
@@ -418,3 +418,56 @@ def test_add_suggests_a_standing_type_and_confirms_on_request(run: Run) -> None:
     refused = run("add", "--confirm", "--type", "note", "tea")
     assert (refused.code, "only a record of type instruction or preference" in refused.err) == (2, True)
     assert run("add", "--confirm", "--file", "/x", "tea").code == 2
+
+
+# Short ids
+
+
+def test_a_short_id_means_the_one_entry_that_it_begins(run: Run, book_file: Path) -> None:
+    with commonplace.open(book_file, background=False) as book:
+        space = book.space("user", "default")
+        for id in ("abcd-1", "abcd-2", "wxyz-1"):
+            space.records.create(id=id, type="instruction", content=f"text of {id}")
+        space.threads.create(id="talk-1", title="A talk")
+    assert run("cat", "wxyz").json["id"] == "wxyz-1"
+    assert run("cat", "talk").out == "A talk\n"
+    assert run("history", "wxyz", "--json").json["key"] == "wxyz-1"
+    refused = run("cat", "abcd")
+    assert (refused.code, refused.err) == (2, "commonplace: the short id abcd is ambiguous; it may be abcd-1, abcd-2\n")
+    assert run("cat", "wxy").code == 3  # fewer than four characters are no short id
+    assert run("confirm", "wxyz").code == 0
+    assert run("rm", "wxyz").out.startswith("deleted the record wxyz-1;")
+
+
+def test_a_whole_id_is_never_read_as_a_short_one(run: Run, book_file: Path) -> None:
+    with commonplace.open(book_file, background=False) as book:
+        records = book.space("user", "default").records
+        records.create(id="abcd", type="note", content="gone")
+        records.create(id="abcdef", type="note", content="here")
+        records.delete("abcd")
+    assert run("rm", "abcd").code == 3
+    assert run("history", "abcd", "--json").json["key"] == "abcd"
+
+
+def test_purge_needs_the_whole_id(run: Run, book_file: Path) -> None:
+    with commonplace.open(book_file, background=False) as book:
+        book.space("user", "default").records.create(id="wxyz-1", type="note", content="text")
+    refused = run("purge", "wxyz", "--yes")
+    assert (refused.code, refused.err) == (
+        2,
+        "commonplace: a purge cannot be undone, so it needs the whole id: wxyz-1\n",
+    )
+    assert run("purge", "wxyz-1", "--yes").code == 0
+
+
+def test_a_deleted_entry_needs_its_whole_id(run: Run) -> None:
+    id = run("add", "tea").out.split()[-1]
+    run("rm", id)
+    refused = run("history", id[:8])
+    assert (refused.code, refused.err) == (
+        3,
+        f"commonplace: there is no record or thread {id[:8]} in user/default; a deleted one needs its whole id, which "
+        "`changes` lists\n",
+    )
+    assert id in run("changes").out
+    assert run("restore", id, "1").code == 0

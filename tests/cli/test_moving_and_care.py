@@ -206,10 +206,15 @@ def test_doctor_reports_a_damaged_book_with_the_next_step(run: Run, book_file: P
 
 
 def test_doctor_says_what_to_do_with_a_book_that_is_damaged_inside(run: Run, book_file: Path) -> None:
+    import apsw
+
     run("add", "tea")
-    with book_file.open("r+b") as file:  # where the tables lie; the schema at the start stays whole
-        file.seek(5 * 4096)
-        file.write(b"\xff" * 3 * 4096)
+    connection = apsw.Connection(str(book_file))
+    (page,) = next(connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'chunk'"))
+    connection.close()
+    with book_file.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
     report = run("doctor")
     found = [line for line in report.out.splitlines() if line.startswith("problem  integrity")]
     assert found

@@ -7,9 +7,12 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+import threading
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +20,9 @@ import pytest
 
 import commonplace
 from commonplace import errors
-from commonplace.cli import main
+from commonplace.cli import main, output
 from commonplace.cli.exit_codes import MEANINGS, exit_code
-from commonplace.cli.output import Output, ProgressBar
+from commonplace.cli.output import Output, ProgressBar, ago
 from commonplace.cli.parser import build
 
 from .conftest import Run
@@ -57,6 +60,20 @@ def test_every_command_has_help_with_examples(run: Run) -> None:
         assert shown.code == 0
         assert command.summary in " ".join(shown.out.split())
         assert f"commonplace {command.name}" in shown.out.split("examples:")[1]
+
+
+def test_help_is_what_the_program_says_alone_and_of_one_command(run: Run) -> None:
+    whole = run("--help")
+    assert whole.code == 0
+    assert run() == run("help") == whole
+    assert run("help", "search") == run("search", "--help")
+    assert run("help", "serach").err == "commonplace: there is no command 'serach'; did you mean search?\n"
+    assert run("help", "serach").code == 2
+
+
+def test_the_package_is_a_program() -> None:
+    ran = subprocess.run([sys.executable, "-m", "commonplace", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("commonplace ")
 
 
 def test_help_keeps_names_and_summaries_apart(run: Run) -> None:
@@ -102,9 +119,9 @@ def test_every_example_in_the_help_can_be_parsed() -> None:
 
 
 def test_the_written_reference_is_what_the_program_says() -> None:
-    written = (ROOT / "docs" / "cli.md").read_text()
+    written = (ROOT / "docs" / "reference" / "cli.md").read_text()
     made = subprocess.run([sys.executable, "scripts/cli_reference.py"], cwd=ROOT, capture_output=True, check=True)
-    assert written == made.stdout.decode(), "run `python scripts/cli_reference.py > docs/cli.md`"
+    assert written == made.stdout.decode(), "run `python scripts/cli_reference.py > docs/reference/cli.md`"
 
 
 @pytest.mark.parametrize("name", ["COMMONPLACE_AGENTS", "DATABASE_URL"])
@@ -185,7 +202,7 @@ def test_flags_stand_between_arguments_and_end_where_two_dashes_say_so(run: Run)
     [
         (["serach"], "commonplace: there is no command 'serach'; did you mean search?\nTry `commonplace --help`.\n"),
         (["search"], "commonplace: the following arguments are required: query\nTry `commonplace search --help`.\n"),
-        ([], "commonplace: the following arguments are required: COMMAND\nTry `commonplace --help`.\n"),
+        (["--json"], "commonplace: the following arguments are required: COMMAND\nTry `commonplace --help`.\n"),
         (
             ["ls", "--namespace", "a//b"],
             "commonplace: argument --namespace: a namespace label must not be empty or blank; write it like "
@@ -418,7 +435,8 @@ def on_a_terminal(book_file: Path, *words: str, **variables: str) -> str:
         written += part
     process.wait()
     os.close(leader)
-    return written.decode().replace("\r\n", "\n")
+    # On a slow machine the clock is drawn, and erased again.
+    return re.sub(r"(\r\x1b\[K[^\r\n]* … \d+ s)+\r\x1b\[K", "", written.decode().replace("\r\n", "\n"))
 
 
 def test_a_terminal_gets_colours_and_a_pipe_does_not(run: Run, book_file: Path) -> None:
@@ -428,6 +446,61 @@ def test_a_terminal_gets_colours_and_a_pipe_does_not(run: Run, book_file: Path) 
     assert "\x1b[" not in on_a_terminal(book_file, "ls", "--records", NO_COLOR="1")
     assert "\x1b[" not in on_a_terminal(book_file, "ls", "--records", "--json")
     assert "\x1b[" not in run("ls", "--records").out
+
+
+def test_a_long_list_on_a_terminal_goes_through_the_pager(run: Run, book_file: Path) -> None:
+    run("add", "--file", "/short", "one")
+    pager = "sed s/^/paged:/"
+    assert on_a_terminal(book_file, "ls", PAGER=pager) == "short\n"
+    with commonplace.open(book_file, background=False) as book:
+        for number in range(60):
+            book.space("user", "default").files.write(f"/many/{number:02}", "text")
+    plain = run("ls", "/many").out
+    assert plain.splitlines() == [f"{number:02}" for number in range(60)]
+    assert on_a_terminal(book_file, "ls", "/many", PAGER=pager) == "".join(f"paged:{n:02}\n" for n in range(60))
+    assert on_a_terminal(book_file, "ls", "/many", "--no-pager", PAGER=pager) == plain
+    assert on_a_terminal(book_file, "ls", "/many", PAGER="no-such-program") == plain
+    assert "paged:" not in on_a_terminal(book_file, "ls", "/many", "--json", PAGER=pager)
+
+
+def test_a_terminal_gets_how_long_ago_and_a_pipe_the_time(run: Run, book_file: Path) -> None:
+    run("add", "--file", "/a", "one")
+    assert "just now" in on_a_terminal(book_file, "ls", "-l")
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", run("ls", "-l").out)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "just now"),
+        (59, "just now"),
+        (60, "1 min ago"),
+        (7_300, "2 h ago"),
+        (86_400, "1 d ago"),
+        (604_799, "6 d ago"),
+    ],
+)
+def test_how_long_ago_is_said_in_the_largest_unit(seconds: int, said: str) -> None:
+    now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert ago(now - timedelta(seconds=seconds), now) == said
+
+
+def test_what_is_long_past_or_to_come_is_said_as_a_date() -> None:
+    now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert ago(now - timedelta(days=7), now).startswith("2026-01-24 ")
+    assert ago(now + timedelta(days=1), now).startswith("2026-02-01 ")
+
+
+def test_mcp_on_a_terminal_says_what_it_waits_for(book_file: Path) -> None:
+    leader, follower = pty.openpty()
+    os.write(leader, b"\x04")  # the end of the input
+    environment = {**os.environ, "DATABASE_URL": str(book_file)}
+    ran = subprocess.run([*PROGRAM, "mcp"], stdin=follower, capture_output=True, text=True, env=environment, check=True)
+    os.close(leader)
+    os.close(follower)
+    assert "commonplace: waiting for an MCP client on standard input" in ran.stderr
+    piped = subprocess.run([*PROGRAM, "mcp"], input="", capture_output=True, text=True, env=environment, check=True)
+    assert "waiting for an MCP client" not in piped.stderr
 
 
 def test_stored_escape_sequences_never_reach_a_terminal(run: Run, book_file: Path) -> None:
@@ -459,9 +532,41 @@ def test_a_progress_bar_is_gone_when_the_work_is_done() -> None:
     assert [line[-21:].strip() for line in lines] == ["", "50%  5 of 10 passages", "0%  10 of 10 passages", ""]
 
 
-def test_tables_align_and_json_has_stable_times(capsys: pytest.CaptureFixture[str]) -> None:
-    from datetime import UTC, datetime
+def test_long_work_without_an_estimate_shows_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
 
+        def write(self, text: str) -> int:
+            if text.startswith("\r\x1b[Kerasing"):
+                drawn.set()
+            return super().write(text)
+
+    drawn = threading.Event()
+    monkeypatch.setattr(output, "SECONDS_OF_SILENCE", 0.0)
+    monkeypatch.setattr(output, "SECONDS_BETWEEN", 0.001)
+    stream = Terminal()
+    with output.clock(stream, "erasing", is_shown=True):
+        assert drawn.wait(30)
+    assert stream.getvalue().startswith("\r\x1b[Kerasing … 0 s")
+    assert stream.getvalue().endswith("\r\x1b[K")
+    pipe = io.StringIO()
+    with output.clock(pipe, "erasing", is_shown=True):
+        assert pipe.getvalue() == ""
+
+
+def test_short_work_leaves_the_terminal_alone() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    with output.clock(stream, "erasing", is_shown=True):
+        pass
+    assert stream.getvalue() == ""
+
+
+def test_tables_align_and_json_has_stable_times(capsys: pytest.CaptureFixture[str]) -> None:
     out = Output(is_json=False, wants_color=True)
     out.table(("n", "name"), [["1", "a"], ["10", "bb"]], right=(0,))
     out.json_line({"at": datetime(2026, 1, 31, 12, tzinfo=UTC)})

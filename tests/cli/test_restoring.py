@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from operator import attrgetter
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -79,7 +81,9 @@ def test_a_backup_of_postgresql_is_restored_into_an_empty_database(run: Run, dat
     assert again.code != 0
     assert "not empty" in again.err
     data = bytearray(Path("pg.backup").read_bytes())
-    data[len(data) // 2] ^= 255
+    with ZipFile("pg.backup") as archive:
+        largest = max(archive.infolist(), key=attrgetter("compress_size"))
+    data[largest.header_offset + 30 + len(largest.filename) + largest.compress_size // 2] ^= 255
     Path("damaged.backup").write_bytes(data)
     empty = shared_server().create_database()
     assert run("--db", empty, "restore-backup", "damaged.backup").code != 0

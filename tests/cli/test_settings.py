@@ -51,6 +51,8 @@ def test_every_variable_is_read() -> None:
             "COMMONPLACE_STOP_SECONDS": "0",
             "COMMONPLACE_METRICS_OPEN": "true",
             "COMMONPLACE_TRACING": "on",
+            "COMMONPLACE_EMBED": "false",
+            "COMMONPLACE_KEEP_HISTORY_DAYS": "90",
             "COMMONPLACE_HOST": "0.0.0.0",
             "COMMONPLACE_PORT": "8080",
             "COMMONPLACE_PUBLIC_URL": "https://memory.example",
@@ -65,6 +67,7 @@ def test_every_variable_is_read() -> None:
             "COMMONPLACE_MAX_BYTES": "2000",
             "LOG_LEVEL": "DEBUG",
             "NO_COLOR": "1",
+            "PAGER": "more -d",
         }
     )
     assert read == Settings(
@@ -100,6 +103,8 @@ def test_every_variable_is_read() -> None:
         stop_seconds=0,
         metrics_open=True,
         tracing=True,
+        embeds=False,
+        keep_history_days=90,
         host="0.0.0.0",
         port=8080,
         public_url="https://memory.example",
@@ -114,6 +119,7 @@ def test_every_variable_is_read() -> None:
         max_bytes=2_000,
         log_level="debug",
         has_colors=False,
+        pager="more -d",
     )
     assert read.limits == Limits(record_characters=500, tags=3, message_bytes=5_000_000)
     assert read.namespace_labels == ("org", "acme", "alpha")

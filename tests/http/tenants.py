@@ -170,7 +170,7 @@ def values(held: Held) -> dict[str, list[Any]]:
 UNREMARKABLE = frozenset(
     (
         *("offset", "last", "top", "neighbours", "match", "now", "overwrite", "wrapped", "ttl_seconds"),
-        *("min_relevance", "minRelevance", "format", "again", "dry_run", "name", "depth"),
+        *("min_relevance", "minRelevance", "format", "again", "dry_run", "name", "depth", "history"),
         *("session_id", "service_account_id", "expected_content_sha256"),
         *("per_page", "order", "order_by", "descending", "direction", "perPage", "orderBy", "sortDirection"),
     )
@@ -202,6 +202,7 @@ def bodies(held: Held) -> dict[str, list[Any]]:
         "/v1/messages": [{"messages": [said]}, {"messages": [{**said, "id": message}]}],
         "/v1/messages/{id}": [{"content": "x"}],
         "/v1/message-deletions": [{"ids": [message]}],
+        "/v1/message-replacements": [{"messages": [], "seen": {message: 1}}, {"messages": []}],
         "/v1/message-counts": [{"ids": [thread]}],
         "/v1/record-deletions": [{"ids": [record]}],
         "/v1/record-tags": [{"ids": [record], "add": ["x"]}],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from anthropic import Anthropic, APIStatusError, NotFoundError, PermissionDeniedError
+from anthropic import Anthropic, APIStatusError, BadRequestError, NotFoundError, PermissionDeniedError
 from real_server import Server, start_server
 
 import commonplace
@@ -216,3 +217,39 @@ def test_a_redacted_version_is_nowhere_in_the_file_and_its_neighbours_stay(tmp_p
             assert book.verify() == []
         server.stop()
     assert b"zebraquartz42" not in path.read_bytes()
+
+
+def test_items_of_other_forms_and_cursors_of_nobody_are_refused_or_left_out(
+    server: Server, book: commonplace.Book, make_key: Any
+) -> None:
+    with sdk(server, make_key("ana", "user/ana")) as client:
+        stores = client.beta.memory_stores
+        store = stores.create(name="notes").id
+        memory = stores.memories.create(store, path="/a", content="x")
+        whole = {"name": "x", "description": "", "metadata": {}, "archived": False, "archived_at": None}
+        wrong = [
+            5,
+            {},
+            {**whole, "metadata": 5},
+            {**whole, "archived_at": "soon"},
+            {**whole, "archived_at": "2026-01-01"},
+        ]
+        for number, value in enumerate(wrong):
+            id = f"memstore_{number:032x}"
+            book.space("user", "ana").items.put(f"memory_store/{id}", value)
+            for call in (stores.retrieve, stores.archive, stores.delete, lambda id: stores.update(id, name="y")):
+                with pytest.raises(NotFoundError):
+                    call(id)
+        assert [one.id for one in stores.list()] == [store]
+        kept = {"memory": memory.id, "operation": "created", "commit": 1, "actor": None, "path": None}
+        name = f"memory_version/{memory.memory_version_id}"
+        for at in (5, "2026-01-01T00:00:00", "soon"):
+            value = {**kept, "created_at": at, "redacted_at": None, "redacted_by": None}
+            book.space("user", "ana", "memory_store", store).items.put(name, value, history=False)
+            assert [one.id for one in stores.memory_versions.list(store)] == [memory.memory_version_id]
+        for text in ("²:x", "1", "x", "9" * 19 + ":x"):
+            page = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+            with pytest.raises(BadRequestError):
+                stores.memory_versions.list(store, page=page)
+            with pytest.raises(BadRequestError):
+                stores.list(page=page)

@@ -21,7 +21,7 @@ from commonplace import __version__
 RECORDED = Path(__file__).with_name("rest_answers.jsonl")
 HEADERS = ("content-type", "etag", "location", "allow", "retry-after", "cache-control")
 
-RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|(?<=stored-data )[0-9a-f]{24}")
+RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|(?<=stored-data )[0-9a-f]{24}")
 
 Request = tuple[Any, ...]
 """Method, address, body (text or JSON) and headers; the last two may be left out."""
@@ -235,6 +235,9 @@ MESSAGES: list[Request] = [
     ("POST", "/v1/message-deletions", {"ids": ["m-4", "missing"]}),
     ("POST", "/v1/message-deletions", {"ids": ["missing"]}),
     ("POST", "/v1/message-deletions", {"ids": "m-1"}),
+    ("POST", "/v1/message-replacements?thread=t-1", {"messages": [{"id": "m-5", **HELLO[0]}], "seen": {"missing": 1}}),
+    ("POST", "/v1/message-replacements?thread=t-1", {"messages": HELLO, "seen": ["m-1"]}),
+    ("POST", "/v1/message-replacements?thread=missing", {"messages": HELLO}),
 ]
 WORKING: list[Request] = [
     ("GET", "/v1/working-memory"),

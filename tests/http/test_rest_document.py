@@ -1,4 +1,4 @@
-"""docs/rest.md is true: what its commands print is what it says, on a server whose clock stands at its first second."""
+"""The examples of docs/guides/rest.md print what it says, on a server whose clock stands at its first second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from real_server import Server
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "rest.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "rest.md"
 ADDRESS = "http://127.0.0.1:8765"
 
 

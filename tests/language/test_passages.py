@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.passages import PASSAGE, SENTENCE_CHARACTERS, WHOLE, Span, resume, split, split_sentences
+from commonplace.language.passages import (
+    GROWN_CHARACTERS,
+    PASSAGE,
+    SENTENCE_CHARACTERS,
+    WHOLE,
+    Span,
+    passages,
+    resume,
+    split,
+    split_sentences,
+)
+from commonplace.language.tokenizer import index_terms
 
 UNITS = [
     "a",
@@ -25,6 +36,29 @@ UNITS = [
     "e\u0301",
     "word word. " * 40,
 ]
+
+PIECES = [
+    "word",
+    "1,",
+    "250",
+    "#",
+    "@",
+    "-",
+    "_",
+    "'s",
+    ":",
+    "/",
+    "\n",
+    "\r",
+    " ",
+    "é",
+    "e\u0301",
+    "\u0301",
+    "漢",
+    "и",
+    "\ufb01",
+]
+LINES = st.lists(st.sampled_from(PIECES), max_size=20).map("".join) | st.text(max_size=40)
 
 
 @st.composite
@@ -63,6 +97,18 @@ def test_a_short_edit_at_the_end_of_a_long_text_keeps_nearly_all() -> None:
     kept, restart = resume(spans, len(text))
     assert len(spans) - len(kept) <= 2
     assert restart == spans[len(kept)].start
+
+
+@given(text=LINES, line=LINES, ending=st.sampled_from(["", "\n", "\r\n"]))
+def test_a_passage_that_grew_by_a_line_has_the_terms_of_the_whole(text: str, line: str, ending: str) -> None:
+    text = "a line before, to make it long\n" * (GROWN_CHARACTERS // 30) + text + ending
+    for grown in (text, f"{text}\n{line}", f"{text}{line}", f"{text}{line}\n"):
+        (passage, *others) = passages(grown)
+        if not others:
+            terms = index_terms(grown)
+            assert {term: passage.terms.get(term) for term in terms} == terms
+            assert list(passage.terms)[: len(terms)] == list(terms)
+            assert passage.length == sum(terms.values())
 
 
 def test_nothing_is_kept_of_an_empty_text() -> None:

@@ -1,4 +1,4 @@
-"""The page as a person meets it: a real server on both kinds of book, without keys or with them."""
+"""The page as a person meets it: a real server on SQLite and on PostgreSQL, or with `--on=mongodb` on MongoDB."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def book(request: pytest.FixtureRequest, open_book: OpenBook) -> commonplace.Boo
     """Tests of what is read and written run on both backends."""
     if request.param == "sqlite":
         return open_book(clock=None)
+    if request.config.getoption("--on") != "file":
+        pytest.skip("on MongoDB each test runs once")
     url = shared_book()
     commonplace.open(url, background=False).close()  # the schema, where no test has made it yet
     empty(url)

@@ -56,6 +56,17 @@ def test_commits_show_who_did_what_through_which_interface(browser: Browser, boo
     assert "/notes/a.md" in shown
 
 
+def test_a_deleted_record_is_named_by_how_its_text_began_until_it_is_erased(browser: Browser, space: commonplace.Space):
+    text = "The harbour opens at nine, " + "and the crane starts when the tide turns, " * 10
+    record = space.records.create(type="fact", content=text, source="a test", confidence=0.5)
+    space.records.delete(record.id)
+    beginning = text[:80].rstrip() + "…"
+    assert plain(browser.get("/ui/history").text).count(beginning) == 2
+    assert beginning in plain(browser.get("/ui/history/commit?commit=2").text)
+    space.purge("record", record.id)
+    assert "harbour" not in browser.get("/ui/history").text
+
+
 def test_an_actor_is_read_as_who_through_what():
     assert author_of("ada page") == Author("ada", "the page", None)
     assert author_of("ann lee mcp Claude Code 1.2") == Author("ann lee", "MCP", "Claude Code 1.2")

@@ -22,6 +22,7 @@ from commonplace import (
     Unavailable,
 )
 from commonplace.redaction import Redactor
+from commonplace.space import history
 from doubles import OpenBook
 
 
@@ -461,6 +462,45 @@ def test_undo_of_a_directorys_move_is_refused_where_something_was_put_into_it_si
     with pytest.raises(Conflict, match="/b now contains something else"):
         space.undo(moved.commit)
     assert [info.path for info in space.files.walk()] == ["/b", "/b/new", "/b/x"]
+
+
+@pytest.mark.parametrize("many", [1, 1_000_000])
+def test_undo_of_the_move_of_many_files_is_the_same_at_once_and_one_by_one(
+    space: Space, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    monkeypatch.setattr(history, "MANY", many)
+    paths = [f"/notes/{number % 3}/n{number}" for number in range(12)] + ["/notes/top", "/notesbook"]
+    for path in paths:
+        space.files.write(path, f"text of {path}")
+    space.files.write("/notes/0/n0", "changed")
+    before = tree(space)
+    moved = space.files.move("/notes", "/archive/old")
+    space.files.write("/other", "written since")
+    undone = space.undo(moved.commit)
+    assert sorted(tree(space)) == sorted([*before, "/other"])
+    assert space.files.read("/notes/0/n0") == "changed"
+    assert [hit.key for hit in space.search("n7 notes").hits][:1] == ["/notes/1/n7"]
+    assert not [hit for hit in space.search("archive").hits if "archive" in hit.key]
+    assert [line.action for line in space.history("file", "/notes/1/n7")] == [
+        "created", "moved_away", "moved_here",
+    ]  # fmt: skip
+    space.undo(undone)
+    assert "/archive/old/1/n7" in tree(space)
+
+
+def test_undo_of_the_move_of_many_files_leaves_what_was_put_to_their_old_place(space: Space) -> None:
+    for number in range(12):
+        space.files.write(f"/notes/n{number}", "text")
+    moved = space.files.move("/notes", "/old")
+    space.files.write("/notes/new", "written since")
+    with pytest.raises(Conflict):
+        space.undo(moved.commit)
+    assert "/old/n7" in tree(space)
+    space.files.delete("/notes")
+    space.files.write("/old/n12", "written since")
+    with pytest.raises(Conflict):
+        space.undo(moved.commit)
+    assert sorted(tree(space)) == sorted(["/old/", *(f"/old/n{number}" for number in range(13))])
 
 
 def test_undo_of_a_move_takes_the_directories_along_that_the_move_made(space: Space) -> None:

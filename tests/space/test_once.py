@@ -168,6 +168,9 @@ STORED_NAMES = {
     ),
     "Records.update.<locals>.work": lambda space: space.records.update("r", confidence=0.5),
     "ThreadMessages.add.<locals>.work": lambda space: space.threads.add("t", [{"role": "user", "content": "hi"}]),
+    "ThreadMessages.replace_messages.<locals>.work": lambda space: space.threads.replace_messages(
+        "t", [{"role": "user", "content": "hi"}], seen={"m": 1}
+    ),
     "ThreadMessages.update_message.<locals>.work": lambda space: space.threads.update_message("m", content="bye"),
     "Threads.begin.<locals>.work": lambda space: space.threads.begin([{"role": "user", "content": "hi"}]),
     "Threads.clone.<locals>.work": lambda space: space.threads.clone("t"),

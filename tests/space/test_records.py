@@ -14,11 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonplace import AlreadyExists, Conflict, InvalidInput, NotFound, Space, TooLarge
-from commonplace.space.records import TAG_RULE, canonical, content_hash
+from commonplace.space.records import DEFAULT_SOURCE, TAG_RULE, canonical, content_hash
 
 
 def save(space: Space, content: Any = "text", **fields: Any) -> Any:
     return space.records.create(**{"type": "note", "source": "s", "confidence": 0.5, "content": content, **fields})
+
+
+def test_a_text_is_remembered_and_recalled(space: Space) -> None:
+    saved = space.remember("Deploys go out on Tuesdays", tags=["project:x"])
+    assert (saved.type, saved.content, saved.source) == ("note", {"text": "Deploys go out on Tuesdays"}, DEFAULT_SOURCE)
+    assert (saved.tags, saved.confidence) == (("project:x",), 1.0)
+    assert space.remember("Deploys go out on Tuesdays").id == saved.id
+    assert space.records.create(type="note", content={"text": "Deploys go out on Tuesdays"}).id == saved.id
+    space.remember("Ana prefers tea")
+    assert [hit.key for hit in space.recall("which day are deploys on?", limit=1)] == [saved.id]
+    with pytest.raises(InvalidInput):
+        space.remember("")
 
 
 @pytest.mark.promise("records-upsert-merges")

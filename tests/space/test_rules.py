@@ -78,6 +78,13 @@ def test_who_may_write_deletes_nothing(filled: commonplace.Book, change: Change)
         change(space_with(filled, "read", "write"))
 
 
+@pytest.mark.parametrize("only", ["write", "delete"])
+def test_a_replacement_of_messages_needs_both_actions(filled: commonplace.Book, only: Action) -> None:
+    with pytest.raises(Forbidden):
+        space_with(filled, "read", only).threads.replace_messages("t", [], seen={"m": 1})
+    space_with(filled, "read", "write", "delete").threads.replace_messages("t", [], seen={"m": 1})
+
+
 def test_each_method_works_with_its_action(filled: commonplace.Book) -> None:
     writer, deleter = space_with(filled, "read", "write"), space_with(filled, "read", "delete")
     assert writer.search("tea").hits

@@ -21,6 +21,8 @@ from commonplace import InvalidInput, Space, TooLarge, Unavailable
 from commonplace.checks import moment
 from commonplace.cli import main
 from commonplace.embedding import create_embedder
+from commonplace.engine.embedders import embed
+from commonplace.engine.search import Notice
 from doubles import Clock, OpenBook, WordEmbedder, rounds
 from postgres_server import empty, shared_book
 
@@ -257,6 +259,177 @@ def test_pages_of_any_size_are_parts_of_one_list(open_book: OpenBook, clock: Clo
                 assert page == everything[offset : offset + limit], (query, options, offset, limit)
 
 
+def write_pending(book: commonplace.Book, count: int) -> None:
+    """Files of which a search embeds a few at a time."""
+    chance = random.Random(3)
+    for number in range(count):
+        text = " ".join(chance.choices(WORDS, k=chance.randint(1, 12)))
+        book.space("org").files.write(f"/{number}", f"{text} {number}")
+
+
+@pytest.mark.promise("search-pages-are-one-list")
+def test_pages_are_parts_of_one_list_while_vectors_arrive(open_book: OpenBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page embedded more of what was pending, and was cut from another list than the page before."""
+    monkeypatch.setattr("commonplace.engine.search.LAG_SECONDS", 0.0)
+    book = open_book()
+    space = book.space("org")
+    write_pending(book, 150)
+    embed_some(book, space)
+    pages = []
+    for offset in range(0, 160, 10):
+        page = space.search("tea on the ferry", limit=10, offset=offset)
+        assert [notice.code for notice in page.notices if isinstance(notice, Notice)] == ["pending"]
+        pages += page.hits
+        embed_some(book, space)
+    assert len({hit.key for hit in pages}) == len(pages) > 100
+    assert [hit.score for hit in pages] == sorted((hit.score for hit in pages), reverse=True)
+    assert all(hit.snippet and hit.entry.revision for hit in pages)
+
+
+@pytest.mark.promise("search-pages-are-one-list")
+@pytest.mark.parametrize("limits", [(10, 50), (50, 10)])
+def test_another_limit_cuts_the_same_list_while_vectors_arrive(
+    open_book: OpenBook, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    monkeypatch.setattr("commonplace.engine.search.LAG_SECONDS", 0.0)
+    book = open_book()
+    space = book.space("org")
+    write_pending(book, 150)
+    embed_some(book, space)
+    first, second = limits
+    one = keys(space, "tea on the ferry", limit=first)
+    embed_some(book, space)
+    other = keys(space, "tea on the ferry", limit=second)
+    assert one[:10] == other[:10]
+    book.indexer.run()
+    again = keys(space, "tea on the ferry", limit=second)
+    assert again[:10] != one[:10]
+    assert keys(space, "tea on the ferry", limit=first)[:10] == again[:10]
+
+
+def test_a_kept_list_is_made_again_after_a_write_and_by_a_search_from_the_start(
+    open_book: OpenBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commonplace.engine.search.LAG_SECONDS", 0.0)
+    book = open_book()
+    space = book.space("org")
+    write_pending(book, 60)
+    embed_some(book, space)
+    first = keys(space, "tea on the ferry", limit=60)
+    assert keys(space, "tea on the ferry", limit=60, offset=5) == first[5:]
+    space.files.delete(first[7])
+    assert first[7] not in keys(space, "tea on the ferry", limit=60, offset=5)
+    book.indexer.run()
+    again = keys(space, "tea on the ferry", limit=60)
+    assert again != [key for key in first if key != first[7]]
+    assert keys(space, "tea on the ferry", limit=60, offset=5) == again[5:]
+
+
+@pytest.mark.promise("search-pages-never-show-what-was-removed")
+@pytest.mark.parametrize("remove", ["purge", "delete", "write", "expire"])
+def test_a_further_page_never_shows_what_was_removed_meanwhile(
+    open_book: OpenBook, clock: Clock, monkeypatch: pytest.MonkeyPatch, remove: str
+) -> None:
+    monkeypatch.setattr("commonplace.engine.search.LAG_SECONDS", 0.0)
+    book = open_book()
+    space = book.space("org")
+    write_pending(book, 40)
+    space.items.put("soon", {"text": "tea on the ferry with Ana"}, ttl_seconds=60)
+    embed_some(book, space)
+    hits = space.search("tea on the ferry", limit=60).hits
+    gone = next(hit for hit in hits if (hit.kind == "item") == (remove == "expire"))
+    if remove == "purge":
+        book.store.purge(space.namespace, kind=gone.kind, key=gone.entry.key)
+    elif remove == "delete":
+        space.files.delete(gone.key)
+    elif remove == "write":
+        space.files.write(gone.key, "nothing of the kind")
+    else:
+        clock.advance(120)
+    shown = space.search("tea on the ferry", limit=60, offset=1)
+    assert gone.entry.text not in [hit.entry.text for hit in shown]
+    assert len(shown) >= len(hits) - 2
+
+
+def test_a_write_during_a_search_is_found_by_its_next_page(
+    open_book: OpenBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list was taken for one that was made after the write."""
+    monkeypatch.setattr("commonplace.engine.search.LAG_SECONDS", 0.0)
+    book = open_book()
+    space = book.space("org")
+    write_pending(book, 40)
+    embed_some(book, space)
+    search = book.store.search
+
+    def search_then_write(*arguments: Any, **options: Any) -> Any:
+        found = search(*arguments, **options)
+        if found is not None and not space.files.exists("/late"):
+            space.files.write("/late", "tea on the ferry")
+        return found
+
+    monkeypatch.setattr(book.store, "search", search_then_write)
+    assert "/late" not in keys(space, "tea on the ferry", limit=5)
+    further = keys(space, "tea on the ferry", limit=59, offset=1)
+    fresh = keys(space, "tea on the ferry", limit=60)
+    assert "/late" in fresh[:10]
+    assert further == fresh[1:]
+
+
+def test_lists_of_other_namespaces_filters_and_floors_are_apart(
+    open_book: OpenBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commonplace.engine.search.LAG_SECONDS", 0.0)
+    book = open_book()
+    space, other = book.space("org"), book.space("other")
+    write_pending(book, 60)
+    other.files.write("/theirs", "tea on the ferry")
+    other.files.write("/theirs too", "tea on the ferry in June")
+    embed_some(book, space)
+    everything = space.search("tea on the ferry", limit=100).hits
+    assert {hit.entry.namespace for hit in space.search("tea on the ferry", offset=1)} == {("org",)}
+    assert {hit.entry.namespace for hit in other.search("tea on the ferry", offset=1)} == {("other",)}
+    assert len(space.search("tea on the ferry", limit=100, offset=1)) == len(everything) - 1
+    assert len(space.search("tea on the ferry", limit=100, offset=1, kinds=["record"])) == 0
+    assert len(space.search("tea on the ferry", limit=100, offset=1, filter={"x": 1})) == 0
+    floored = space.search("tea on the ferry", limit=100, offset=1, min_relevance=0.9)
+    assert all(hit.relevance is None or hit.relevance >= 0.9 or "meaning" not in hit.parts for hit in floored)
+
+
+def test_kept_lists_are_bounded(open_book: OpenBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("LAG_SECONDS", 0.0), ("KEPT_LISTS", 4), ("KEPT_RESULTS", 150)):
+        monkeypatch.setattr(f"commonplace.engine.search.{name}", value)
+    book = open_book()
+    space = book.space("org")
+    write_pending(book, 100)
+    embed_some(book, space)
+    kept = space._searcher._lists._kept
+    for number in range(6):
+        space.search(f"lamp {number}", limit=1)
+    assert 1 <= len(kept) <= 4
+    assert sum(len(one.ranking) for one in kept.values()) <= 150
+    assert all(not one.entry.text and not one.entry.attributes for one in next(iter(kept.values())).ranking._ranked)
+    space.search("tea on the ferry", limit=1_000)
+    space.search("tea on the ferry", limit=1_000, offset=1)
+    assert sum(len(one.ranking) for one in kept.values()) <= 150
+    monkeypatch.setattr("commonplace.engine.search.KEPT_SECONDS", -1.0)
+    kept.clear()
+    space.search("lamp", limit=1)
+    assert not kept
+
+
+def embed_some(book: commonplace.Book, space: Space) -> None:
+    """Make the vectors of eight pending passages, as the background thread does."""
+    if not hasattr(book, "indexer"):
+        pytest.skip("the service makes the vectors of its own book")
+    embedder = book.indexer.target()
+    some = book.store.pending(space.namespace, 8)
+    if book.store.models() == (None, None):
+        book.indexer.set_target_model(embedder)
+    vectors = embed(embedder, [passage.text for passage in some], "passage")
+    book.store.index(embedder.identity, [(passage.chunk_id, row) for passage, row in zip(some, vectors, strict=True)])
+
+
 def test_scores_fall_and_tell_their_parts(space: Space) -> None:
     space.files.write("/same", "blue green deployment")
     space.files.write("/part", "green grass and a lot of other things to read about")
@@ -410,7 +583,7 @@ def test_a_new_model_takes_over_while_the_old_vectors_serve(book: commonplace.Bo
     space = book.space("user", "u1")
     for number in range(30):
         space.files.write(f"/f{number}", f"zebra {number}")
-    space.search("zebra")
+    book.reindex()  # a search would embed as many as it can in its time, which may be none
     before = len(embedder.embedded)
     newer = WordEmbedder("words@2", 32)
     seen: list[int] = []
@@ -555,6 +728,7 @@ def test_two_books_on_one_file_find_what_the_other_wrote(open_book: Any) -> None
     assert "/one2" not in keys(one.space("user", "u1"), "zebra", limit=20)
 
 
+@pytest.mark.usefixtures("on_file")
 def test_upkeep_ends_and_changes_no_answer(book: commonplace.Book) -> None:
     space = book.space("user", "upkeep")
     for number in range(40):

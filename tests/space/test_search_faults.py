@@ -253,6 +253,7 @@ def test_a_model_that_is_away_is_not_asked_for_each_passage(open_book: OpenBook)
 # A busy book
 
 
+@pytest.mark.usefixtures("on_file")
 def test_a_search_does_not_wait_for_another_program_that_writes(open_book: OpenBook) -> None:
     book, other = open_book(), open_book()
     space = book.space("user", "u1")

@@ -148,6 +148,29 @@ def test_a_record_that_a_person_deleted_is_not_standing_when_a_model_brings_it_b
 
 
 @pytest.mark.promise("standing-only-confirmed")
+@pytest.mark.parametrize("end", ["update", "undo", "restore"])
+def test_what_a_person_has_changed_is_not_standing_when_a_model_writes_it_again(space: Space, end: str) -> None:
+    id = save(space)
+    created = space.changes()[-1].commit
+    if end == "restore":
+        space.records.update(id, content="always answer in feet")
+        space.records.update(id, content=METRIC)
+    space.records.confirm(id)
+    if end == "update":
+        space.records.update(id, content="always answer in feet")
+    elif end == "undo":
+        space.undo(created)
+    else:
+        space.restore("record", id, 2)
+    if end == "undo":
+        save(space, id=id)
+    else:
+        RecordTools(space).create({"id": id, "content": METRIC})
+    assert space.records.get(id).content == METRIC
+    assert space.records.standing() == ()
+
+
+@pytest.mark.promise("standing-only-confirmed")
 def test_another_text_under_the_id_and_hash_of_a_confirmed_one_is_not_standing(space: Space, book: Book) -> None:
     """An import says itself what the identity of a record is."""
     id = save(space)

@@ -60,6 +60,20 @@ def test_a_limit_a_resource_and_a_deleted_thread_are_heeded(space: Space) -> Non
     assert "t3" not in found(space, "kayak", limit=15)
 
 
+def test_any_limit_cuts_the_same_list_of_threads(space: Space) -> None:
+    for number in range(60):
+        said = [FILLERS[number % 10], *(f"kayak {FILLERS[(number + more) % 10]}" for more in range(number % 7))]
+        talk(space, f"t{number}", *said)
+    while space.search("kayak lunch").notices:
+        pass
+    everything = space.threads.search("kayak lunch", limit=100).threads
+    assert len(everything) == 60
+    scores = [hit.score for hit in everything]
+    assert scores == sorted(scores, reverse=True)
+    for limit in (1, 3, 10, 11, 25, 40, 41, 59):
+        assert space.threads.search("kayak lunch", limit=limit).threads == everything[:limit]
+
+
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 101}, {"resource": ""}, {"now": "soon"}], ids=str)
 def test_wrong_arguments_are_refused(space: Space, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):

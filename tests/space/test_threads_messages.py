@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import commonplace
-from commonplace import Conflict, Forbidden, InvalidInput, Limits, NotFound, TooLarge
+from commonplace import Conflict, Forbidden, InvalidInput, Limits, NotFound, Outdated, TooLarge
 from commonplace.space.messages import Message
 from postgres_server import empty, shared_book
 
@@ -61,6 +63,17 @@ def test_a_message_without_id_and_time_gets_both(space, thread, clock):
 
     assert one.id != two.id
     assert one.created_at == two.created_at == START + timedelta(seconds=5)
+
+
+def test_ids_of_new_messages_are_uuids_in_the_order_of_time(space, thread):
+    now = time.time() * 1000
+    ids = [uuid.UUID(message.id) for _ in range(3) for message in space.threads.add(thread.id, [user("a"), user("b")])]
+    assert {(id.version, id.variant) for id in ids} == {(7, uuid.RFC_4122)}
+    assert [str(id) for id in ids] == [message.id for message in space.threads.messages(thread.id).messages]
+    times = [id.int >> 80 for id in ids]
+    assert [id.int >> 64 for id in ids] == sorted(id.int >> 64 for id in ids)
+    assert now - 1 <= times[0] <= times[-1] <= time.time() * 1000
+    assert len(set(ids)) == len(ids)
 
 
 def test_a_time_may_be_a_datetime_of_any_zone(space, thread):
@@ -371,6 +384,7 @@ def test_items_of_an_empty_thread_are_none_and_of_an_unknown_or_anothers_thread_
 
 
 @pytest.mark.promise("conversations-last-cost")
+@pytest.mark.usefixtures("on_file")
 def test_what_adding_and_reading_the_last_ten_cost_does_not_depend_on_the_length_of_the_thread(space, thread, book):
     def steps() -> int:
         # SQLite counts the steps of its virtual machine, which no other program on this machine disturbs.
@@ -391,6 +405,7 @@ def test_what_adding_and_reading_the_last_ten_cost_does_not_depend_on_the_length
         return counted[0]
 
     space.threads.add(thread.id, [user(f"message {number}") for number in range(20)])
+    steps()  # opens the connections that a service uses
     short = steps()
     space.threads.add(thread.id, [user(f"message {number}") for number in range(3_000)])
     assert steps() < 2 * short
@@ -439,6 +454,80 @@ def test_deleted_messages_are_gone_from_lists_and_search_until_undo(space, threa
     assert space.threads.delete_messages([said[0].id]) is None
     space.undo(commit)
     assert space.threads.messages(thread.id).messages == said
+
+
+@pytest.mark.promise("conversations-replace-messages")
+def test_messages_are_replaced_in_one_commit_and_undo_brings_them_back(space, thread):
+    other = space.threads.add(space.threads.create().id, [user("elsewhere zebra")])
+    said = space.threads.add(thread.id, [user(f"zebra {number}") for number in range(4)])
+    seen = {message.id: message.entry.revision for message in said[1:]}
+
+    space.threads.replace_messages(thread.id, [user("a summary")], seen=seen)
+
+    assert everything(space, thread) == ["zebra 0", "a summary"]
+    commit = space.stats().commit
+    assert {change.commit for change in space.changes()[-4:]} == {commit}
+    space.undo(commit)
+    assert everything(space, thread) == contents(said)
+    said = space.threads.messages(thread.id).messages
+
+    replaced = space.threads.replace_messages(thread.id, [{"role": 5}, {"id": said[0].id}], verbatim=True)
+
+    assert space.threads.messages(thread.id).messages == replaced
+    assert [message.entry.value for message in replaced] == [{"role": 5}, {"id": said[0].id}]
+    space.undo(space.stats().commit)
+    assert space.threads.messages(thread.id).messages == said
+    assert space.threads.replace_messages(thread.id, []) == ()
+    assert everything(space, thread) == []
+    assert space.threads.messages(other[0].thread_id).messages == other
+
+
+@pytest.mark.promise("conversations-replace-messages")
+def test_nothing_is_replaced_once_the_messages_have_changed(space, thread):
+    foreign = space.threads.add(space.threads.create().id, [user("elsewhere")])[0]
+    said = space.threads.add(thread.id, [user("one"), user("two"), user("three")])
+    seen = {message.id: 1 for message in said[1:]}
+    for wrong in ({**seen, foreign.id: 1}, {**seen, "unknown": 1}, {**seen, said[0].id: 2}):
+        with pytest.raises(Outdated, match="has changed or is gone; read the messages again"):
+            space.threads.replace_messages(thread.id, [user("a summary")], seen=wrong)
+    with pytest.raises(Outdated) as raised:
+        space.threads.replace_messages(thread.id, [], seen={foreign.id: 2})
+    assert raised.value.revision == 0  # nothing of another thread is told
+    space.threads.update_message(said[1].id, content="two, edited")
+    with pytest.raises(Outdated):
+        space.threads.replace_messages(thread.id, [user("a summary")], seen=seen)
+    space.threads.add(thread.id, [user("four")])
+    with pytest.raises(Outdated, match="the thread t has a newer message"):
+        space.threads.replace_messages(thread.id, [user("a summary")], seen={said[2].id: 1})
+    with pytest.raises(Forbidden):
+        space.threads.replace_messages(thread.id, [], resource="somebody else")
+    with pytest.raises(NotFound):
+        space.threads.replace_messages("missing", [user("a summary")])
+    assert everything(space, thread) == ["one", "two, edited", "three", "four"]
+    assert space.threads.get_message(foreign.id).content == "elsewhere"
+
+
+@pytest.mark.parametrize("seen", ["m1", ["m1"], {"m1": 0}, {"m1": "1"}, {"m1": True}, {"": 1}, {"m1": None}])
+def test_seen_messages_are_ids_with_revisions(space, thread, seen):
+    with pytest.raises(InvalidInput):
+        space.threads.replace_messages(thread.id, [], seen=seen)
+
+
+def test_one_of_many_replaces_the_same_messages(space, thread):
+    said = space.threads.add(thread.id, [user("one"), user("two")])
+    seen = {message.id: 1 for message in said}
+
+    def replaced(number):
+        try:
+            space.threads.replace_messages(thread.id, [user(str(number))], seen=seen)
+        except Outdated:
+            return None
+        return str(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        done = [number for number in pool.map(replaced, range(8)) if number is not None]
+    assert len(done) == 1
+    assert everything(space, thread) == done
 
 
 @pytest.mark.parametrize("ids", ["m1", [5], [""], None])

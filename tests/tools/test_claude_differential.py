@@ -1,6 +1,6 @@
 """Our tool in the wording `anthropic` answers as Anthropic's own filesystem tool does, over random sequences of calls.
 
-The deliberate differences are listed in docs/claude-tool.md; `Pair` evens each of them out where it says so.
+The deliberate differences are listed in docs/guides/claude-tool.md; `Pair` evens each of them out where it says so.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def test_edits_of_any_text_are_those_of_anthropics_own_tool(tmp_path_factory, te
     shutil.rmtree(folder)
 
 
-# What each side says where they are meant to differ: the list in docs/claude-tool.md.
+# What each side says where they are meant to differ: the list in docs/guides/claude-tool.md.
 DIFFERENCES = [
     ("a sibling of the root", {"command": "create", "path": "/memoriesX", "file_text": ""}, "Path must start with"),
     ("a traversal that stays inside", {"command": "view", "path": "/memories/a/../a"}, "would escape"),

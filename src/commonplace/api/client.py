@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, cast
 
 from commonplace.api.forms import ChangePage, RevisionPage
 from commonplace.api.operations import BY_NAME, OPERATIONS
-from commonplace.api.parameters import Operation
+from commonplace.api.parameters import REQUIRED, Operation
 from commonplace.api.transport import HEADERS, MOST_AT_ONCE, Caller, Connections, Request, query_text
 from commonplace.book import Book, check_actor, check_namespaces
 from commonplace.checks import (
@@ -129,13 +129,18 @@ class Part:
 def _method(operation: Operation, original: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(original)
     defaults = {name: parameter.default for name, parameter in signature.parameters.items() if name != "self"}
-    in_path = {argument.name: defaults[argument.name] for argument in operation.arguments_in("path")}
+    # A route may require what the library's method has a default for.
+    required = {
+        argument.name: defaults[argument.name]
+        for argument in operation.arguments
+        if argument.default is REQUIRED and argument.name in defaults
+    }
 
     @wraps(original)
     def method(self: Part, *args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(self, *args, **kwargs).arguments
         given = {name: bound[name] for name, default in defaults.items() if bound.get(name, default) is not default}
-        return self._finish(self._caller.perform(operation, {**in_path, **given}))
+        return self._finish(self._caller.perform(operation, {**required, **given}))
 
     return method
 
@@ -344,13 +349,22 @@ class RemoteThreads(Part, mirrors=Threads, prefix="threads"):
         resource: str | None = None,
         verbatim: bool = False,
     ) -> tuple[Message, ...]:
-        if verbatim and isinstance(messages, Sequence):
-            # In a request, the fields that name a message are part of it.
-            for number, message in enumerate(messages, 1):
-                if isinstance(message, Mapping):
-                    check_json(f"message {number}", dict(message))
+        _check_messages(messages, verbatim=verbatim)
         given = {"thread_id": thread_id, "messages": messages, "resource": resource, "verbatim": verbatim}
         return cast("tuple[Message, ...]", self._perform("add_messages", **given))
+
+    def replace_messages(
+        self,
+        thread_id: str,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        seen: Mapping[str, int] | None = None,
+        resource: str | None = None,
+        verbatim: bool = False,
+    ) -> tuple[Message, ...]:
+        _check_messages(messages, verbatim=verbatim)
+        given = {"thread_id": thread_id, "messages": messages, "resource": resource, "verbatim": verbatim}
+        return cast("tuple[Message, ...]", self._perform("replace_messages", **given, seen=seen))
 
     def items(self, thread_id: str, *, last: int, resource: str | None = None) -> tuple[Any, ...]:
         page = self._perform("list_messages", thread_id=thread_id, last=last, resource=resource)
@@ -390,6 +404,14 @@ class RemoteThreads(Part, mirrors=Threads, prefix="threads"):
         return build_context(handle, thread_id, recalled, last, budget, system)
 
 
+def _check_messages(messages: object, *, verbatim: bool) -> None:
+    """Refuse what JSON would change. In a verbatim item, the fields that name a message are part of it."""
+    if verbatim and isinstance(messages, Sequence):
+        for number, message in enumerate(messages, 1):
+            if isinstance(message, Mapping):
+                check_json(f"message {number}", dict(message))
+
+
 class _RecalledHandle:
     """What `build_context` needs of a handle: the neighbours of messages that were recalled from a service."""
 
@@ -424,6 +446,9 @@ class _RecalledHandle:
 
 class RemoteSpace(Part, mirrors=Space, prefix=""):
     """`Space` of a service."""
+
+    remember = Space.remember
+    recall = Space.recall
 
     @property
     def namespace(self) -> Namespace:
@@ -561,6 +586,7 @@ class RemoteBook:
         limit: int = 1_000,
         emptied: bool = False,
         kinds: Sequence[str] | None = None,
+        history: bool = False,
     ) -> list[Namespace]:
         below = "/".join(check_namespace(prefix)) if prefix else None
         last = None if after is None else "/".join(check_namespace(after))
@@ -569,6 +595,7 @@ class RemoteBook:
         while True:
             most = min(limit - len(found), MOST_AT_ONCE)
             given = {"below": below, "after": last, "limit": most, "emptied": emptied, "kinds": kinds}
+            given["history"] = history
             page = self._caller.perform(BY_NAME["list_namespaces"], given).namespaces
             found += page
             if len(page) < most or len(found) == limit:

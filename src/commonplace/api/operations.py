@@ -1,8 +1,8 @@
 """Every operation of `/v1`, once: its address, arguments, result, and what a caller needs.
 
-The routes, their OpenAPI description, the Python client and the table in docs/rest.md are made from this table. To add
-an operation that calls one method of a space, add a row. An operation that does more has no `call`, and a handler in
-`commonplace.server.http.rest`.
+The routes, their OpenAPI description, the Python client and docs/reference/rest.md are made from this table. To add an
+operation that calls one method of a space, add a row. An operation that does more has no `call`, and a
+handler in `commonplace.server.http.rest`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from commonplace.api.parameters import (
     REQUIRED,
     REVISION,
     SECONDS,
+    SEEN,
     STRICT_TEXT,
     TAGS,
     TEXT,
@@ -168,6 +169,7 @@ SERVICE = in_group(
             wide_limit(1_000),
             query("emptied", FLAG, False, "Also those that hold nothing any more."),
             query("kinds", KINDS, (), "Only those that hold an entry of one of these kinds.", wire="kind"),
+            query("history", FLAG, False, "Entries without history do not count."),
         ),
         result=forms.NAMESPACES,
         in_namespace=False,
@@ -828,6 +830,28 @@ MESSAGES = in_group(
         body="MessageIds",
     ),
     Operation(
+        "replace_messages",
+        "POST /message-replacements",
+        "Replace messages of a thread",
+        "Delete all messages of a thread, or those in `seen`, and add others at its end, in one commit.\n\n"
+        "`seen` has the ids with the revisions that you have read. 412 if one of them has changed or is gone, or if "
+        "the\nthread has a newer message.",
+        "threads.replace_messages",
+        (
+            OF_THREAD,
+            _MESSAGES,
+            body("seen", SEEN, None, examples=[{"m-1": 1}]),
+            body("verbatim", FLAG, False),
+            RESOURCE,
+            ENTRIES,
+        ),
+        forms.MESSAGES,
+        needs=("write", "delete"),
+        statuses=(412,),
+        body="MessageReplacement",
+        keyed=True,
+    ),
+    Operation(
         "list_around",
         "GET /around/{id}",
         "Read a message with its neighbours",
@@ -995,6 +1019,7 @@ ITEMS = in_group(
             query("descending", FLAG, True),
             limit(100),
             query("offset", number("offset", 0, 10_000), 0),
+            query("history", FLAG, False, "Leave out items without history."),
             query("everywhere", FLAG, False, "Every namespace; needs a key that reaches all."),
         ),
         forms.ITEMS,
@@ -1280,7 +1305,7 @@ TRANSFER = in_group(
         ),
         statuses=(404,),
         text="application/jsonl",
-        done="JSON lines, docs/export-format.md. Without a footer it was cut off.",
+        done="JSON lines, docs/internal/export-format.md. Without a footer it was cut off.",
         in_namespace=False,
     ),
     Operation(
@@ -1306,7 +1331,7 @@ TRANSFER += in_group(
         "import_memory",
         "POST /import-memory",
         "Import the memory of another program",
-        "The body is a file as that program exported it, or a zip archive of a folder (docs/import.md lists the "
+        "The body is a file as that program exported it, or a zip archive of a folder (docs/guides/import.md lists the "
         "programs). It is recognised by its content.\n\nEach conversation is one commit. What is there already stays, "
         "so that you can send it again. `commits` names the first and last commit in each namespace; undo them one by "
         "one, the last one first.",
@@ -1336,7 +1361,7 @@ BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
 
 def markdown() -> Iterator[str]:
-    """The table of docs/rest.md, line by line."""
+    """The table of docs/reference/rest.md, line by line."""
     group = None
     for operation in OPERATIONS:
         if operation.group != group:

@@ -340,6 +340,11 @@ POSITIVE = Kind(schema={"type": ["integer", "null"], "minimum": 1})
 TEXT_LIST = Kind(schema={"type": "array", "items": _TEXT}, send=_ids_out)
 OPTIONAL_TEXT_LIST = Kind(schema={"type": ["array", "null"], "items": _TEXT}, send=_list_out)
 MESSAGE_LIST = Kind(schema={"type": "array", "items": _OBJECT}, send=_messages_out)
+SEEN = Kind(
+    schema={"type": ["object", "null"], "additionalProperties": {"type": "integer", "minimum": 1}},
+    send=_json_out("seen"),
+)
+"""Ids with revisions."""
 WORKING_CONTENT = Kind(schema={"oneOf": [_TEXT, _OBJECT], "examples": ["# User\n- **Name**: Ana", {"name": "Ana"}]})
 WORKING_TEMPLATE = Kind(schema={"oneOf": [_TEXT, _OBJECT, {"type": "null"}]})
 _NUMBERS = {"type": "array", "items": {"type": "number"}}

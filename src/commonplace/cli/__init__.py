@@ -41,13 +41,15 @@ def _run(argv: Sequence[str] | None) -> int:
     from commonplace.cli.invocation import Context
     from commonplace.cli.parser import build_parser
 
+    words = sys.argv[1:] if argv is None else argv
     try:
-        arguments = build_parser().parse_args(argv)
+        arguments = build_parser().parse_args(words or ["help"])
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     try:
         context = Context.create(arguments)
-        code: int = context.arguments.run(context)
+        with context.out.paged(context.settings.pager if context.is_paged else ""):
+            code: int = context.arguments.run(context)
         context.out.stdout.flush()
         return code
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""`python -m commonplace.cli` is the program `commonplace`."""
+"""`python -m commonplace.cli` is the program `commonplace`, as in settings that earlier versions wrote."""
 
 import sys
 

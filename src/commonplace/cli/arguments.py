@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from commonplace.entry import Revision
     from commonplace.space.space import Space
 
-GROUPS = ("Write", "Find and read", "Change and undo", "Transfer and back up", "Maintain", "Serve")
+GROUPS = ("Write", "Find and read", "Change and undo", "Transfer and back up", "Maintain", "Serve", "Help")
 
 KIND_AND_KEY = "[KIND] KEY"
 """How help shows an entry's key with an optional kind before it."""
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if unknown is not None:
-            message = _unknown_command(unknown[1], re.findall(r"[a-z-]+", unknown[2]))
+            message = unknown_command(unknown[1], re.findall(r"[a-z-]+", unknown[2]))
         sys.stderr.write(f"commonplace: {message}\nTry `{self.prog} --help`.\n")
         sys.exit(2)
 
@@ -57,7 +57,7 @@ class CommandParser(Parser):
             self._is_mixing = False
 
 
-def _unknown_command(typed: str, known: list[str]) -> str:
+def unknown_command(typed: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(typed, known, 1)
@@ -143,6 +143,7 @@ def add_everywhere(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
     group.add_argument(
         "--no-color", action="store_true", default=switched_off, help="no colours, also with $NO_COLOR set"
     )
+    group.add_argument("--no-pager", action="store_true", default=switched_off, help="print long lists without $PAGER")
     group.add_argument("-h", "--help", action="help", help="show this help and exit")
 
 
@@ -225,7 +226,12 @@ def find_entry(space: Space, key: str, kind: str | None = None) -> tuple[str, li
         kinds = ("file", "directory") if key.startswith("/") else ("record", "thread")
     found = [(candidate, revisions) for candidate in kinds if (revisions := space.history(candidate, key))]
     if not found:
-        raise NotFound(f"there is no {' or '.join(kinds)} {key} in {'/'.join(space.namespace)}, and there never was")
+        ending = (
+            ", and there never was"
+            if key.startswith("/")
+            else "; a deleted one needs its whole id, which `changes` lists"
+        )
+        raise NotFound(f"there is no {' or '.join(kinds)} {key} in {'/'.join(space.namespace)}{ending}")
     # A path means the file first: `purge` must not erase a live directory instead of a deleted file.
     if not key.startswith("/"):
         found.sort(key=lambda one: one[1][-1].action in ("deleted", "expired"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.cli.arguments import Commands, namespace
 from commonplace.cli.exit_codes import NEGATIVE, OK, message
 from commonplace.cli.invocation import Context
-from commonplace.cli.output import format_bytes, format_time, pluralize
+from commonplace.cli.output import format_bytes, pluralize
 from commonplace.cli.setup_commands import connections
 from commonplace.errors import CommonplaceError, Forbidden, InvalidInput, NotFound
 from commonplace.settings import open_from_settings
@@ -40,15 +40,22 @@ def register(commands: Commands) -> None:
 
 
 def _declare_migrate(commands: Commands) -> None:
-    commands.add(
+    command = commands.add(
         "migrate",
         GROUP,
         "Upgrade the book to the schema of this version.",
         migrate,
         about="Every program does this when it opens a book, once, even if many start at the same time. Run this\n"
-        "command to do it beforehand, or with another login. Servers on PostgreSQL may keep running; restart them\n"
+        "command to do it beforehand, or as another user. Servers on PostgreSQL may keep running; restart them\n"
         "with this version afterwards.",
-        examples="  commonplace migrate --db postgresql://admin@host/database",
+        examples="""\
+  commonplace migrate --db postgresql://admin@host/database
+  commonplace migrate --distributed --db postgresql://admin@coordinator/database""",
+    )
+    command.add_argument(
+        "--distributed",
+        action="store_true",
+        help="also divide the tables by tenant over the nodes of a Citus cluster, or of a sharded MongoDB cluster",
     )
     index = commands.add(
         "vector-index",
@@ -64,12 +71,19 @@ def _declare_migrate(commands: Commands) -> None:
 
 def migrate(context: Context) -> int:
     context.require_book("migrate")
-    with context.book():  # opening the book migrates it
+    is_distributed = context.arguments.distributed
+    with context.book(opening="upgrading") as book:  # opening the book migrates it
         place = context.settings.place
+        if is_distributed:
+            distribute = getattr(book.store, "distribute", None)
+            if distribute is None:
+                raise InvalidInput("only a book on PostgreSQL with Citus or on MongoDB can be distributed over nodes")
+            with context.clock("distributing"):
+                distribute()
     if context.out.is_json:
-        context.out.document({"book": place})
+        context.out.document({"book": place, "distributed": is_distributed})
     else:
-        context.out.line(f"{place} has the schema of this program")
+        context.out.line(f"{place} has the schema of this program{' and is distributed' * is_distributed}")
     return 0
 
 
@@ -81,7 +95,8 @@ def index_vectors(context: Context) -> int:
         make = getattr(book.store, "index_namespace", None)
         if make is None:
             raise InvalidInput("only a book on PostgreSQL has vector indexes; a book on SQLite does not need them")
-        made = make(wanted)
+        with context.clock("indexing"):
+            made = make(wanted)
     if context.out.is_json:
         context.out.document({"indexes": made})
     else:
@@ -134,7 +149,7 @@ def _declare_stats(commands: Commands) -> None:
 def print_stats(context: Context) -> int:
     from commonplace.checks import moment
 
-    with context.book() as book:
+    with context.book() as book, context.clock("counting"):
         try:
             whole: StoreStats | None = book.stats()
         except Forbidden:  # the key of a service may be for one namespace
@@ -152,7 +167,10 @@ def print_stats(context: Context) -> int:
         ("entries", _kinds(own.entries)),
         ("former states", f"{own.former_states:,}"),
         ("holds", f"{format_bytes(own.bytes)} in entries, {format_bytes(own.former_bytes)} in history"),
-        ("last change", f"commit {own.commit}, {format_time(moment(own.updated_at))}" if own.commit else "none yet"),
+        (
+            "last change",
+            f"commit {own.commit}, {context.out.time(moment(own.updated_at))}" if own.commit else "none yet",
+        ),
     ]
     for name, value in rows:
         context.out.line(f"{context.out.style(f'{name:<15}', 'dim')}{value}".rstrip())
@@ -188,7 +206,7 @@ def print_namespaces(context: Context) -> int:
     prefix = parse_namespace(context.arguments.prefix) if context.arguments.prefix else ()
     with context.book() as book:
         found = _all_namespaces(book, prefix)
-        stats = [book.space(*namespace).stats() for namespace in found] if context.arguments.long else []
+        stats = _stats_of(context, book, found) if context.arguments.long else []
     if context.out.is_json:
         if context.arguments.long:
             context.out.document([_stats_fields(one) for one in stats])
@@ -201,7 +219,7 @@ def print_namespaces(context: Context) -> int:
                 f"{sum(one.entries.values()):,}",
                 f"{one.former_states:,}",
                 str(one.commit),
-                format_time(moment(one.updated_at)),
+                context.out.time(moment(one.updated_at)),
             ]
             for one in stats
         ]
@@ -210,6 +228,15 @@ def print_namespaces(context: Context) -> int:
         for namespace in found:
             context.out.line("/".join(namespace))
     return 0
+
+
+def _stats_of(context: Context, book: Book, namespaces: list[Namespace]) -> list[NamespaceStats]:
+    stats = []
+    with context.progress() as progress:
+        for number, namespace in enumerate(namespaces):
+            progress(number, len(namespaces), "namespaces counted")
+            stats.append(book.space(*namespace).stats())
+    return stats
 
 
 def _all_namespaces(book: Book, prefix: Namespace) -> list[Namespace]:
@@ -293,7 +320,13 @@ def _findings(context: Context) -> Iterator[Finding]:
         yield from _local_findings(context)
     else:
         yield _service(context)
-    for client, refusal in connections():
+    tried = connections()
+    while True:
+        with context.clock("trying the clients"):
+            found = next(tried, None)
+        if found is None:
+            return
+        client, refusal = found
         yield Finding("client", refusal is None, f"{client}: {refusal or 'connects'}")
 
 
@@ -464,6 +497,8 @@ def pull_model(context: Context) -> int:
     if source is not None and not source.is_dir():
         raise NotFound(f"there is no folder {source} to take the model from")
     was_there = all(has_accepted_hash(file, model_path(model, folder) / file.name) for file in model.files)
+    if not was_there:
+        context.out.note(f"downloading the embedding model {model.id} ({format_bytes(model.bytes)}), once")
     with context.progress(in_bytes=True) as progress:
         path = pull(model, folder=folder, source_folder=source, progress=progress)
     if context.out.is_json:
@@ -502,10 +537,9 @@ def list_models(context: Context) -> int:
         return 0
     rows = []
     for model in MODELS:
-        size = format_bytes(sum(file.digests[0].size for file in model.files))
         notes = [word for word, holds in (("default", model is DEFAULT_MODEL), ("chosen", model is chosen)) if holds]
         state = "installed" if installed(model, folder) else "-"
-        rows.append([model.id, state, size, model.license, ", ".join(notes)])
+        rows.append([model.id, state, format_bytes(model.bytes), model.license, ", ".join(notes)])
     context.out.table(("model", "state", "size", "license", ""), rows)
     if chosen is None:
         context.out.line(f"{setting}  (chosen by EMBEDDINGS_MODEL)")

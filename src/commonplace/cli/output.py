@@ -5,13 +5,16 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import os
 import re
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 SECONDS_BETWEEN = 0.1
 SECONDS_TO_TELL = 3.0
+SECONDS_OF_SILENCE = 2.0
 _BAR = 28
 # Stored text may contain escape sequences that move the cursor or change the title of a terminal.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -39,6 +43,31 @@ class Output:
         # The stream's escapes for characters that it cannot encode are not valid JSON, so JSON escapes them itself.
         self._escapes_json = codecs.lookup(self.stdout.encoding or "utf-8").name != "utf-8"
         self._colors = wants_color and self.is_terminal and not is_json
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing is on the terminal yet, because a pager will show it."""
+        return self.is_terminal and isinstance(self.stdout, io.StringIO)
+
+    @contextmanager
+    def paged(self, pager: str) -> Iterator[None]:
+        """Show what is printed with a pager, if it is longer than the terminal. An empty `pager` means none."""
+        import subprocess  # most commands need none
+
+        words = pager.split()
+        if not self.is_terminal or self.is_json or not words or shutil.which(words[0]) is None:
+            yield
+            return
+        terminal, self.stdout = self.stdout, io.StringIO()
+        try:
+            yield
+        finally:
+            text, self.stdout = self.stdout.getvalue(), terminal
+            if text.count("\n") < shutil.get_terminal_size().lines:
+                terminal.write(text)
+            else:
+                environment = {"LESS": "FRX", **os.environ}  # colours, and the text stays on the screen
+                subprocess.run(words, input=text.encode(errors="replace"), env=environment, check=False)
 
     def style(self, text: str, *styles: str) -> str:
         if not self._colors or not text:
@@ -57,6 +86,10 @@ class Output:
 
     def clean(self, text: str) -> str:
         return _CONTROLS.sub("�", text) if self.is_terminal else text
+
+    def time(self, at: datetime) -> str:
+        """A time for people: how long ago on a terminal, elsewhere the local time to the second."""
+        return ago(at, datetime.now(UTC)) if self.is_terminal else format_time(at)
 
     def document(self, value: Any) -> None:
         """Write one JSON document."""
@@ -104,6 +137,17 @@ def _plain(value: object) -> object:
 def format_time(time: datetime) -> str:
     """Return a time in the local time zone, to the second."""
     return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """How long ago a time was, such as `2 h ago`; the date if it is more than a week ago or in the future."""
+    seconds = (now - at).total_seconds()
+    if seconds < 0 or seconds >= 7 * 86_400:
+        return at.astimezone().strftime("%Y-%m-%d %H:%M")
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit} ago"
+    return "just now"
 
 
 def format_bytes(count: int) -> str:
@@ -171,6 +215,35 @@ class ProgressBar:
         if self._is_drawn:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
+
+
+@contextmanager
+def clock(stream: TextIO, what: str, *, is_shown: bool) -> Iterator[None]:
+    """Show on a terminal how long something already takes, for work whose end cannot be told; removed at the end."""
+    if not is_shown or not stream.isatty():
+        yield
+        return
+    done, is_shown = threading.Event(), False
+
+    def show() -> None:
+        nonlocal is_shown
+        began = time.monotonic()
+        while not done.wait(SECONDS_BETWEEN * 10):
+            if (seconds := time.monotonic() - began) >= SECONDS_OF_SILENCE:
+                is_shown = True
+                stream.write(f"\r\x1b[K{what} … {seconds:.0f} s")
+                stream.flush()
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        if is_shown:
+            stream.write("\r\x1b[K")
+            stream.flush()
 
 
 def record_fields(record: Record) -> dict[str, Any]:

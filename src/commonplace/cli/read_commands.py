@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from commonplace.cli.arguments import KIND_AND_KEY, Commands, find_entry, kind_and_key, time
 from commonplace.cli.exit_codes import NEGATIVE, OK
 from commonplace.cli.invocation import Context
-from commonplace.cli.output import format_bytes, format_time, record_fields
+from commonplace.cli.output import format_bytes, record_fields
 from commonplace.errors import InvalidInput, NotFound
 from commonplace.language.relevance import DEFAULT_FLOOR
 
@@ -86,7 +86,7 @@ def search(context: Context) -> int:
     if limit is not None and limit > most:
         context.out.note(f"--limit {limit} was lowered to {most}; SEARCH_MAX_LIMIT sets it")
         limit = most
-    with context.space() as space:
+    with context.space() as space, context.clock("searching"):
         found = space.search(
             " ".join(arguments.query),
             limit=context.settings.search_default_limit if limit is None else limit,
@@ -206,7 +206,7 @@ def list_entries(context: Context) -> int:
         (_list_records if arguments.records else _list_threads)(context, limit)
         return 0
     path = "/" if arguments.path is None else arguments.path
-    with context.space() as space:
+    with context.space() as space, context.clock("reading"):
         found = (
             sorted(space.files.walk(path), key=lambda info: info.path.split("/"))
             if arguments.recursive
@@ -218,7 +218,11 @@ def list_entries(context: Context) -> int:
     names = [_file_name(context, info) for info in found]
     if arguments.long:
         rows = [
-            [str(info.revision), format_bytes(info.size) if info.kind == "file" else "-", format_time(info.updated_at)]
+            [
+                str(info.revision),
+                format_bytes(info.size) if info.kind == "file" else "-",
+                context.out.time(info.updated_at),
+            ]
             for info in found
         ]
         context.out.table(
@@ -260,7 +264,7 @@ def _file_fields(info: FileInfo) -> dict[str, Any]:
 
 def _list_records(context: Context, limit: int) -> None:
     arguments = context.arguments
-    with context.space() as space:
+    with context.space() as space, context.clock("reading"):
         page = space.records.list(type=arguments.type, tags=arguments.tag, limit=limit)
     if context.out.is_json:
         context.out.document([record_fields(record) for record in page.records])
@@ -276,7 +280,7 @@ def _list_records(context: Context, limit: int) -> None:
 
 
 def _update_time(context: Context, at: datetime) -> list[str]:
-    return [format_time(at)] if context.arguments.long else []
+    return [context.out.time(at)] if context.arguments.long else []
 
 
 def _record_line(record: Record) -> str:
@@ -291,7 +295,7 @@ def _record_line(record: Record) -> str:
 def _list_threads(context: Context, limit: int) -> None:
     threads: list[Thread] = []
     cursor: str | None = None
-    with context.space() as space:
+    with context.space() as space, context.clock("reading"):
         while len(threads) < limit:
             page = space.threads.list(limit=min(limit - len(threads), THREADS_A_PAGE), cursor=cursor)
             threads += page.threads
@@ -307,7 +311,7 @@ def _list_threads(context: Context, limit: int) -> None:
             ]
         )
         return
-    rows = [[thread.id, format_time(thread.updated_at), thread.title or ""] for thread in threads]
+    rows = [[thread.id, context.out.time(thread.updated_at), thread.title or ""] for thread in threads]
     if rows:
         context.out.table(("id", "updated", "title"), rows)
     if cursor is not None:
@@ -359,9 +363,9 @@ def _declare_history(commands: Commands) -> None:
 
 
 def print_entry(context: Context) -> int:
-    key = context.arguments.key
     with context.book() as book:
         space = book.space(*context.labels(book))
+        key = context.arguments.key = context.whole_id(book, context.arguments.key)
         if key.startswith("/"):
             _print_file(context, space)
         elif (record := _record(context, space)) is not None:
@@ -404,7 +408,8 @@ def _print_thread(context: Context, book: Book, space: Space) -> None:
 
     key = context.arguments.key
     as_of = microseconds("--as-of", context.arguments.as_of)
-    found = _thread(space, key) if as_of is None else _former_thread(book.store, space.namespace, key, as_of)
+    with context.clock("reading"):
+        found = _thread(space, key) if as_of is None else _former_thread(book.store, space.namespace, key, as_of)
     if found is None:
         if any(line.action == "deleted" for line in space.history("record", key)):
             raise NotFound(
@@ -424,7 +429,7 @@ def _print_thread(context: Context, book: Book, space: Space) -> None:
     if thread.title:
         context.out.line(context.out.style(context.out.clean(thread.title), "bold"))
     for message in messages:
-        when = context.out.style(format_time(moment(message.created_at)), "dim")
+        when = context.out.style(context.out.time(moment(message.created_at)), "dim")
         context.out.line(f"{when}  {message.attributes.get('role')}: {context.out.clean(message.text)}")
 
 
@@ -481,8 +486,9 @@ def print_history(context: Context) -> int:
     from commonplace.checks import moment
 
     kind, key = kind_and_key(context.arguments.names)
-    with context.space() as space:
-        kind, revisions = find_entry(space, key, kind)
+    with context.book() as book:
+        key = context.whole_id(book, key)
+        kind, revisions = find_entry(context.space_of(book), key, kind)
     if context.out.is_json:
         context.out.document(
             {
@@ -502,7 +508,7 @@ def print_history(context: Context) -> int:
         )
         return 0
     rows = [
-        [str(line.revision), line.action, str(line.commit), format_time(moment(line.at)), line.actor or ""]
+        [str(line.revision), line.action, str(line.commit), context.out.time(moment(line.at)), line.actor or ""]
         for line in revisions
     ]
     context.out.table(("revision", "action", "commit", "when", "by"), rows, right=(0, 2))
@@ -524,7 +530,9 @@ def print_changes(context: Context) -> int:
             )
         else:
             place = context.out.clean(change.key)
-            context.out.line(f"{change.commit:>7}  {format_time(at)}  {change.action:<10}  {change.kind:<9}  {place}")
+            context.out.line(
+                f"{change.commit:>7}  {context.out.time(at):<19}  {change.action:<10}  {change.kind:<9}  {place}"
+            )
     return 0
 
 
@@ -560,6 +568,18 @@ def _changes(context: Context) -> Iterator[Change]:
             if after:
                 context.out.note(f"older changes were purged; these begin after commit {after}")
         space = book.space(*namespace)
-        while page := space.changes(after, PAGE):
-            yield from page
-            after = page[-1].commit
+        if not context.is_shown_in_pager:
+            yield from _pages(space, after)
+            return
+        # The pager starts when everything has been read.
+        first, last = after, space.stats().commit
+        with context.progress() as progress:
+            for change in _pages(space, after):
+                progress(change.commit - first, last - first, "commits read")
+                yield change
+
+
+def _pages(space: Space, after: int) -> Iterator[Change]:
+    while page := space.changes(after, PAGE):
+        yield from page
+        after = page[-1].commit

@@ -1,24 +1,31 @@
-"""Commands for other programs: `serve` over HTTP, the `keys` of the service, and `mcp` over standard input/output."""
+"""Commands for other programs: `serve` over HTTP, `embed` beside it, the `keys` of the service, and `mcp` over standard
+input/output.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from commonplace.cli.arguments import Commands, count, duration, message_bytes, origin, port, web_address
 from commonplace.cli.invocation import Context
-from commonplace.cli.output import format_time
 from commonplace.errors import AlreadyExists, ConfigurationError, InvalidInput, install_command
 from commonplace.server.mcp.clients import CLIENTS, YOUR_KEY, HttpServer, StdioServer, claude_code_command, program
-from commonplace.settings import hide_password
+from commonplace.settings import hide_password, open_from_settings
 
 if TYPE_CHECKING:
     from commonplace.server.http.api_keys import Key
     from commonplace.server.http.service import Service
     from commonplace.space.rules import Action
 
+WORKERS_LOOK_SECONDS = 0.2
 _PACKAGES = ("fastapi", "uvicorn", "mcp", "prometheus_client", "jwt")
 
 # Repeated here, so that the parser loads neither the library nor the server. Tests compare them with the originals.
@@ -55,6 +62,7 @@ _KEY_FLAGS = {
 
 def register(commands: Commands) -> None:
     _declare_serve(commands)
+    _declare_embed(commands)
     _declare_keys(commands)
     _declare_mcp(commands)
 
@@ -183,6 +191,63 @@ def _show_addresses(context: Context, service: Service, address: str) -> None:
     out.stdout.flush()
 
 
+# embed
+
+
+def _declare_embed(commands: Commands) -> None:
+    parser = commands.add(
+        "embed",
+        "Serve",
+        "Embed what other programs write to the book.",
+        run_embed,
+        about=(
+            "Runs until SIGTERM or Ctrl-C. Start it on as many machines as you like: each embeds other passages. "
+            "Servers with COMMONPLACE_EMBED=false leave the work to it."
+        ),
+        examples="""\
+  commonplace embed
+  commonplace embed --workers 4""",
+    )
+    parser.add_argument("--workers", metavar="N", type=count, default=1, help="how many processes embed (default: 1)")
+
+
+def run_embed(context: Context) -> int:
+    context.require_book("embed")
+    stopping = Event()
+    former = {one: signal.signal(one, lambda *_: stopping.set()) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        if context.arguments.workers > 1:
+            return _run_workers(context, stopping)
+        embedding = replace(context.settings, embeds=True)
+        with open_from_settings(embedding, background=True) as book:
+            context.out.note(f"embeds the texts of {context.settings.place}; press Ctrl-C to stop")
+            book.indexer.work(stopping.is_set)
+    finally:
+        for one, handler in former.items():
+            signal.signal(one, handler)
+    return 0
+
+
+def _run_workers(context: Context, stopping: Event) -> int:
+    """Run one process for each worker; if one fails, the others stop."""
+    command = [sys.executable, "-m", "commonplace", "embed"]
+    url = context.settings.database_url  # not among the arguments, which every user of the machine can see
+    environment = os.environ if url is None else {**os.environ, "DATABASE_URL": url, "COMMONPLACE_REMOTE": ""}
+    # In groups of their own: Ctrl-C reaches them through this process.
+    workers = [
+        subprocess.Popen(command, env=environment, start_new_session=True) for _ in range(context.arguments.workers)
+    ]
+    try:
+        while not stopping.wait(WORKERS_LOOK_SECONDS) and all(worker.poll() is None for worker in workers):
+            continue
+    finally:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.terminate()
+        codes = [worker.wait() for worker in workers]
+    return max(map(abs, codes))
+
+
 # keys
 
 
@@ -196,7 +261,7 @@ def _declare_keys(commands: Commands) -> None:
             "create NAME prints a new key once; only its hash is stored. --namespace is the namespace that it opens "
             "(default: user/NAME); a template such as user/{user_id} is filled with --claim user_id=u-1. list shows "
             "what each key opens. revoke NAME disables a key within two seconds; with --forget it is also removed "
-            "from the list. A book without keys is open to its own computer again."
+            "from the list. Without keys, programs on the same computer need none."
         ),
         examples="""\
   commonplace keys create laptop --namespace user/u-123
@@ -309,9 +374,9 @@ def _list_keys(context: Context) -> int:
         [
             key.name,
             key.opens,
-            _state(key),
+            _state(context, key),
             "" if key.rate is None else str(key.rate),
-            "never" if used is None else format_time(moment(used)),
+            "never" if used is None else context.out.time(moment(used)),
         ]
         for key, used in found
     ]
@@ -331,16 +396,16 @@ def _revoke_key(context: Context) -> int:
     return 0
 
 
-def _state(key: Key) -> str:
+def _state(context: Context, key: Key) -> str:
     from commonplace.checks import moment
     from commonplace.server.http.api_keys import system_time
 
     if key.revoked_at is not None:
-        return f"revoked {format_time(moment(key.revoked_at))}"
+        return f"revoked {context.out.time(moment(key.revoked_at))}"
     if key.expires_at is None:
         return "good"
     word = "expired" if key.expires_at <= system_time() else "good until"
-    return f"{word} {format_time(moment(key.expires_at))}"
+    return f"{word} {context.out.time(moment(key.expires_at))}"
 
 
 def _key_fields(key: Key, used: int | None) -> dict[str, Any]:
@@ -423,6 +488,11 @@ def run_mcp(context: Context) -> int:
     from commonplace.server.mcp import run_stdio
 
     settings = context.settings
+    if sys.stdin.isatty():
+        context.out.note(
+            "waiting for an MCP client on standard input; a client such as Claude Code starts this command itself. "
+            "Run `commonplace setup` to connect one. Ctrl-C stops it"
+        )
     run_stdio(
         replace(settings, wrap_results=settings.wrap_results or context.arguments.wrap_results),
         context.arguments.profile,

@@ -47,8 +47,8 @@ def register(commands: Commands) -> None:
         "Connect a client such as Claude Code or Cursor.",
         run_setup,
         about=(
-            "Shows the change of the client's settings and asks before it is written. The file as it was is kept next "
-            f"to it, with {BACKUP} at the end of its name. Everything else in the file stays as it is. Without a "
+            "Shows the change to the client's settings and asks before writing it. A copy of the former file is kept "
+            f"next to it, with {BACKUP} at the end of its name. Nothing else in the file is changed. Without a "
             "client, lists the clients on this computer. Restart the client afterwards; `commonplace doctor` tries the "
             "connection."
         ),
@@ -64,11 +64,11 @@ def register(commands: Commands) -> None:
         "client", metavar="CLIENT", nargs="?", choices=(*CLIENTS, None), help=f"the client: {', '.join(CLIENTS)}"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--undo", action="store_true", help="take our entry out again")
+    parser.add_argument("--undo", action="store_true", help="remove our entry again")
     parser.add_argument(
         "--hooks",
         action="store_true",
-        help=f"let the memory recall and save by itself, by hooks of the client ({', '.join(WITH_HOOKS)})",
+        help=f"recall and save without tool calls, through hooks of the client ({', '.join(WITH_HOOKS)})",
     )
     parser.add_argument(
         "--project",

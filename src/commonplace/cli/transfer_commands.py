@@ -49,11 +49,11 @@ def _declare_transfer(commands: Commands) -> None:
         "Export everything, as JSON lines or as a folder of Markdown.",
         export_anything,
         about="JSON lines have everything, history included: all namespaces, or one if --namespace is given.\n"
-        "docs/export-format.md describes the lines. If the book is damaged, it stops with exit code 7. With --salvage\n"
-        "it writes everything that can be read, lists what cannot on standard error, and then exits with 7.\n\n"
+        "docs/internal/export-format.md describes the lines. If the book is damaged, it stops with exit code 7.\n"
+        "With --salvage it writes everything that can be read, lists the rest on standard error, then exits with 7.\n\n"
         "--format markdown writes one namespace to a folder that people and other programs read: a file for each\n"
         "record and thread, files as they are, and an index. `commonplace import` reads it back, without history.\n"
-        "--watch keeps it current. Files that you or others have changed there are left alone (exit code 4).\n"
+        "--watch keeps it current. It does not overwrite files that were changed there (exit code 4).\n"
         "--format server-memory writes the records for @modelcontextprotocol/server-memory.",
         examples="""\
   commonplace export memory.jsonl
@@ -80,7 +80,7 @@ def _declare_transfer(commands: Commands) -> None:
         GROUP,
         "Import an export, or the memory of another program.",
         import_anything,
-        about="What you give is recognised by its content: a file, a folder, a zip archive, a database.\n\n"
+        about="Takes a file, a folder, a zip archive or a database, and recognises the format by the content.\n\n"
         "The formats, which --from names:\n"
         "  commonplace, commonplace-markdown  what `commonplace export` wrote\n"
         "  chatgpt, chatgpt-memory            ChatGPT: the export, saved memories\n"
@@ -94,7 +94,7 @@ def _declare_transfer(commands: Commands) -> None:
         "  letta                              agent files of Letta\n"
         "  basic-memory, obsidian, text       folders of notes\n"
         "  messages                           messages as OpenAI, LangChain write them\n\n"
-        "Entries that the book has already are kept, so a second import adds only what is new.\n"
+        "Entries that the book already has are kept, so a second import adds only what is new.\n"
         "Every conversation is one commit, which you can undo. What cannot be read is named, the rest is imported,\n"
         "and the exit code is 1.\n\n"
         "If you give an export of commonplace, a namespace that is empty in the book gets everything, history and\n"
@@ -111,9 +111,9 @@ def _declare_transfer(commands: Commands) -> None:
     importing.add_argument("--from", dest="format", metavar="NAME", help="the format, if it is not recognised")
     importing.add_argument("--dry-run", action="store_true", help="only say what it holds and what would be added")
     importing.add_argument(
-        "--map", action="append", default=[], metavar="FROM=TO", help="what comes from there goes to this namespace"
+        "--map", action="append", default=[], metavar="FROM=TO", help="import a part of the source into this namespace"
     )
-    importing.add_argument("--again", action="store_true", help="import also what was deleted here since")
+    importing.add_argument("--again", action="store_true", help="also import what was deleted here since")
     importing.add_argument("--undo", metavar="COMMITS", help="undo an import by the commits that it printed: 12-345")
     importing.add_argument("--merge", action="store_true", help="add what is missing to namespaces that differ")
 
@@ -412,8 +412,8 @@ def _undo_import(context: Context) -> int:
     from commonplace.exchange.foreign import commit_range, undo_import
 
     first, last = commit_range(context.arguments.undo)
-    with context.space() as space:
-        undone = undo_import(space, first, last)
+    with context.space() as space, context.progress() as progress:
+        undone = undo_import(space, first, last, progress)
     if context.out.is_json:
         context.out.document(asdict(undone))
     else:

@@ -173,9 +173,8 @@ def _declare_confirm(commands: Commands) -> None:
         "Write",
         "Confirm an instruction or a preference of yours.",
         confirm,
-        about="It is then recalled for every question. Without an id, it lists what is confirmed. You confirm what the "
-        "record says now: a change of its type, source or content ends the confirmation. Nothing that a model writes "
-        "or that is imported is recalled so before you confirm it.",
+        about="A confirmed record is part of every recall. Without an id, lists what is confirmed. Changing the type, "
+        "source or content of the record ends the confirmation. No model and no import can confirm a record.",
         examples="""\
   commonplace confirm
   commonplace confirm 7b1f0c9e-52f4-4e0a-9f0e-6a8f8f6f8a11
@@ -191,12 +190,15 @@ def confirm(context: Context) -> int:
     id, out = context.arguments.id, context.out
     if id is None and context.arguments.withdraw:
         raise InvalidInput("name the record whose confirmation you take back; `confirm` alone lists them")
-    with context.space() as space:
+    with context.book() as book:
+        space = context.space_of(book)
+        if id is not None:
+            id = context.whole_id(book, id)
         if context.arguments.withdraw:
             if not space.records.withdraw(id):
                 raise NotFound(f"the record {id} is not confirmed; `confirm` alone lists what is")
         elif id is not None:
-            space.records.confirm(id)
+            confirmed = space.records.confirm(id)
         standing = space.records.standing()
     if out.is_json:
         out.document([record_fields(record) for record in standing])
@@ -206,8 +208,10 @@ def confirm(context: Context) -> int:
             out.table(("id", "type", "text"), rows)
         else:
             out.note("no instruction or preference is confirmed")
-    else:
-        out.line(f"{'withdrew the confirmation of' if context.arguments.withdraw else 'confirmed'} record {id}")
+    elif context.arguments.withdraw:
+        out.line(f"withdrew the confirmation of record {id}")
+    else:  # what a model wrote may have changed since you saw it
+        out.line(f"confirmed record {id}: {out.clean(line_of(confirmed))}")
     return 0
 
 
@@ -254,7 +258,7 @@ def _declare_changes(commands: Commands) -> None:
         GROUP,
         "Undo a whole commit, such as a deletion.",
         undo_commit,
-        about="All of it or nothing. Refused (exit code 4) if something in the commit was changed since.",
+        about="Undoes all of it or nothing. Refused (exit code 4) if an entry of the commit was changed since.",
         examples="  commonplace undo 42",
     )
     undo.add_argument("commit", type=int, help="the commit, as `changes` and `history` list it")
@@ -280,12 +284,14 @@ def _declare_changes(commands: Commands) -> None:
 
 def remove(context: Context) -> int:
     key = context.arguments.key
-    with context.space() as space:
+    with context.book() as book:
+        space, key = context.space_of(book), context.whole_id(book, key)
         if key.startswith("/"):
             info = space.files.stat(key)
             if info.kind == "directory" and not context.arguments.recursive:
                 raise InvalidInput(f"{info.path} is a directory; -r deletes it with everything in it")
-            removed = space.files.delete(key)
+            with context.clock("deleting"):
+                removed = space.files.delete(key)
             what = pluralize(removed.files, "file")
             if removed.directories:
                 what += f" and {pluralize(removed.directories, 'directory', 'directories')}"
@@ -293,17 +299,15 @@ def remove(context: Context) -> int:
         else:
             kind, _ = find_entry(space, key)
             what = f"the {kind} {key}"
-            if kind == "thread":
-                commit = space.threads.delete(key)
-            else:
-                commit = space.records.delete(key)
+            with context.clock("deleting"):
+                commit = space.threads.delete(key) if kind == "thread" else space.records.delete(key)
     _report(context, {"deleted": key}, f"deleted {what}", commit)
     return 0
 
 
 def move(context: Context) -> int:
     old, new = context.arguments.old, context.arguments.new
-    with context.space() as space:
+    with context.space() as space, context.clock("moving"):
         moved = space.files.move(old, new)
     _report(context, {"moved": moved.entries, "from": old, "to": new}, f"moved {old} to {new}", moved.commit)
     return 0
@@ -312,7 +316,8 @@ def move(context: Context) -> int:
 def restore_revision(context: Context) -> int:
     kind, key = kind_and_key(context.arguments.names)
     revision = context.arguments.revision
-    with context.space() as space:
+    with context.book() as book:
+        space, key = context.space_of(book), context.whole_id(book, key)
         kind, _ = find_entry(space, key, kind)
         commit = space.restore(kind, key, revision)
     _report(
@@ -323,7 +328,7 @@ def restore_revision(context: Context) -> int:
 
 def undo_commit(context: Context) -> int:
     undone = context.arguments.commit
-    with context.space() as space:
+    with context.space() as space, context.clock("undoing"):
         commit = space.undo(undone)
     _report(context, {"undone": undone}, f"undid commit {undone}", commit)
     return 0
@@ -345,14 +350,17 @@ def purge_entries(context: Context) -> int:
     chosen = [bool(arguments.names), arguments.history_before is not None, arguments.all]
     if sum(chosen) != 1:
         raise InvalidInput("say what to erase: one KEY, --history-before TIME, or --all for the whole namespace")
-    with context.space() as space:
+    with context.book() as book:
+        space = context.space_of(book)
         place = "/".join(space.namespace)
         kind: str | None = None
         key: str | None = None
         if arguments.names:
             kind, key = kind_and_key(arguments.names)
+            if (whole := context.whole_id(book, key)) != key:
+                raise InvalidInput(f"a purge cannot be undone, so it needs the whole id: {whole}")
             kind, revisions = find_entry(space, key, kind)
-            what = f"the {kind} {key} with its {pluralize(len(revisions), 'line')} of history"
+            what = f"the {kind} {key} with its {pluralize(len(revisions), 'revision')}"
         elif arguments.all:
             stats = space.stats()
             what = (
@@ -362,7 +370,8 @@ def purge_entries(context: Context) -> int:
         else:
             what = f"all history of {place} that ended before {arguments.history_before.isoformat()}"
         _confirm(context, what)
-        erased = space.purge(kind, key, history_before=arguments.history_before)
+        with context.clock("erasing"):
+            erased = space.purge(kind, key, history_before=arguments.history_before)
     if key is not None and not erased:
         raise NotFound(f"there is no {kind} {key} to erase")
     if context.out.is_json:

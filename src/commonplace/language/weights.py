@@ -32,6 +32,7 @@ WINDOW_GROWTH = 4  # each window asks for this many times as many candidates as 
 HEAD = 10  # if none of the first so many belongs to a conversation, the others are not examined for it
 THREADS_WINDOW = 60  # the first window when threads are ranked: ten threads are among it
 HITS_A_THREAD = 3  # hits read for each wanted thread; five find one question in a hundred more, for a third more time
+THREADS_BLOCKS = (30, 120, 480)  # hits after which the list of threads goes on: ten threads are ranked by the first 30
 
 # Time and conversation
 
@@ -44,4 +45,4 @@ NEIGHBOUR = 0.15  # the share of the score of the messages directly before and a
 REPEATED = 0.7  # the share that is left to all but the best message of a conversation if nothing matches well
 DOUBT, SURE = 0.3, 0.5  # up to a best score of DOUBT, REPEATED holds fully; from SURE on, not at all
 ASSISTANT = 0.7  # what an assistant without a name says: it talks much, and the facts are in what its user said
-SHARPNESS = 12  # of a thread the best message decides; others count only if they are nearly as good
+SHARPNESS = 10  # of a thread the best message decides; others count only if they are nearly as good

@@ -89,6 +89,7 @@ _PIECES = re.compile(
     r"|[A-Z]{1,2}|[0-9]{1,2}|[!-/:-@\[-`{-~](?:\r?\n)*"
     r"| (?=[0-9])| {2,}|(?:\r?\n)+|\t+|[\x00-\x1f\x7f]"
 )
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SHARES = (
     (re.compile(r"[\u0400-\u045f\u0600-\u066f]+"), 0.9),  # Cyrillic, Arabic
     (
@@ -428,9 +429,10 @@ def estimate_tokens(text: str) -> int:
     longer = [size for size in map(len, pieces) if size > _LETTERS_A_TOKEN]
     tokens = float(len(pieces) + sum((size - 1) // _LETTERS_A_TOKEN for size in longer))
     if not text.isascii():
-        others = sum(not character.isascii() for character in text)
+        beyond = "".join(_BEYOND_ASCII.findall(text))  # often little, so that the scripts are looked for in that alone
+        others = len(beyond)
         for script, share in _SHARES:
-            count = sum(map(len, script.findall(text)))
+            count = sum(map(len, script.findall(beyond)))
             tokens += share * count
             others -= count
         tokens += _RARE_SHARE * others

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Literal, cast
 
-from commonplace.checks import Limits, check_number, check_text, expiry, invisible_in, microseconds, moment
+from commonplace.checks import JSON, Limits, check_number, check_text, expiry, invisible_in, microseconds, moment
 from commonplace.entry import Draft, Entry
 from commonplace.errors import (
     AlreadyExists,
@@ -46,6 +46,7 @@ from commonplace.store import Child, Scan, Transaction
 _WALK_PAGE = 500
 _LONG_TEXTS = 1_000_000
 _FEW = 20
+_PATHS_A_STEP = 1_000
 """A scan reads the texts too: if they are long, only this many files are read at a time."""
 
 _MAX_LISTED = 1_000_000
@@ -269,7 +270,7 @@ class Files:
             gap = "" if not old or old.endswith("\n") or text.startswith("\n") else "\n"
             self._check_bytes(path, len(old.encode()) + len(gap) + added)
             draft = self._draft(path, old + gap + text, entry.expires_at if entry else None)
-            return self._put(transaction, path, draft)
+            return self._put(transaction, path, draft) if entry is None else self._put_again(transaction, draft)
 
         return _info(self._handle.write("Files.append", work)[0])
 
@@ -282,7 +283,7 @@ class Files:
             new = change(cast(str, entry.value))
             if new == entry.value:
                 return entry
-            return self._put(transaction, path, self._draft(path, new, entry.expires_at))
+            return self._put_again(transaction, self._draft(path, new, entry.expires_at))
 
         return _info(self._handle.write("Files.edit", work)[0])
 
@@ -403,14 +404,25 @@ class Files:
         filter = Filter(kinds=(FILE, DIRECTORY), key_prefix=_below(path))
         return bool(transaction.scan(Scan(filter, limit=1)).entries)
 
-    def settle(self, transaction: Transaction, kind: str, path: str) -> None:
-        """Inside a transaction: create the parents of a restored entry, or refuse if something else has its path."""
-        self.make_parents(transaction, path)
+    def settle(self, transaction: Transaction, kind: str, paths: Sequence[str]) -> None:
+        """Inside a transaction: create the parents of restored entries, or refuse if something else has their paths."""
+        for path in {path.rpartition("/")[0]: path for path in paths}.values():
+            self.make_parents(transaction, path)
         other = DIRECTORY if kind == FILE else FILE
-        if transaction.get(other, key_of(path)) is not None:
-            raise AlreadyExists(f"{path} is now a {other}; move or delete it first")
-        if kind == FILE and self.has_below(transaction, path):
-            raise AlreadyExists(f"{path} is now a directory; move or delete it first")
+        for start in range(0, len(paths), _PATHS_A_STEP):
+            some = [check_path_size(path, self._limits) for path in paths[start : start + _PATHS_A_STEP]]
+            for path, present in zip(some, transaction.get_all(other, list(map(key_of, some))), strict=True):
+                if present is not None:
+                    raise AlreadyExists(f"{path} is now a {other}; move or delete it first")
+            if kind == FILE:
+                self._check_nothing_below(transaction, some)
+
+    def _check_nothing_below(self, transaction: Transaction, paths: Sequence[str]) -> None:
+        below = list(map(_below, paths))
+        for kind in (FILE, DIRECTORY):
+            for path, prefix, key in zip(paths, below, transaction.next_keys(kind, below), strict=True):
+                if key is not None and key.startswith(prefix):
+                    raise AlreadyExists(f"{path} is now a directory; move or delete it first")
 
     def _file_path(self, path: str) -> str:
         path = normalise(path, self._limits)
@@ -418,26 +430,28 @@ class Files:
             raise IsADirectory("the root is a directory; name a file or a directory in it")
         return path
 
-    def _check_size(self, path: str, text: str) -> None:
+    def _check_size(self, path: str, text: str) -> dict[str, JSON]:
+        """Check a text; return its measures."""
         if isinstance(text, str) and len(text) > self._limits.file_bytes:
             self._check_bytes(path, len(text))  # before it is copied
         check_text("text", text)
-        self._check_bytes(path, len(text.encode()))
-        if line_count(text) > self._limits.file_lines:
+        measures = file_measures(text)
+        self._check_bytes(path, cast("int", measures["size"]))
+        if cast("int", measures["lines"]) > self._limits.file_lines:
             raise TooLarge(f"{path} would have more than {self._limits.file_lines:,} lines; split it")
+        return measures
 
     def _check_bytes(self, path: str, size: int) -> None:
         if size > self._limits.file_bytes:
             raise TooLarge(f"{path} would have {size:,} bytes; at most {self._limits.file_bytes:,} are allowed")
 
     def _draft(self, path: str, text: str, expires_at: int | None = None) -> Draft:
-        self._check_size(path, text)
         draft = Draft(
             FILE,
             key_of(path),
             text,
             heading=_heading(FILE, path),
-            attributes=file_measures(text),
+            attributes=self._check_size(path, text),
             expires_at=expires_at,
         )
         screened = self._handle.rules.screened(draft)
@@ -451,6 +465,10 @@ class Files:
         if invisible_in(path) and transaction.get(FILE, key_of(path)) is None:
             check_new_name(name_of(path))
         self._make_directories(transaction, parents(path))
+        return transaction.put(self._identified(transaction, draft))
+
+    def _put_again(self, transaction: Transaction, draft: Draft) -> Entry:
+        """Replace a file that exists, so that its name is no directory's and its directories exist."""
         return transaction.put(self._identified(transaction, draft))
 
     def _identified(self, transaction: Transaction, draft: Draft) -> Draft:
@@ -470,7 +488,7 @@ class Files:
         elif entry.value != draft.value:
             if not overwrite:
                 raise AlreadyExists("it exists already, with a different text")
-            transaction.put(self._identified(transaction, replace(draft, expires_at=entry.expires_at)))
+            self._put_again(transaction, replace(draft, expires_at=entry.expires_at))
 
     def _new_heading(self, kind: str, key: str) -> str | None:
         """The heading of an entry that is moved to this key. Raises if the new path is too long or too deep."""

@@ -49,6 +49,7 @@ Operation: TypeAlias = Literal[
     "ThreadMessages.add",
     "ThreadMessages.clear",
     "ThreadMessages.delete_messages",
+    "ThreadMessages.replace_messages",
     "ThreadMessages.update_message",
     "Threads.begin",
     "Threads.clone",
@@ -193,8 +194,11 @@ class Handle:
                 change = expected.guard(change)
             if self.once is not None:
                 change = self.once.guard(change, operation)
-            with self.indexer.writing():
+            self.indexer.begin_write()
+            try:
                 return self.store.write(self.namespace, change, actor=self.actor)
+            finally:
+                self.indexer.end_write()
 
         result = run() if self.meter is None else self.meter.run(self.rules, run)
         if result[1] is not None:
@@ -204,6 +208,13 @@ class Handle:
     def prepared(self, draft: Draft) -> Draft:
         """A draft with its passages, which are made before the transaction, unless the store makes them after it."""
         return draft if self.store.indexes_later else draft.with_passages()
+
+    @property
+    def default_resource(self) -> str:
+        """Whose threads and working memory these are, unless a caller says: the last label of the namespace."""
+        if not self.namespace:
+            raise InvalidInput("nothing is kept above all namespaces; name one")
+        return self.namespace[-1]
 
     def namespaces_below(self, holding: Sequence[str] | None) -> list[Namespace]:
         """The namespaces at and below this one, if the caller may read them all at once.

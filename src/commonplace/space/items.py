@@ -59,6 +59,7 @@ FIRST_PAGE = 20
 FIELDS, TTL, VECTORS = "$fields", "$ttl", "$vectors"
 """Names of attributes. A filter cannot name them, because `$` begins an operator."""
 
+_HAS_HISTORY = Condition((WITHOUT_HISTORY,), "$ne", False)
 _ORDERS: tuple[Order, ...] = ("key", "created", "updated")
 _STEP = re.compile(r"\[(\*|-?\d{1,6})\]|([^.\[\]]+)")
 
@@ -220,13 +221,20 @@ class Items:
         descending: bool = True,
         limit: int = 100,
         offset: int = 0,
+        history: bool = False,
     ) -> tuple[Item, ...]:
-        """The items of this namespace and of all below it, in one order. Each namespace is read on its own."""
+        """The items of this namespace and of all below it, in one order. Each namespace is read on its own.
+
+        `history=True` leaves out the items without history, which are caches and checkpoints of programs.
+        """
         if not 1 <= check_number("limit", limit) <= MAX_LIMIT:
             raise InvalidInput(f"limit must be between 1 and {MAX_LIMIT:,}, not {limit}")
         if not 0 <= check_number("offset", offset) <= MAX_OFFSET:
             raise InvalidInput(f"offset must be between 0 and {MAX_OFFSET:,}, not {offset}")
-        scan = Scan(_narrowed("", filter), order=_check_order(order), descending=bool(descending))
+        narrowed = _narrowed("", filter)
+        if history:
+            narrowed = replace(narrowed, conditions=(*narrowed.conditions, _HAS_HISTORY))
+        scan = Scan(narrowed, order=_check_order(order), descending=bool(descending))
         namespaces = self._handle.namespaces_below((ITEM,))
         lists = [self._in_order(namespace, scan, offset + limit) for namespace in namespaces]
         merged = heapq.merge(*lists, key=_POSITIONS[scan.order], reverse=scan.descending)
@@ -384,7 +392,8 @@ def check_vector(vector: Any) -> NDArray[float32]:
     ):
         raise InvalidInput("a vector is a list of numbers")
     try:
-        row: NDArray[float32] = np.asarray(vector, np.float32).reshape(-1)
+        with np.errstate(over="ignore"):  # what overflows is refused below
+            row: NDArray[float32] = np.asarray(vector, np.float32).reshape(-1)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput("a vector is a list of numbers") from error
     length = float(np.linalg.norm(row.astype(np.float64)))

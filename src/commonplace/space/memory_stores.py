@@ -196,7 +196,7 @@ class MemoryStores:
         )
         scan = Scan(narrowed, order="created", descending=True, limit=_check_limit(limit), after=cursor)
         page = self._owner._handle.store.scan(self._owner.namespace, scan)
-        return [_store_of(item_of(entry)) for entry in page.entries], page.cursor
+        return [_store_of(item) for item in map(item_of, page.entries) if _is_store(item)], page.cursor
 
     def open(self, id: str) -> Memories:
         """The memories of a store."""
@@ -500,14 +500,25 @@ def _store_key(id: str) -> str:
 def _is_store(item: Item) -> bool:
     # The owner can write items of any form.
     value = item.value
-    return isinstance(value, Mapping) and {"name", "description", "metadata", "archived", "archived_at"} <= value.keys()
+    if not isinstance(value, Mapping) or not isinstance(value.get("metadata"), Mapping):
+        return False
+    try:
+        _optional_time(value.get("archived_at"))
+    except ValueError:
+        return False
+    return {"name", "description", "archived", "archived_at"} <= value.keys()
+
+
+def _optional_time(text: object) -> datetime | None:
+    """A time that was stored as a text; ValueError if it is none."""
+    found = None if text is None else datetime.fromisoformat(str(text))
+    if found is not None and found.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return found
 
 
 def _store_of(item: Item) -> MemoryStore:
-    if not _is_store(item):
-        raise Conflict(f"the item {item.key!r:.200} does not describe a memory store; delete it")
     value = cast("Mapping[str, Any]", item.value)
-    ended = value["archived_at"]
     return MemoryStore(
         item.key.removeprefix(_STORES),
         str(value["name"]),
@@ -515,7 +526,7 @@ def _store_of(item: Item) -> MemoryStore:
         {str(key): str(one) for key, one in dict(value["metadata"]).items()},
         item.created_at,
         item.updated_at,
-        None if ended is None else datetime.fromisoformat(str(ended)),
+        _optional_time(value["archived_at"]),
     )
 
 
@@ -563,17 +574,16 @@ def _redacted(version: MemoryVersion, actor: str | None) -> MemoryVersion:
 def _kept_version(item: Item) -> MemoryVersion | None:
     value = cast("Mapping[str, Any]", item.value)
     try:
-        ended = value["redacted_at"]
         return MemoryVersion(
             item.key.removeprefix(_KEPT),
             str(value["memory"]),
             value["operation"],
             int(value["commit"]),
-            datetime.fromisoformat(value["created_at"]),
+            cast("datetime", _optional_time(str(value["created_at"]))),
             value["actor"],
             value["path"],
             None,
-            None if ended is None else datetime.fromisoformat(ended),
+            _optional_time(value["redacted_at"]),
             value["redacted_by"],
         )
     except (KeyError, TypeError, ValueError):  # the owner can write items of any form
@@ -595,10 +605,10 @@ def _place(version: MemoryVersion) -> tuple[int, str]:
 
 
 def _position(text: str) -> tuple[int, str]:
-    commit, _, id = text.partition(":")
-    if not commit.isdigit() or len(commit) > 18:
+    parts = re.fullmatch("([0-9]{1,18}):(.+)", text)
+    if parts is None:
         raise InvalidInput("page is not the next_page of an earlier answer; leave it out to begin again")
-    return int(commit), id
+    return int(parts[1]), parts[2]
 
 
 def _encoded(text: str) -> str:

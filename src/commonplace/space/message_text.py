@@ -53,22 +53,28 @@ _EMBEDDED = re.compile(
     r"data:[\w.+-]{1,100}/[\w.+-]{1,100}(?:;[^\s;,]{1,100}){0,5};base64,[A-Za-z0-9+/=_%-]{200,}", re.IGNORECASE
 )
 """An image in a text, as in Markdown."""
-_LONG_WORD = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{10001,}")
+LONGEST_WORD = 10_000
+_LONG_WORD = re.compile(rf"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{{{LONGEST_WORD + 1},}}")
 """Such a long word of base64 characters is data, also inside a text such as the JSON result of a tool."""
 
 _CALLING_PARTS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _RESULT_PARTS = ("tool-result", "tool-error")
 _APPROVAL_PARTS = ("tool-approval-request", "tool-approval-response")
 _CALLS_OF_OTHER_NAMES = ("program", "mcp_approval_request")
+_ONLY_TEXT = {"role", "content"}
 _TIED_BY_ID = ("mcp_approval_request", "local_shell_call_output")
 
 
 def searchable_text(message: Mapping[str, JSON]) -> str:
     """The searchable text of a message: speaker, text, names, arguments and results of tools, names of files."""
+    content = message.get("content")
+    if message.keys() == _ONLY_TEXT and isinstance(content, str):  # most messages
+        text = _without_data(content)
+        return text if text.strip() else ""
     if is_item_without_role(message):
         found = [*_part_texts(message)]
     else:
-        found = [*_texts(message.get("content")), *_texts(parts_of_message(message))]
+        found = [*_texts(content), *_texts(parts_of_message(message))]
         found += [*_texts(message.get("refusal")), *_texts(_items([message.get("audio")]))]
     for call in _items(message.get("tool_calls")) + _items([message.get("function_call")]):
         function = call.get("function") or call.get("custom")
@@ -88,6 +94,8 @@ def parts_of_message(message: Mapping[str, JSON]) -> JSON:
 
 def _without_data(text: str) -> str:
     """A text without the encoded images in it."""
+    if len(text) <= LONGEST_WORD and ";base64," not in text:
+        return text
     return _LONG_WORD.sub("", _EMBEDDED.sub("", text) if ";base64," in text else text)
 
 

@@ -7,7 +7,9 @@ directory sort together.
 
 from __future__ import annotations
 
+import os
 import re
+import time
 import unicodedata
 from urllib.parse import quote, unquote
 
@@ -31,7 +33,42 @@ MEMORY_STORE = "memory_store"
 ROOT = "/"
 MAX_SEGMENT_BYTES = 255
 _MAX_DECODINGS = 10
+_RANDOM_AT_ONCE = 64
+_random: list[str] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.clear)  # it must not give out those of its parent
+_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+"""Two bits of a digit of a UUID are fixed."""
 _NOT_IN_LABEL = re.compile("[%/\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+# Ids
+
+
+def new_id() -> str:
+    """A random UUID. `uuid.uuid4` takes twice as long."""
+    random = _random_digits()
+    return f"{random[:8]}-{random[8:12]}-4{random[13:16]}-{_VARIANT[random[16]]}{random[17:20]}-{random[20:]}"
+
+
+def _random_digits() -> str:
+    """32 random hexadecimal digits. Each call of the system for more lets another thread take the interpreter."""
+    try:
+        return _random.pop()
+    except IndexError:
+        digits = os.urandom(16 * _RANDOM_AT_ONCE).hex()
+        _random.extend(digits[start : start + 32] for start in range(32, len(digits), 32))
+        return digits[:32]
+
+
+def new_message_id() -> str:
+    """A UUID of version 7, which begins with the time: the milliseconds, and then 4096ths of one.
+
+    So the ids of new messages are at the end of their index, and a write changes fewer pages of it.
+    """
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    begin, random = f"{milliseconds:012x}", _random_digits()
+    return f"{begin[:8]}-{begin[8:]}-7{rest * 4_096 // 1_000_000:03x}-{_VARIANT[random[0]]}{random[1:4]}-{random[4:16]}"
 
 
 # Paths

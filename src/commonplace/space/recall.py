@@ -15,7 +15,7 @@ from commonplace.entry import Entry, Hit
 from commonplace.errors import InvalidInput
 from commonplace.filters import Filter
 from commonplace.language import fusion
-from commonplace.language.weights import HITS_A_THREAD, MESSAGES_WINDOW, THREADS_WINDOW
+from commonplace.language.weights import HITS_A_THREAD, MESSAGES_WINDOW, THREADS_BLOCKS, THREADS_WINDOW
 from commonplace.space.conversation import MAX_PAGE, Thread, check_count, check_id
 from commonplace.space.handle import Handle
 from commonplace.space.messages import (
@@ -171,21 +171,37 @@ class ThreadSearchResult(Sequence[ThreadHit]):
 def search_threads(
     handle: Handle, searcher: Searcher, request: ThreadSearchRequest, thread_of: Callable[[Entry], Thread]
 ) -> ThreadSearchResult:
-    """Find messages and titles, group them by thread, and rank the threads by them."""
-    count = HITS_A_THREAD * request.limit
-    while True:
-        found = _hits(handle, searcher, request, count)
-        if len(found) < count or count >= MAX_LIMIT or len(_threads(found)) >= request.limit:
+    """Find messages and titles, group them by thread, and rank the threads by them.
+
+    The threads of a query are one list, which `limit` cuts. It is made of blocks of hits, which do not depend on the
+    limit. Threads that first appear in a further block come after those of the blocks before, and their scores are not
+    higher.
+    """
+    ends = [*THREADS_BLOCKS, MAX_LIMIT]
+    while len(ends) > 1 and ends[0] < HITS_A_THREAD * request.limit:
+        ends.pop(0)
+    for end in ends:
+        found = _hits(handle, searcher, request, end)
+        ranked = _in_blocks(found)
+        live = _live(handle, list(ranked), request.limit)
+        if len(live) >= request.limit or len(found) < end:
             break
-        count = min(MAX_LIMIT, 4 * count)
-    hits = _threads(found)
-    scores = {id: fusion.conversation_score([hit.score for hit in some]) for id, some in hits.items()}
-    # Hits come best first, so among equal threads the one with the better hit stays first.
-    best = sorted(scores, key=lambda id: -scores[id])
-    live = _live(handle, best, request.limit)
-    return ThreadSearchResult(
-        tuple(ThreadHit(thread_of(entry), scores[entry.key], tuple(hits[entry.key])) for entry in live), found.notices
-    )
+    return ThreadSearchResult(tuple(ThreadHit(thread_of(entry), *ranked[entry.key]) for entry in live), found.notices)
+
+
+def _in_blocks(found: Sequence[Hit]) -> dict[str, tuple[float, tuple[Hit, ...]]]:
+    """The score and the hits of each thread, best first."""
+    ranked: dict[str, tuple[float, tuple[Hit, ...]]] = {}
+    start, highest = 0, 1.0
+    for end in (*THREADS_BLOCKS, MAX_LIMIT):
+        hits = {id: some for id, some in _threads(found[start:end]).items() if id not in ranked}
+        scores = {id: fusion.conversation_score([hit.score for hit in some]) for id, some in hits.items()}
+        # Hits come best first, so among equal threads the one with the better hit stays first.
+        for id in sorted(scores, key=lambda id: -scores[id]):
+            highest = min(highest, scores[id])
+            ranked[id] = (highest, tuple(hits[id]))
+        start = end
+    return ranked
 
 
 def _threads(found: Iterable[Hit]) -> dict[str, list[Hit]]:

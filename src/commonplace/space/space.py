@@ -24,11 +24,11 @@ from commonplace.checks import (
     microseconds,
     moment,
 )
-from commonplace.engine.search import Searcher, SearchRequest, SearchResult
+from commonplace.engine.search import Searcher, SearchRequest, SearchResult, uncalibrated
 from commonplace.entry import SEPARATOR, Change, Entry, Revision
 from commonplace.errors import Conflict, InvalidInput, NotFound
 from commonplace.filters import Filter, parse_conditions
-from commonplace.language.relevance import Floor
+from commonplace.language.relevance import DEFAULT_FLOOR, Floor
 from commonplace.language.snippets import snippet
 from commonplace.language.weights import FIRST_WINDOW, MESSAGES_WINDOW
 from commonplace.space.files import AsyncFiles, Files
@@ -49,6 +49,7 @@ from commonplace.space.items import (
 from commonplace.space.names import (
     DIRECTORY,
     FILE,
+    ITEM,
     KINDS,
     MESSAGE,
     SEARCHED_KINDS,
@@ -63,7 +64,7 @@ from commonplace.space.names import (
     path_of,
     thread_of_entry,
 )
-from commonplace.space.records import AsyncRecords, Records, forget_erased
+from commonplace.space.records import AsyncRecords, Record, Records, forget_ended
 from commonplace.store import NamespaceStats, Part, Scan, Transaction
 
 if TYPE_CHECKING:
@@ -142,6 +143,16 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         handle = replace(self._handle, expected=(*self._handle.expected, expected))
         return Space(handle, self._searcher, self._limits)
 
+    def remember(self, text: str, *, type: str = "note", tags: Sequence[str] = ()) -> Record:
+        """Save a text as a record; `records.create` has more options. The same text again is the same record."""
+        if not check_text("text", text).strip():
+            raise InvalidInput("the text is empty; give a text to remember")
+        return self.records.create(type=type, content={"text": text}, tags=tags)
+
+    def recall(self, question: str, *, limit: int = 10) -> SearchResult:
+        """What is relevant to a question, the best first; `search` has more options."""
+        return self.search(question, limit=limit, min_relevance=DEFAULT_FLOOR)
+
     def search(
         self,
         query: str = "",
@@ -202,8 +213,11 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         holding = None if request.as_of is not None else narrowed.kinds
         namespaces = self._handle.namespaces_below(holding) if below else [self.namespace]
         if request.vector is not None and model is not None and not self._searcher.is_serving(check_model(model)):
+            if ITEM not in narrowed.kinds:
+                return SearchResult(())
             own = VectorSearch(model, request.vector, narrowed, request.limit, request.offset, request.as_of)
-            return nearest(self._handle, namespaces, own)
+            notices = (uncalibrated(model),) if request.min_relevance else ()
+            return replace(nearest(self._handle, namespaces, own), notices=notices)
         found = self._searcher.search(namespaces, request)
         return replace(found, hits=tuple(replace(hit, entry=light(hit.entry)) for hit in found.hits))
 
@@ -240,6 +254,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
 
         _, commit = self._handle.write("Space.restore", work)
         assert commit is not None
+        forget_ended(self._handle)
         return commit
 
     def undo(self, commit: int) -> int:
@@ -258,15 +273,15 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         _, undone = self._handle.write("Space.undo", work, "write", "delete")
         if undone is None:
             raise Conflict(f"commit {commit} cannot be undone: everything that it created is in use now")
+        forget_ended(self._handle)
         return undone
 
     def _check_restored(
         self, transaction: Transaction, replaced: Sequence[Entry], brought_back: Sequence[Entry]
     ) -> None:
         """Create the directories above restored files; raise Conflict if a path is taken or a thread is broken."""
-        for state in brought_back:
-            if state.kind in (FILE, DIRECTORY):
-                self.files.settle(transaction, state.kind, path_of(state.key))
+        for kind in (DIRECTORY, FILE):
+            self.files.settle(transaction, kind, [path_of(state.key) for state in brought_back if state.kind == kind])
         for state in replaced:
             is_gone = state.kind == DIRECTORY and transaction.get(DIRECTORY, state.key) is None
             if is_gone and self.files.has_below(transaction, path_of(state.key)):
@@ -311,7 +326,7 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
         erased = self._handle.store.purge(
             self.namespace, kind=kind, key=key, history_before=before, revision=revision, parts=parts
         )
-        forget_erased(self._handle)
+        forget_ended(self._handle)
         return erased
 
     def _check_former(self, kind: str | None, key: str | None, revision: int, before: int | None) -> None:
@@ -449,6 +464,8 @@ class AsyncSpace:
     def expecting(self, kind: str, key: str, *revisions: Seen) -> AsyncSpace:
         return AsyncSpace(self._wrapped.expecting(kind, key, *revisions))
 
+    remember = awaited(Space.remember)
+    recall = awaited(Space.recall)
     search = awaited(Space.search)
     history = awaited(Space.history)
     state = awaited(Space.state)

@@ -55,7 +55,7 @@ from commonplace.space.messages import (
     thread_of_key,
     thread_prefix,
 )
-from commonplace.space.names import MESSAGE, THREAD, WORKING
+from commonplace.space.names import MESSAGE, THREAD, WORKING, new_message_id
 from commonplace.space.recall import (
     Recall,
     RecallRequest,
@@ -91,7 +91,7 @@ class Threads(ThreadMessages):
 
     @property
     def default_resource(self) -> str:
-        return self._handle.namespace[-1]
+        return self._handle.default_resource
 
     # Threads
 
@@ -504,7 +504,7 @@ def _copied_message(message: Entry, key: str, thread_id: str, resource: str) -> 
         message.value,
         text=message.text,
         attributes={**message.attributes, "threadId": thread_id, "resourceId": resource},
-        identity=str(uuid.uuid4()),
+        identity=new_message_id(),
         created_at=message.created_at,
     )
 
@@ -628,6 +628,7 @@ class AsyncThreads:
     update_message = awaited(Threads.update_message)
     clear = awaited(Threads.clear)
     delete_messages = awaited(Threads.delete_messages)
+    replace_messages = awaited(Threads.replace_messages)
     recall = awaited(Threads.recall)
     context = awaited(Threads.context)
     search = awaited(Threads.search)

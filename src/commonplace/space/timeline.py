@@ -20,13 +20,16 @@ from commonplace.errors import NotFound
 from commonplace.space.history import UndoPreview, preview_undo
 from commonplace.space.names import DIRECTORY, FILE, THREAD, name_of_key, stored_key_of
 from commonplace.space.space import Space
-from commonplace.store import LIVE
+from commonplace.store import LIVE, States
 
 LABEL_CHARACTERS = 80
 COUNTED = 500
 """The changes of a commit are counted up to this number."""
 
 SAMPLES = 150
+MOST_GONE = 50
+"""How many deleted entries get a label. Each is looked up by itself."""
+
 _WAYS = 16
 _SPREAD = 8
 _LOSSES = ("deleted", "expired", "moved_away")
@@ -35,7 +38,7 @@ _SCANNED_CHANGES = 200
 _AT_ONCE = 25
 
 
-States: TypeAlias = dict[tuple[str, str], Entry | None]
+KnownStates: TypeAlias = dict[tuple[str, str], Entry | None]
 """Entries by kind and name; None does not exist."""
 
 
@@ -98,6 +101,10 @@ class Timeline:
 
     def latest(self) -> Commit | None:
         return self._found([LIVE], 1)[0]
+
+    def last_number(self) -> int:
+        """The number of the last commit, also if nothing is left of it; quicker than `latest`."""
+        return self._handle.store.last_commit(self._space.namespace)
 
     def commit(self, number: int, *, limit: int = COUNTED, skip: int = 0) -> Commit:
         """A commit with its changes, a page of them."""
@@ -174,9 +181,14 @@ class Timeline:
         return found and replace(found, key=key)
 
     def labels(self, places: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """How the texts begin of those entries that have no name that says something; of those that exist now."""
-        unnamed = [(kind, key) for kind, key in places if kind not in (FILE, DIRECTORY)]
-        found = {place: state and label_of(state) for place, state in self._states(unnamed).items()}
+        """How the texts begin of those entries that have no name that says something; of deleted ones, the last."""
+        states = self._states((kind, key) for kind, key in places if kind not in (FILE, DIRECTORY))
+        gone = [place for place, state in states.items() if state is None][:MOST_GONE]
+        if gone:
+            wanted = [States(kind, stored_key_of(kind, key), newest=True) for kind, key in gone]
+            last = self._handle.store.read(self._space.namespace, lambda reader: [*map(reader.states, wanted)])
+            states |= {place: found[0] for place, found in zip(gone, last, strict=True) if found}
+        found = {place: label_of(state) for place, state in states.items() if state is not None}
         return {place: label for place, label in found.items() if label}
 
     def around(self, changes: Iterable[Change]) -> list[Difference]:
@@ -231,7 +243,9 @@ class Timeline:
             pairs = zip(few, self._found(few, _SCANNED_CHANGES + 1), strict=True)
             yield [commit for number, commit in pairs if commit is not None and commit.number == number]
 
-    def _states_at(self, commits: Sequence[Commit], since: Commit | None, until: Commit) -> tuple[States, States]:
+    def _states_at(
+        self, commits: Sequence[Commit], since: Commit | None, until: Commit
+    ) -> tuple[KnownStates, KnownStates]:
         """The entries that some commits changed, before and after all of them."""
         places = dict.fromkeys(
             (change.kind, change.key) for commit in commits for change in commit.changes[:_SCANNED_CHANGES]
@@ -239,7 +253,7 @@ class Timeline:
         before = dict.fromkeys(places) if since is None else self._states(places, since.at)
         return before, self._states(places, until.at)
 
-    def _differing(self, commit: Commit, until: Commit, before: States, after: States) -> list[Difference]:
+    def _differing(self, commit: Commit, until: Commit, before: KnownStates, after: KnownStates) -> list[Difference]:
         """Of the entries that a commit changed, those that no later commit did and that are not as they were."""
         found = []
         for place in dict.fromkeys((change.kind, change.key) for change in commit.changes[:_SCANNED_CHANGES]):
@@ -256,9 +270,9 @@ class Timeline:
         lines = self._space.history(kind, key)
         return not any(commit.number < line.commit <= until.number for line in lines)
 
-    def _states(self, places: Iterable[tuple[str, str]], at: int | None = None) -> States:
+    def _states(self, places: Iterable[tuple[str, str]], at: int | None = None) -> KnownStates:
         """Entries at a time, or now."""
-        found: States = dict.fromkeys(places)
+        found: KnownStates = dict.fromkeys(places)
         for kind in dict.fromkeys(kind for kind, _ in found):
             names = [name for one, name in found if one == kind]
             stored = [stored_key_of(kind, name) for name in names]
@@ -277,8 +291,10 @@ def _commit(number: int, changes: Sequence[Change]) -> Commit | None:
 def label_of(state: Entry) -> str:
     """How the text of an entry begins, or the title of a thread."""
     title = state.value.get("title") if isinstance(state.value, dict) and state.kind == THREAD else None
-    text = title if isinstance(title, str) and title else state.text[: 4 * LABEL_CHARACTERS]
-    return " ".join(text.split())[:LABEL_CHARACTERS]
+    text = title if isinstance(title, str) and title else state.text
+    label = " ".join(text[: 4 * LABEL_CHARACTERS].split())
+    is_whole = len(label) <= LABEL_CHARACTERS and len(text) <= 4 * LABEL_CHARACTERS
+    return label if is_whole else label[:LABEL_CHARACTERS].rstrip() + "…"
 
 
 def _content(state: Entry) -> tuple[object, ...]:

@@ -113,7 +113,7 @@ class WorkingMemories:
             raise InvalidInput("this working memory has a schema; send an object with the fields to change, not a text")
 
         def work(transaction: Transaction) -> Entry:
-            owner = resource or self._handle.namespace[-1]
+            owner = resource or self._handle.default_resource
             if thread is not None:
                 owner = cast("str", find_thread(transaction.get, thread, resource).attributes["resourceId"])
             entry = transaction.get(WORKING, key)
@@ -157,7 +157,7 @@ class WorkingMemories:
     def _key(self, resource: str | None, thread: str | None) -> str:
         if thread is not None:
             return thread_key(check_id("thread", thread))
-        owner = self._handle.namespace[-1] if resource is None else check_id("resource", resource)
+        owner = self._handle.default_resource if resource is None else check_id("resource", resource)
         return f"resource{SEPARATOR}{owner}"
 
     def _check(self, content: object) -> str | dict[str, JSON]:

@@ -71,7 +71,7 @@ THREAD_READ = ToolSpec(
     name="thread_read",
     title="Read a conversation",
     description=(
-        "Read a conversation in time order: its last messages; with a query, also those that bear on it, with their "
+        "Read a conversation in time order: its last messages; with a query, also relevant ones with their "
         "neighbours; or, with around, one message and those around it."
     ),
     input_schema=input_schema(
@@ -82,7 +82,7 @@ THREAD_READ = ToolSpec(
             "minimum": 0,
             "description": f"How many of the last messages (10, up to {MAX_READ}); with around, how many on each side.",
         },
-        query={"type": "string", "minLength": 1, "description": "What to be reminded of, in words."},
+        query={"type": "string", "minLength": 1, "description": "What to look for, in words."},
         around={"type": "string", "description": "The id of a message, such as one that conversation_search found."},
     ),
     output_schema=object_schema(
@@ -167,8 +167,8 @@ WORKING_MEMORY_READ = ToolSpec(
     name="working_memory_read",
     title="Read working memory",
     description=(
-        "Read what is to be kept in mind of the user across all conversations: preferences, projects, context, "
-        "decisions. Read it first in a conversation; updateWorkingMemory changes it."
+        "Read what to remember about the user in all conversations: preferences, projects, context, decisions. "
+        "Read it first in a conversation; updateWorkingMemory changes it."
     ),
     input_schema=input_schema([]),
     output_schema=object_schema(["memory"], memory={"type": ["object", "string", "null"]}, updatedAt=STRING),

@@ -395,7 +395,7 @@ _SEARCH_SCHEMA: Schema = {
     "properties": {
         "query": {"type": "string", "description": "What to look for, in words."},
         "limit": {"type": "integer", "minimum": 1, "default": 10, "description": "How many at most."},
-        "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "How many to pass over."},
+        "offset": {"type": "integer", "minimum": 0, "default": 0, "description": "How many to skip."},
         "filter": {
             "type": "object",
             "description": 'Fields that must hold, such as {"category": "preference", "age": {"$gte": 18}}.',

@@ -180,7 +180,7 @@ GET = ToolSpec(
             "anyOf": [STRING, {**STRINGS, "maxItems": 20}],
             "description": "An id or a mem:// address, or a list of them.",
         },
-        offset={"type": "integer", "minimum": 0, "description": "Of a long one: the character to read on from."},
+        offset={"type": "integer", "minimum": 0, "description": "For a long memory: where to continue."},
     ),
     output_schema=_output(
         ["id", "type", "content", "tags", "createdAt"],
@@ -199,8 +199,8 @@ GET = ToolSpec(
 DELETE = ToolSpec(
     name="memory_delete",
     title="Delete a memory",
-    description="Delete one record that is wrong or no longer wanted, or take its deletion back.",
-    input_schema=input_schema(["id"], id=_ID, undo={"type": "boolean", "description": "Take the deletion back."}),
+    description="Delete one record that is wrong or no longer wanted, or undo its deletion.",
+    input_schema=input_schema(["id"], id=_ID, undo={"type": "boolean", "description": "Undo the deletion."}),
     output_schema=_output(["id"], id=STRING),
     is_read_only=False,
     is_destructive=True,

@@ -231,7 +231,7 @@ class UnifiedMemoryTool:
         if self.max_characters is not None and set(_IN_PARTS) & set(self.commands):
             properties["offset"] = {
                 "type": "integer",
-                "description": "For read and list: where to go on, as a note says.",
+                "description": "For read and list: where to continue, as a note says.",
             }
         return {
             "type": "object",

@@ -231,7 +231,7 @@ def tool_spec(options: WorkingMemoryOptions) -> ToolSpec:
     return ToolSpec(
         name=TOOL_NAME,
         title="Update working memory",
-        description=f"Keep what you learn of the user and the work in mind, beyond this conversation. {how}",
+        description=f"Keep what you learn about the user and the work beyond this conversation. {how}",
         input_schema=schema,
         output_schema={"type": "object", "properties": {"success": {"type": "boolean"}}, "required": ["success"]},
         is_read_only=False,

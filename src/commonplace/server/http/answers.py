@@ -196,3 +196,167 @@ def _expecting(space: Space, written: str) -> Space:
 
 Once = Annotated[Space, Depends(made_once)]
 """The space of a request that creates something, with its idempotency key."""
+
+
+PARAMETERS = {
+    "id": "The id.",
+    "thread_id": "The id of the thread.",
+    "kind": "File, directory, record, thread, message, working or item.",
+    "key": "The path of a file or directory, without the first slash; of anything else its id.",
+    "path": "The path, without the first slash; it may contain slashes.",
+    "item": "The key of the item; it may contain slashes.",
+    "revision": "The number of the revision, as the history lists it.",
+    "limit": "At most this many.",
+    "offset": "Skip this many.",
+    "page": "The number of the page.",
+    "perPage": "How many on a page.",
+    "order": "What to sort by.",
+    "order_by": "What to sort by.",
+    "descending": "Whether the last comes first.",
+    "direction": "ASC for the first ones first, or DESC for the last ones.",
+    "match": "Whether an entry needs all of the tags or any.",
+    "before": "How many messages before it.",
+    "after": "How many messages after it.",
+    "last": "How many of the last messages of the thread.",
+    "top": "How many messages that fit the query.",
+    "neighbours": "How many messages around each message that fits the query.",
+    "scope": "Whether to search this thread or all threads of the resource.",
+    "threadId": "The id of the thread.",
+    "searchQuery": "What to search for.",
+    "minRelevance": "Leave out messages whose probability of being relevant is lower.",
+    "include_archived": "Whether archived stores are listed too.",
+    "memory_store_id": "The id of the memory store.",
+    "memory_id": "The id of the memory.",
+    "memory_version_id": "The id of the version.",
+    "path_prefix": "Only memories whose paths begin with this.",
+    "depth": "How many levels of directories to list.",
+    "operation": "Only versions that this operation made.",
+    "expected_content_sha256": "The SHA-256 of the content that is to be deleted; another content is a conflict.",
+}
+"""What a parameter means where its route does not say more."""
+
+FIELDS = {
+    "add": "Tags to add.",
+    "agentId": "The id of the agent.",
+    "below": "Search the namespaces below this one too.",
+    "commit": "The number of the commit to undo.",
+    "confidence": "How certain it is, 0 to 1.",
+    "content": "The text.",
+    "content_sha256": "The SHA-256 of the content that you have read; another content is a conflict.",
+    "deletes": "Keys of items to delete.",
+    "endDate": "Only messages of this time or before.",
+    "everything": "Erase the whole namespace.",
+    "everywhere": "Search all namespaces that the caller reaches.",
+    "fields": "What a search covers, as paths; left out, all texts and numbers of the value.",
+    "filter": 'Only entries with these fields, such as `{"size": {"$gt": 3}}`.',
+    "history": "Whether former values are kept.",
+    "id": "The id; left out, a new one.",
+    "ids": "Their ids.",
+    "importance": "How much it matters, 0 to 1; for filters of your own.",
+    "insert": "Insert a text.",
+    "key": "The path of a file or directory; of anything else its id.",
+    "keys": "Their keys.",
+    "kind": "File, directory, record, thread, message, working or item.",
+    "kinds": "Only entries of these kinds: file, record, message, item.",
+    "last": "How many of the last messages of the thread.",
+    "limit": "At most this many.",
+    "line": "The line after which the text is inserted; 0 is the top.",
+    "match": "Whether an entry needs all of the tags or any.",
+    "max_tokens": "At most this many tokens; left out, no limit.",
+    "memoryConfig": "The options of the working memory.",
+    "messageFilter": "Which messages are copied.",
+    "messageIds": "The ids of the messages.",
+    "messageLimit": "How many of the last messages are copied.",
+    "messages": "The messages, in the format of OpenAI, Anthropic, the AI SDK or Mastra.",
+    "metadata": "JSON of your own.",
+    "min_relevance": "Leave out hits whose probability of being relevant is lower, 0 to 1.",
+    "model": "The name of the model that made the vectors; left out, the model of the book.",
+    "name": "The name of the memory store.",
+    "neighbours": "How many messages around each message that fits the query.",
+    "new": "The text to put in its place.",
+    "newThreadId": "The id of the copy; left out, a new one.",
+    "new_id": "The id of the copy; left out, a new one.",
+    "offset": "Skip this many.",
+    "old": "The text to replace.",
+    "only": "The ids of the messages to copy; left out, all.",
+    "options": "Which messages are copied.",
+    "path": "The path, which begins with a slash.",
+    "precondition": "Change it only if this holds.",
+    "prefix": "What their keys begin with.",
+    "puts": "Items to write: `key` and `value`, and the other fields of a single write.",
+    "query": "What to search for.",
+    "remove": "Tags to remove.",
+    "replace": "Replace a text.",
+    "resource": "The resource, usually a user, whose conversations they are; left out, that of the namespace.",
+    "resourceId": "The resource, usually a user, whose conversations they are.",
+    "revision": "The number of a revision, as the history lists it.",
+    "scope": "Whether to search this thread or all threads of the resource.",
+    "seen": "The ids and revisions of the messages that you have read; without it, all messages are replaced.",
+    "source": "Where it comes from.",
+    "standing": "Whether to include confirmed instructions and preferences.",
+    "startDate": "Only messages of this time or later.",
+    "tags": "Tags, such as `project:x`, of `a-z 0-9 : _ -`.",
+    "target": "The new path.",
+    "template": "The form of the working memory: a text, or a JSON schema.",
+    "text": "The text.",
+    "thread": "The id of the thread.",
+    "threadId": "The id of the thread; left out, a new one.",
+    "title": "The title.",
+    "to": "The resource that it then belongs to.",
+    "top": "How many messages that fit the query.",
+    "type": "The type of the record, such as `note`.",
+    "unique": "Refuse it if the text occurs more than once.",
+    "upto_message": "The id of the last message to copy.",
+    "vector": "Search by this vector in place of a query.",
+    "vectors": "Vectors of your own model.",
+    "verbatim": "Store any JSON objects as they are.",
+    "working": "Whether to include the working memory.",
+    "workingMemory": "The working memory, as text or as JSON.",
+    "wrapped": "Include the hits as one text for a prompt, marked as data.",
+    "ItemBody.revision": "The revision that you have read; 0 means that the key must be new. Else a conflict.",
+    "MemoryPrecondition.type": "Always `content_sha256`.",
+    "Move.source": "The path as it is.",
+    "Named.id": "The id of the message.",
+    "NewStore.description": "What the memory store is for.",
+    "Purge.kind": "Only entries of this kind.",
+    "Purge.revision": "Only this revision.",
+    "StoreUpdate.description": "What the memory store is for.",
+    "WorkingUpdate.content": "A text, which replaces the working memory, or an object, which is merged into it.",
+    "WorkingUpdate.revision": "The revision that you have read; another one is a conflict.",
+}
+"""What a field of a body means where its operation does not say more; after the name of a form, in that form."""
+
+BODIES = {"text/plain": "The text.", "application/jsonl": "An export.", "application/octet-stream": "The file."}
+"""What a body without fields is."""
+
+
+def describe_parameters(description: dict[str, Any]) -> dict[str, Any]:
+    """An OpenAPI description in which every parameter and every field of a body has a description."""
+    forms = description["components"]["schemas"]
+    for methods in description["paths"].values():
+        for operation in methods.values():
+            for parameter in operation.get("parameters", ()):
+                if not parameter.get("description"):
+                    parameter["description"] = PARAMETERS[parameter["name"]]
+            body = operation.get("requestBody", {})
+            for media_type, content in body.get("content", {}).items():
+                if media_type in BODIES:
+                    body.setdefault("description", BODIES[media_type])
+                for name in _forms_in(content, forms):
+                    for part, schema in forms[name].get("properties", {}).items():
+                        if not schema.get("description"):
+                            schema["description"] = FIELDS.get(f"{name}.{part}") or FIELDS[part]
+    return description
+
+
+def _forms_in(schema: Any, forms: Mapping[str, Any], found: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The names of the forms that a schema refers to, and those that they refer to."""
+    if isinstance(schema, dict):
+        if (name := str(schema.get("$ref", "")).rpartition("/")[2]) and name not in found:
+            found = _forms_in(forms[name], forms, found | {name})
+        for part in schema.values():
+            found = _forms_in(part, forms, found)
+    elif isinstance(schema, list):
+        for part in schema:
+            found = _forms_in(part, forms, found)
+    return found

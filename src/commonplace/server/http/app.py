@@ -18,7 +18,7 @@ from commonplace import __version__
 from commonplace.server import page
 from commonplace.server.http import error_answers, mastra_routes, memory_store_routes, rest
 from commonplace.server.http import html_pages as pages
-from commonplace.server.http.answers import documented
+from commonplace.server.http.answers import describe_parameters, documented
 from commonplace.server.http.auth_middleware import AuthMiddleware, EventStreams, metadata_router, recorded_key_uses
 from commonplace.server.http.error_answers import is_mcp
 from commonplace.server.http.mcp_http import McpEndpoint
@@ -101,6 +101,7 @@ def _add_routes(app: FastAPI, service: Service, work: Work, metrics: Metrics) ->
     probes = (health_router(Readiness(service.book, work)), metrics_router(metrics, service, documented(None)))
     # Added as they are, not by `include_router`: routes of an included router are matched twice for each request.
     app.router.routes[:0] = [route for router in probes for route in router.routes]
+    app.router.routes.append(page.PageRoutes())
     app.router.routes += rest.router.routes
     app.include_router(mastra_routes.router)
     app.include_router(memory_store_routes.router)
@@ -108,16 +109,15 @@ def _add_routes(app: FastAPI, service: Service, work: Work, metrics: Metrics) ->
     app.include_router(metadata_router(service.settings))
     if service.access.has_oauth:
         app.include_router(oauth_router(service.access.grants, service.settings.public_url))
-    app.router.routes += page.routes()
-    _describe_access(app)
+    _complete_description(app)
 
 
-def _describe_access(app: FastAPI) -> None:
-    """Add the ways to authenticate to the OpenAPI description. A book without keys needs none of them."""
+def _complete_description(app: FastAPI) -> None:
+    """Describe every parameter, and add the ways to authenticate. A book without keys needs none of them."""
     describe = app.openapi
 
     def described() -> dict[str, Any]:
-        form = describe()
+        form = describe_parameters(describe())
         form["components"]["securitySchemes"] = _SECURITY
         form["security"] = [{}, *({name: []} for name in _SECURITY)]
         return form

@@ -122,9 +122,12 @@ class Principal:
         limit: int = 1_000,
         emptied: bool = False,
         kinds: Sequence[str] | None = None,
+        history: bool = False,
     ) -> list[Namespace]:
         """The namespaces of the book within this caller's reach, in order; below a prefix, or all."""
-        found = book.namespaces(*self._prefix(below), after=after, limit=limit, emptied=emptied, kinds=kinds)
+        found = book.namespaces(
+            *self._prefix(below), after=after, limit=limit, emptied=emptied, kinds=kinds, history=history
+        )
         return [one for one in found if one == self.namespace] if self.reach == "own" else found
 
     def _prefix(self, below: str | None) -> Namespace:

@@ -379,6 +379,7 @@ def list_namespaces(call: Call) -> Answer:
         limit=limit + 1,
         emptied=call.arguments["emptied"],
         kinds=call.arguments["kinds"],
+        history=call.arguments["history"],
     )
     page = tuple(found[:limit])
     more = next_page(call.request, "/".join(page[-1]), "after") if len(found) > limit else None

@@ -1,4 +1,4 @@
-"""Export and import over REST as JSON lines (docs/export-format.md). Neither is held in memory as a whole."""
+"""Export and import over REST as JSON lines (docs/internal/export-format.md). Neither is held in memory as a whole."""
 
 from __future__ import annotations
 

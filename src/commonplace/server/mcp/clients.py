@@ -165,7 +165,7 @@ def program() -> tuple[str, ...]:
     if script.is_file():
         return (str(script),)
     found = shutil.which("commonplace")
-    return (str(Path(found).absolute()),) if found else (sys.executable, "-m", "commonplace.cli")
+    return (str(Path(found).absolute()),) if found else (sys.executable, "-m", "commonplace")
 
 
 # Formats

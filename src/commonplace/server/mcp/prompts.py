@@ -1,6 +1,6 @@
 """What a model reads: the instructions on connecting, and the prompts: recall, save, brief.
 
-docs/agents.md gives people the same advice.
+docs/guides/agents.md gives people the same advice.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ PROMPTS: Prompts = (
     {
         "name": "memory_save",
         "title": "Save to memory",
-        "description": "Have the model save what this conversation established.",
+        "description": "Ask the model to save what this conversation established.",
         "arguments": [
             {"name": "type", "description": "Such as note, decision, runbook, todo.", "required": True},
             {"name": "source", "description": "Where it comes from.", "required": True},
-            {"name": "confidence", "description": "How sure it is, 0 to 1.", "required": True},
+            {"name": "confidence", "description": "How certain it is, 0 to 1.", "required": True},
             {"name": "tags", "description": "Tags separated by commas."},
         ],
     },

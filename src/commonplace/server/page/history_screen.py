@@ -229,7 +229,8 @@ def _state(visit: Visit, kind: str, key: str, line: Revision) -> Entry | None:
 
 @router.get(f"{HISTORY}/compare", include_in_schema=False)
 def compare(visit: VisitOf) -> Response:
-    last = visit.latest.number if visit.latest is not None else 0
+    latest = visit.timeline.latest()
+    last = 0 if latest is None else latest.number
     first = commit_number(visit, "from") if visit.param("from") else max(last - 1, 0)
     until = commit_number(visit, "to") if visit.param("to") else last
     first, until = sorted((first, until))
@@ -304,7 +305,7 @@ def _moment(visit: Visit) -> Commit | None:
     try:
         return visit.timeline.at(moment(place))
     except OverflowError:
-        return visit.latest
+        return visit.timeline.latest()
 
 
 # Live

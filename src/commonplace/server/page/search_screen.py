@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
+from markupsafe import Markup
 
 from commonplace.entry import Hit
 from commonplace.language.relevance import DEFAULT_FLOOR
@@ -42,6 +43,17 @@ class ScoreBar:
     def label(self) -> str:
         words, meaning = self.words / BAR_WIDTH, self.meaning / BAR_WIDTH
         return f"Score {self.score:.2f}: words {words:.2f}, meaning {meaning:.2f}"
+
+    @property
+    def drawing(self) -> Markup:
+        """The bar as an SVG of numbers alone: in the template, it took a third of the time of a hit."""
+        label = self.label
+        return Markup(
+            f'<svg class="score" viewBox="0 0 {BAR_WIDTH} 8" role="img" preserveAspectRatio="none"'
+            f' aria-label="{label}"><title>{label}</title><rect class="track" width="{BAR_WIDTH}" height="8"/>'
+            f'<rect class="words" width="{self.words}" height="8"/>'
+            f'<rect class="meaning" x="{self.words}" width="{self.meaning}" height="8"/></svg>'
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,6 @@ def _found(visit: Visit) -> dict[str, Any]:
         "tokens": 0,
         "has_more": False,
         "left_out": 0,
-        "bar_width": BAR_WIDTH,
         "good": 0,
     }
     if not query:
@@ -124,7 +135,8 @@ def _shown(visit: Visit, hit: Hit, terms: Mapping[str, float]) -> ShownHit:
         kind=hit.kind,
         key=hit.key,
         url=visit.entry_url(hit.kind, hit.key),
-        pieces=tuple(pieces(hit.snippet, matched_spans(hit.snippet, terms))),
+        # Without a keyword score no term is in the text.
+        pieces=tuple(pieces(hit.snippet, matched_spans(hit.snippet, terms if hit.parts.get("keyword") else {}))),
         bar=score_bar(hit.score, hit.parts),
         updated_at=hit.updated_at,
         actor=hit.entry.actor,

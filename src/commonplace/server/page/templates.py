@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,7 +76,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals.update(asset=asset_url, version=__version__)
+    made.globals.update(asset=asset_url, by=by, version=__version__)
     made.filters.update(age=age, author=author_of, time=time_element, markdown=as_html, number="{:,}".format, size=size)
     return made
 
@@ -99,6 +99,20 @@ def author_of(actor: str | None) -> Author:
     return Author(" ".join(words[:at]) or None, THROUGH[words[at]], " ".join(words[at + 1 :]) or None)
 
 
+@lru_cache(maxsize=1_000)
+def by(actor: str | None) -> Markup:
+    """Who made a change, and through what. Few actors make most changes, so it is made once for each of them."""
+    author = author_of(actor)
+    parts = []
+    if author.who:
+        parts.append(Markup("by <bdi>{}</bdi>").format(author.who))
+    if author.through:
+        parts.append(Markup("through {}").format(author.through))
+    if author.client:
+        parts.append(Markup("(<bdi>{}</bdi>)").format(author.client))
+    return Markup(" ").join(parts)
+
+
 def as_moment(time: datetime | int) -> datetime:
     return moment(time) if isinstance(time, int) else time
 
@@ -106,9 +120,9 @@ def as_moment(time: datetime | int) -> datetime:
 def time_element(time: datetime | int) -> Markup:
     """A time as an element: its age in words, and the exact time as its title."""
     at = as_moment(time).astimezone(UTC)
-    shown = at.strftime("%Y-%m-%d %H:%M:%S UTC")
+    written = at.isoformat()
     # Nothing of a text is in it. `Markup.format` would take most of the time of a list.
-    return Markup(f'<time datetime="{at.isoformat()}" title="{shown}">{age(at)}</time>')
+    return Markup(f'<time datetime="{written}" title="{written[:10]} {written[11:19]} UTC">{age(at)}</time>')
 
 
 def age(time: datetime | int, now: datetime | None = None) -> str:

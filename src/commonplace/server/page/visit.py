@@ -187,11 +187,11 @@ class Visit:
     # The memory
 
     @cached_property
-    def _memory(self) -> tuple[Space, Commit | None]:
-        """The memory, and its last commit before anything was read from it: what comes after it is new."""
+    def _memory(self) -> tuple[Space, int | None]:
+        """The memory, and the number of its last commit before anything was read: what comes after it is new."""
         assert self.principal is not None
         space = self.principal.space(self.service.book, self.param("ns") or None, interface="page")
-        return space, Timeline(space).latest()
+        return space, Timeline(space).last_number() if self.is_live else None
 
     @property
     def space(self) -> Space:
@@ -199,7 +199,13 @@ class Visit:
         return self._memory[0]
 
     @property
-    def latest(self) -> Commit | None:
+    def is_live(self) -> bool:
+        """Whether the screen says what is new. The answer to a form has no address that could be loaded again."""
+        return self.request.method == "GET" and self.as_of is None and not self.is_fragment
+
+    @property
+    def last_commit(self) -> int | None:
+        """Where to count from what is new; None on a screen that does not say so."""
         return self._memory[1]
 
     @cached_property
@@ -265,12 +271,14 @@ class Visit:
 
     def url(self, path: str, **params: str | int | None) -> str:
         """An address of the page. It keeps namespace and time, unless `params` say otherwise; None leaves one out."""
+        if not params:
+            return f"{path}?{self._kept}"[:-1]  # without the last `&`, or the `?`
         kept: dict[str, Any] = {name: self.param(name) or None for name in KEPT}
         return _address(path, {**kept, **params})
 
     def entry_url(self, kind: str, key: str) -> str:
         """The address of the screen that shows an entry."""
-        return f"{SCREENS[kind]}?{self._kept}open={quote_plus(f'{kind}:{key}')}"
+        return f"{SCREENS[kind]}?{self._kept}open={kind}%3A{quote_plus(key)}"
 
     @cached_property
     def _kept(self) -> str:
