@@ -1,4 +1,4 @@
-"""Generates docs/cli.md from the parser: `python scripts/cli_reference.py > docs/cli.md`.
+"""Generates docs/reference/cli.md from the parser: `python scripts/cli_reference.py > docs/reference/cli.md`.
 
 It does not use the layout of argparse, which differs between versions of Python.
 """
@@ -15,7 +15,7 @@ from commonplace.cli.exit_codes import MEANINGS
 from commonplace.cli.parser import DESCRIPTION, EXAMPLES, build
 
 _FIRST = """\
-<!-- Made by `python scripts/cli_reference.py > docs/cli.md`; a test fails when it is stale. -->
+<!-- Made by `python scripts/cli_reference.py > docs/reference/cli.md`; a test fails when it is stale. -->
 
 # The command line"""
 
@@ -28,9 +28,34 @@ A time is ISO 8601 (by default in the local time zone), or how long ago: `30m`, 
 `/` is the path of a file; any other is the id of a record or a thread. If both had the id, the live one is meant."""
 
 
+_TERMINAL = """\
+## In a terminal
+
+Times are relative, and long lists open in a pager (`$PAGER`, else `less`). An id may be cut to its first
+four characters or more, if no other id begins with them. `purge` cannot be undone, so it needs the whole id.
+
+```console
+$ commonplace search "when do we ship?"
+0.20  record  6c01029e-656e-4682-8c48-d2504b507f14
+      Deploys go out on Tuesdays
+$ commonplace history 6c01
+revision  action   commit  when     by
+       1  created       2  2 h ago  cli
+$ commonplace purge 6c01
+commonplace: a purge cannot be undone, so it needs the whole id: 6c01029e-656e-4682-8c48-d2504b507f14
+$ commonplace reindex
+██░░░░░░░░░░░░░░░░░░░░░░░░░░   7%  104 of 1,500 passages, about 68 s left
+$ commonplace serach ships
+commonplace: there is no command 'serach'; did you mean search?
+```
+
+Your shell completes commands, options, paths and ids once you have run [completion](#completion). `NO_COLOR=1` turns
+colours off."""
+
+
 def reference() -> str:
     parser, commands = build()
-    blocks = [_FIRST, DESCRIPTION, _fenced(EXAMPLES), _RULES]
+    blocks = [_FIRST, DESCRIPTION, _fenced(EXAMPLES), _RULES, _TERMINAL]
     blocks += ["## Options of every command", _table(_everywhere(parser))]
     for group in GROUPS:
         blocks.append(f"## {group}")
