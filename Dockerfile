@@ -1,6 +1,6 @@
 # A commonplace server, built from this checkout with the versions of constraints.txt:
-#     docker build --tag commonplace-memory:0.1.0 .
-# The embedding model is inside, so a running container needs no network. docs/service.md tells how to run it.
+#     docker build --tag commonplace-memory:0.2.0 .
+# The embedding model is inside, so a running container needs no network. docs/operations/service.md tells how to run it.
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./

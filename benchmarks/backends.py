@@ -1,7 +1,7 @@
-"""PostgreSQL and MongoDB in one run: bytes per entry, durable writes per second, time of a search.
+"""A file, PostgreSQL and MongoDB in one run: bytes per entry, durable writes per second, time of a search.
 
-Notes of 20 words with one 384-dimension vector each. Both servers wait for the disk. They take turns, so that a busy
-machine slows both.
+Notes of 20 words with one 384-dimension vector each. Every write waits for the disk. The backends take turns, so that
+a busy machine slows all of them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import random
 import statistics
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 
 from commonplace.backends.mongodb import MongoStore
 from commonplace.backends.postgres import PostgresStore
+from commonplace.backends.sqlite import SQLiteStore
 from commonplace.entry import Draft
 from commonplace.filters import Filter
 from commonplace.language.tokenizer import query_terms
@@ -87,7 +89,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=10_000)
     entries = parser.parse_args().entries
+    folder = tempfile.TemporaryDirectory()
     stores: dict[str, Store] = {
+        "a file": SQLiteStore(Path(folder.name) / "book.db"),
         "PostgreSQL": PostgresStore(PostgresServer(DURABLE).create_database()),
         "MongoDB": MongoStore(ReplicaSet(is_durable=True).create_database()),
     }
@@ -105,7 +109,7 @@ def main() -> int:
     for _ in range(3):
         for name, store in stores.items():
             times[name] += search(store)
-    print(f"| {done:,} entries in {NAMESPACES} namespaces | {' | '.join(stores)} |\n| --- | --- | --- |")
+    print(f"| {done:,} entries in {NAMESPACES} namespaces | {' | '.join(stores)} |\n|{' --- |' * (len(stores) + 1)}")
     for threads in (1, THREADS):
         row = [f"{statistics.median(rates[name, threads]):,.0f}" for name in stores]
         print(f"| durable writes per second, {threads} thread{'s' * (threads > 1)} | {' | '.join(row)} |")
@@ -118,6 +122,7 @@ def main() -> int:
     print(f"| bytes per entry with all indexes | {' | '.join(sizes)} |")
     for store in stores.values():
         store.close()
+    folder.cleanup()
     return 0
 
 

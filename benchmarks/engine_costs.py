@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import os
 import struct
@@ -24,8 +25,14 @@ from pathlib import Path
 from typing import Any
 
 PRESENT = Path(__file__).resolve().parents[1] / "src"
-OPERATIONS = ("message", "session add", "last ten", "record", "append", "search words", "search after 100 writes")
-WITH_BYTES = ("message", "record", "append")
+IMPORTED = 1_000
+IMPORT = f"import of {IMPORTED:,} records"
+OPERATIONS = (
+    "message", "session add", "last ten", "record", "append", IMPORT, "search words", "search after 100 writes"
+)  # fmt: skip
+WITH_BYTES = ("message", "session add", "record", "append", IMPORT)
+LARGE = (IMPORT, "search after 100 writes")
+"""Each turn does these once."""
 PAGE_COUNT_AT = 16
 """The place of the number of pages in the header of SQLite's index of the log."""
 WARM = 200
@@ -69,6 +76,13 @@ class Ours:
         def add() -> None:
             runner.run(session.add_items([{"role": "user", "content": text(self._number)}]))
 
+        exported: list[bytes] = []
+
+        def import_records() -> None:
+            lines = b"".join(exported).replace(b"user/u-1", b"user/i-%d" % self._number)
+            (done,) = self._book.import_lines(io.BytesIO(lines))
+            assert done.states == IMPORTED + 1  # and the thread
+
         def search() -> None:
             assert space.search(f"service {self._number % 97} word{self._number % 3_000}", limit=10).hits
 
@@ -76,6 +90,7 @@ class Ours:
             "message": message,
             "record": record,
             "append": lambda: space.files.append("/log", f"{self._number:05d} one more short line\n"),
+            IMPORT: import_records,
             "session add": add,
             "last ten": lambda: runner.run(session.get_items(limit=10)),
             "search words": search,
@@ -87,6 +102,11 @@ class Ours:
             for _ in range(2_000):
                 self._number += 1
                 self._works["session add" if operation == "last ten" else "record"]()
+        elif operation == IMPORT:
+            for _ in range(IMPORTED):
+                self._number += 1
+                record()
+            self._book.export(exported.append)
 
     def prepare(self) -> None:
         if self._is_after_writes:
@@ -251,7 +271,7 @@ def versions(operation: str, folder: Path, former: Path | None) -> Iterator[dict
 
 
 def measure(operation: str, folder: Path, former: Path | None, count: int, turns: int) -> None:
-    if operation.startswith("search after"):
+    if operation in LARGE:
         count, turns = 1, max(turns, 12)
     with versions(operation, folder, former) as asked:
         names = list(asked)

@@ -277,6 +277,8 @@ def answer_of(connection: http.client.HTTPConnection, path: str) -> tuple[float,
     seconds = clock() - start
     if response.status != 200:
         raise RuntimeError(f"{response.status} for {path}: {body[-500:]!r}")
+    if cookie := response.headers.get("set-cookie"):
+        HEADERS["Cookie"] = cookie.partition(";")[0]  # a browser sends it from then on
     return seconds, body, response.headers.get("content-encoding", "")
 
 
@@ -379,7 +381,7 @@ def report(connection: http.client.HTTPConnection, small: Place, large: Place, o
 def main() -> int:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="commonplace-bench-") as folder, _address(options, Path(folder)) as url:
-        backend = "PostgreSQL" if options.postgres else "SQLite"
+        backend = "PostgreSQL" if url.startswith("postgresql:") else "SQLite"
         print(f"{os.cpu_count()} cores, Python {platform.python_version()}, {backend}\n", flush=True)
         with commonplace.open(url, embedder=TimedEmbedder(), background=False, durability="normal") as book:
             start = time.perf_counter()

@@ -9,6 +9,7 @@ compare lines of the same run.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import sys
@@ -18,12 +19,12 @@ from pathlib import Path
 
 from peers_data import prepare
 from peers_install import ROOT
-from peers_report import bars, page
+from peers_report import bars, figures, page
 from peers_run import EXTRA_TEXTS, ROUNDS, Run, queries_needed
 from peers_targets import TARGETS
 
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
-PLOT = ROOT / "docs" / "benchmarks-peers.svg"
+DOCUMENT = ROOT / "docs" / "internal" / "benchmarks.md"
+PLOT = ROOT / "docs" / "internal" / "benchmarks-peers.svg"
 BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 
 
@@ -46,6 +47,8 @@ def main() -> int:
     )
     text = page(run.rows, sizes, about)
     print(text)
+    if options.json is not None:
+        options.json.write_text(json.dumps([figures(row) for row in run.rows], indent=1), encoding="utf-8")
     if options.write:
         _replace(text)
         PLOT.write_text(bars(run.rows), encoding="utf-8")
@@ -70,6 +73,7 @@ def _options() -> argparse.Namespace:
         "--folder", type=Path, default=ROOT / ".clients" / "peers", help="where environments and vectors are stored"
     )
     parser.add_argument("--time-limit", type=float, default=40.0, help="seconds for a step of a peer; default 40")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     parser.add_argument("--write", action="store_true", help="write the tables and the plot into docs/")
     return parser.parse_args()
 

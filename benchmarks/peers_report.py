@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 from statistics import median
+from typing import Any
 
 from engine_report import milliseconds
 from peers_measured import Measured, at
@@ -192,6 +193,34 @@ def _notes(rows: Sequence[Measured]) -> str:
             note += f" {row.refused} adds were refused, with {row.refusal.rstrip('.')}."
         lines.append(note)
     return "\n".join(lines)
+
+
+def figures(row: Measured) -> dict[str, Any]:
+    """A row as the report keeps it; what was not measured is None."""
+    return {
+        "name": row.target.name,
+        "is_ours": row.target.is_ours,
+        "installed_mb": round(row.installed / 1e6, 1) or None,
+        "start_ms": round(median(row.starts) * 1e3, 2) if row.starts else None,
+        "add_p50_ms": round(at(row.single, 0.5) * 1e3, 3) if any(row.single) else None,
+        "adds_per_second": median(len(times) / sum(times) for times in row.single if times)
+        if any(row.single)
+        else None,
+        "adds_per_second_together": median(row.rates) if any(row.together) else None,
+        "survives_power_cut": False if row.target.loses_all else None if row.syncs is None else row.is_durable,
+        "lost": _lost(row),
+        "searches": [
+            {
+                "size": search.size,
+                "p50_ms": round(at(search.rounds, 0.5) * 1e3, 3),
+                "p95_ms": round(at(search.rounds, 0.95) * 1e3, 3),
+                "ram_mb": round(search.resident / 1e6),
+            }
+            for search in row.searches
+            if any(search.rounds)
+        ],
+        "problems": row.problems,
+    }
 
 
 # The plot

@@ -34,6 +34,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts" / "clients")]
 import install  # noqa: E402
 
 import commonplace  # noqa: E402
+import postgres_feed  # noqa: E402
+import postgres_growth  # noqa: E402
 import postgres_namespace  # noqa: E402
 from commonplace.filters import Filter  # noqa: E402
 from postgres_load import NAMESPACES  # noqa: E402
@@ -54,12 +56,17 @@ HERE = Path(__file__).parent
 
 def main() -> int:
     options = _options()
-    if options.one_namespace:
+    if options.one_namespace or options.feeds or options.growth:
         server = PostgresServer(SETTINGS)
         try:
-            postgres_namespace.report(
-                server, options.one_namespace, options.embedded, (10_000, 100_000), HERE / "data" / "vectors.npz"
-            )
+            if options.feeds:
+                postgres_feed.report(server)
+            elif options.growth:
+                postgres_growth.report(server, options.growth)
+            else:
+                postgres_namespace.report(
+                    server, options.one_namespace, options.embedded, options.vectors, options.shortest
+                )
         finally:
             server.remove()
         return 0
@@ -89,10 +96,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=2, help="how often ours and the peer's take turns")
+    parser.add_argument("--feeds", action="store_true", help="measure only what feeds cost")
     parser.add_argument(
         "--one-namespace", type=Path, metavar="FILE", help="measure one large namespace with LongMemEval's texts"
     )
     parser.add_argument("--embedded", type=int, default=10_000, help="of these texts, how many are embedded")
+    parser.add_argument(
+        "--vectors", type=Path, default=HERE / "data" / "vectors.npz", metavar="FILE", help="which keeps the embedded"
+    )
+    parser.add_argument("--shortest", type=int, metavar="N", help="use only the N shortest of these texts")
+    parser.add_argument(
+        "--growth", type=int, nargs="+", metavar="N", help="measure only what an entry costs, among N entries"
+    )
     parser.add_argument("--serve", action="store_true", help="load, print the addresses, and wait")
     parser.add_argument("--loaded", nargs=2, metavar="URL", help="the addresses that --serve has printed")
     return parser.parse_args()

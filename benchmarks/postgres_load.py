@@ -20,6 +20,7 @@ from typing import Any
 import psycopg
 
 import commonplace
+from commonplace.backends.postgres import index
 from commonplace.backends.postgres.connection import Halfvec, Vector
 from commonplace.entry import Entry
 from commonplace.store import NamespaceHead, State
@@ -47,6 +48,7 @@ def _load_ours(url: str, each: int) -> None:
     half = NAMESPACES // 2
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         list(processes.map(_adopt, [url] * 2, [each] * 2, [range(half), range(half, NAMESPACES)]))
+    index.MARKED_A_STEP = 2 * each * NAMESPACES  # all in one step: the vectors are written to where the marks are
     with commonplace.open(url, embedder=Embedder(), background=False) as book:
         book.store.set_target_model(Embedder.identity, DIMENSIONS)
     # As the owner of the database, because row-level security does not apply to it.
@@ -74,8 +76,11 @@ def _load_ours(url: str, each: int) -> None:
 
 def _adopt(url: str, each: int, places: range) -> None:
     with commonplace.open(url, embedder=Embedder(), background=False) as book:
+        known = set(book.namespaces(limit=NAMESPACES))
         for place in places:
             namespace = ("user", f"u{place}")
+            if namespace in known:  # a former run was interrupted
+                continue
             states = list(_states(namespace, place, each))
             book.store.adopt(NamespaceHead(namespace, each, MADE_AT + each, 0), lambda states=states: states)  # type: ignore[misc]
 

@@ -1,7 +1,8 @@
 """One large namespace on PostgreSQL beside the same one on SQLite: `python benchmarks/postgres.py
 --one-namespace longmemeval_s.json.gz`.
 
-The texts are sentences of LongMemEval's conversations, the queries its questions. `--embedded N` embeds N of the
+The texts are sentences of LongMemEval's conversations, or with `--shortest N` the shortest of them, which are embedded
+sooner; the queries are its questions. `--embedded N` embeds N of the
 sentences with the default model and measures recall on them; longer tables reuse these vectors, moved a little at
 random, and measure time only. Both backends take turns in one process. The search of the store is measured (keywords
 and vectors, the ten best entries read), without embedding the query.
@@ -34,12 +35,14 @@ from commonplace.store import Candidate, SearchQuery, Store, Transaction
 HERE = ("user", "large")
 MODEL = "bench@1"
 ROWS_A_WRITE = 2_000
+SIZES = (10_000, 100_000)
 SEARCHES = 200
 LIMIT = 24
+TEXTS_A_SAVE = 2_000
 
 
-def sentences(path: Path) -> tuple[list[str], list[str]]:
-    """Different sentences of 5 words and more, and the questions."""
+def sentences(path: Path, shortest: int | None = None) -> tuple[list[str], list[str]]:
+    """Different sentences of 5 words and more in their order, of all or of the shortest, and the questions."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         data = json.load(file)
     found: dict[str, None] = {}
@@ -49,19 +52,29 @@ def sentences(path: Path) -> tuple[list[str], list[str]]:
                 for sentence in re.split(r"(?<=[.!?])\s+|\n+", turn["content"]):
                     if len(sentence.split()) >= 5:
                         found[sentence[:400]] = None
-    return list(found), [question["question"] for question in data]
+    chosen = set(sorted(found, key=len)[:shortest])
+    return [text for text in found if text in chosen], [question["question"] for question in data]
 
 
 def embedded(texts: Sequence[str], questions: Sequence[str], cache: Path) -> tuple[Any, Any]:
-    if cache.exists():
-        held = np.load(cache)
-        if len(held["texts"]) >= len(texts):
-            return held["texts"][: len(texts)], held["questions"]
+    """The vectors, kept in `cache`, from which a later run goes on. Whoever embeds much can so be interrupted."""
     embedder = create_embedder(None)
-    made = [embedder.embed(texts[start : start + 256], purpose="passage") for start in range(0, len(texts), 256)]
-    asked = embedder.embed(list(questions), purpose="query")
-    np.savez(cache, texts=np.concatenate(made), questions=asked)
-    return np.concatenate(made), asked
+    if not cache.exists():
+        asked = embedder.embed(list(questions), purpose="query")
+        _save(cache, np.empty((0, asked.shape[1]), np.float32), asked)
+    with np.load(cache) as held:
+        known, asked = held["texts"], held["questions"]
+    while len(known) < len(texts):
+        some = texts[len(known) : len(known) + TEXTS_A_SAVE]
+        known = np.concatenate([known, embedder.embed(some, purpose="passage")])
+        _save(cache, known, asked)
+    return known[: len(texts)], asked
+
+
+def _save(cache: Path, texts: Any, questions: Any) -> None:
+    made = cache.with_suffix(".new.npz")
+    np.savez(made, texts=texts, questions=questions)
+    made.replace(cache)
 
 
 def fill(store: Store, texts: Sequence[str], vectors: Any) -> None:
@@ -91,12 +104,12 @@ def choose(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> li
     return sorted(best, key=lambda entry_id: -best[entry_id])[:10]
 
 
-def report(server: Any, data: Path, embed: int, sizes: Sequence[int], cache: Path) -> None:
-    texts, questions = sentences(data)
+def report(server: Any, data: Path, embed: int, cache: Path, shortest: int | None) -> None:
+    texts, questions = sentences(data, shortest)
     known, asked = embedded(texts[:embed], questions, cache)
     chance = np.random.default_rng(1)
     print(f"{len(texts):,} sentences of LongMemEval, {len(known):,} embedded; {len(questions)} questions\n")
-    for size in sizes:
+    for size in SIZES:
         some = texts[:size]
         vectors = known[np.arange(len(some)) % len(known)].copy()
         if len(some) > len(known):
@@ -114,10 +127,7 @@ def _measure(server: Any, texts: Sequence[str], vectors: Any, questions: Sequenc
         for store in stores.values():
             fill(store, texts, vectors)
         stores["PostgreSQL"].close()
-        import psycopg
-
-        with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
-            connection.execute("VACUUM ANALYZE")
+        _analyze(url.partition("?")[0])
         stores["PostgreSQL"] = PostgresStore(url)
         first: dict[str, float] = {}
         times: dict[str, list[float]] = {name: [] for name in stores}
@@ -146,11 +156,21 @@ def _measure(server: Any, texts: Sequence[str], vectors: Any, questions: Sequenc
             store.close()
 
 
+def _analyze(url: str) -> None:
+    """What autovacuum does a minute later."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+
+
 def _recall(server: Any, texts: Sequence[str], vectors: Any, asked: Any) -> None:
-    store = PostgresStore(server.create_database() + "?partitions=2", cache_bytes=0)
+    url = server.create_database()
+    store = PostgresStore(url + "?partitions=2", cache_bytes=0)
     fill(store, texts, vectors)
     while store.maintain():
         continue
+    _analyze(url)
     stored = vectors.astype(np.float16).astype(np.float32)
     times, hits = [], 0
     for vector in asked:

@@ -53,21 +53,21 @@ class Ours:
     def __init__(self, url: str) -> None:
         import commonplace
 
-        self._book = commonplace.open(url, embedder=Embedder(), background=False)
+        self.book = commonplace.open(url, embedder=Embedder(), background=False)
 
     def write(self, namespace: int, key: str, text: str) -> None:
         from commonplace.entry import Draft
 
         draft = Draft("record", key, {"text": text}, text=text)
-        self._book.store.write(("user", f"u{namespace}"), lambda transaction: transaction.put(draft))
+        self.book.store.write(("user", f"u{namespace}"), lambda transaction: transaction.put(draft))
 
     def settle(self) -> None:
         """Compute all pending vectors, which the peer does within its write."""
-        while claimed := self._book.store.claim(200, 60):
-            self._book.store.index(Embedder.identity, [(one.chunk_id, vector(one.text)) for one in claimed])
+        while claimed := self.book.store.claim(200, 60):
+            self.book.store.index(Embedder.identity, [(one.chunk_id, vector(one.text)) for one in claimed])
 
     def search(self, namespace: int, query: str) -> list[str]:
-        return [str(hit.entry.key) for hit in self._book.space("user", f"u{namespace}").search(query, limit=10)]
+        return [str(hit.entry.key) for hit in self.book.space("user", f"u{namespace}").search(query, limit=10)]
 
 
 class LangGraph:

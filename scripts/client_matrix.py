@@ -2,7 +2,7 @@
 
 `python scripts/client_matrix.py [--only NAME]` installs them into `.clients/` at the first run. Each client connects,
 lists the tools, saves a memory, finds it, makes a call that must be refused, reads the memory at its address, and lists
-and gets prompts; some subscribe. Their results are compared with what was saved. docs/clients.md says more.
+and gets prompts; some subscribe. Their results are compared with what was saved. docs/internal/clients.md says more.
 """
 
 from __future__ import annotations

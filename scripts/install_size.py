@@ -83,7 +83,7 @@ def _model_bytes() -> int:
     sys.path.insert(0, str(ROOT / "src"))
     from commonplace.embedding.catalog import DEFAULT_MODEL
 
-    return sum(file.digests[0].size for file in DEFAULT_MODEL.files)
+    return DEFAULT_MODEL.bytes
 
 
 def _reason(package: str, size: int) -> str:

@@ -1,7 +1,7 @@
 """What the project promises, by source, and the tests that show each promise.
 
-A promise is a `[[promise]]` of docs/promises.toml; a test shows it with `@pytest.mark.promise("its-id")`. The marks
-are read from the source, not collected, so this takes a fraction of a second.
+A promise is a `[[promise]]` of docs/internal/promises.toml; a test shows it with `@pytest.mark.promise("its-id")`. The
+marks are read from the source, not collected, so this takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-LIST = ROOT / "docs" / "promises.toml"
+LIST = ROOT / "docs" / "internal" / "promises.toml"
 TESTS = ROOT / "tests"
 
 

@@ -77,13 +77,15 @@ class Ours(Peer):
         self.settle()
 
     def settle(self) -> None:
-        """Compute pending vectors now; otherwise searches would spend their time on the last writes."""
+        """Do now what the background does when the book is idle: pending vectors, and merging the keyword index."""
         store = self._book.store
         store.set_target_model(self._given.identity, DIMENSIONS)
         while claimed := store.claim(self.batch, 600.0, even_leased=True):
             vectors = self._given.embed([passage.text for passage in claimed], purpose="passage")
             pairs = zip(claimed, vectors, strict=True)
             store.index(self._given.identity, [(passage.chunk_id, vector) for passage, vector in pairs])
+        while store.maintain():
+            continue
 
     def search(self, query: str) -> int:
         return len(self._space.search(query, limit=10))
