@@ -96,3 +96,23 @@ while not ({until}):
     time.sleep(0.001)
 """
     assert run(code, tmp_path) == (0, "", "")
+
+
+@pytest.mark.parametrize("texts", [1, 20])
+def test_a_handler_of_the_end_can_still_write_and_search(tmp_path: Path, texts: int) -> None:
+    """Once a program is ending, Python refuses new work to the thread that stores the vectors of a search."""
+    code = f"""{PREAMBLE}
+import atexit
+model.may_end.set()
+model.embed = lambda texts, purpose: np.ones((len(texts), 2), np.float32)
+book = commonplace.open(sys.argv[1] + "/book.db", embedder=model)
+space = book.space("user", "u")
+
+def end():
+    for number in range({texts}):
+        space.files.write(f"/{{number}}", "green tea")
+    print(len(space.search("tea", limit=50)))
+
+atexit.register(end)
+"""
+    assert run(code, tmp_path) == (0, f"{texts}\n", "")

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from commonplace.checks import Namespace, stored_namespace
@@ -146,8 +146,11 @@ class Indexer:
         if self._thread is None:
             with self._mutex:
                 if self._thread is None and not self._is_closed:
-                    self._thread = threading.Thread(target=self._loop, name="commonplace-indexer", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._loop, name="commonplace-indexer", daemon=True)
+                    # Python starts no more threads when the program is ending; what is pending waits for the next one.
+                    with suppress(RuntimeError):
+                        thread.start()
+                        self._thread = thread
 
     def embed_pending(
         self, namespace: Namespace, seconds: float, likely: Callable[[], Sequence[Candidate]]
@@ -264,7 +267,10 @@ class Indexer:
         with self._mutex:
             if not vectors or self._is_closed:
                 return None
-            return self._storer.submit(self._store_vectors, embedder, vectors)
+            try:
+                return self._storer.submit(self._store_vectors, embedder, vectors)
+            except RuntimeError:  # Python starts no more work when the program is ending
+                return None
 
     def _vectors_at_once(self, embedder: Embedder, waiting: Sequence[Pending]) -> dict[int, NDArray[float32]]:
         """The vectors of as many batches as a fast model makes in the time that a commit takes; one batch at least."""
