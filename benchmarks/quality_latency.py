@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import commonplace
 from commonplace.embedding import Purpose, create_embedder
 from commonplace.entry import Draft
+from commonplace.space.conversation import thread_draft
 from commonplace.space.messages import thread_prefix
 from commonplace.space.names import MESSAGE
 from commonplace.store import Transaction
@@ -54,6 +55,8 @@ def drafts(texts: Texts, count: int) -> Iterator[Draft]:
             yield draft
             continue
         thread = f"thread-{number // (2 * TURNS)}"
+        if number % (2 * TURNS) == 0:
+            yield thread_draft(thread, "bench", None, {})
         at = START + number * 1_000_000
         key = f"{thread_prefix(thread)}{at:017d}\x01{0:09d}"
         attributes = {"role": "user", "resourceId": "bench", "threadId": thread}
