@@ -253,3 +253,16 @@ def test_a_write_suggests_a_type_and_changes_nothing(space: Space, text: str, su
     )
     assert save(space, text, "preference") is not None
     assert space.records.standing() == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ({"dark_mode": True}, '{"dark_mode": true}'),
+        ({"units": "metric"}, '{"units": "metric"}'),
+        (["no nuts", "no milk"], '["no nuts", "no milk"]'),
+    ],
+)
+def test_a_structured_preference_is_told_with_the_names_of_its_fields(space: Space, content: Any, line: str) -> None:
+    space.records.confirm(save(space, content, "preference"))
+    assert system(space) == f"{STANDING_HEADING}\n- {line}"

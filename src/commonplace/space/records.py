@@ -456,8 +456,12 @@ def forget_ended(handle: Handle) -> None:
 
 
 def line_of(record: Record) -> str:
-    """What a record says, on one line."""
-    return " ".join(" ".join(_leaves(record.content)).split())
+    """What a record says, on one line. Of a structured content it is JSON: `metric` alone does not say of what."""
+    content = record.content
+    if isinstance(content, Mapping) and content.keys() == {"text"}:
+        content = content["text"]
+    written = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=dict)
+    return " ".join(written.split())
 
 
 def suggested_type(content: JSON) -> str | None:
