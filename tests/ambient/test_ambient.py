@@ -195,6 +195,17 @@ def test_a_brief_has_standing_instructions_working_memory_decisions_and_threads_
     assert "poetry" in ambient.brief(Session(number(8), tmp_path / "other"))
 
 
+def test_a_standing_preference_that_does_not_fit_into_the_brief_is_recalled_at_a_prompt(
+    space: Space, ambient: Ambient
+) -> None:
+    space.records.confirm(
+        remember(space, f"Ana's cat eats tuna only. {'It is a picky cat. ' * 200}", type="preference")
+    )
+    session = Session(SESSION)
+    assert "tuna" not in ambient.brief(session)
+    assert "tuna" in ambient.recall("What does Ana's cat eat, tuna?", session)
+
+
 @pytest.mark.promise("ambient-brief-tokens")
 def test_a_brief_stays_within_its_tokens_and_is_empty_without_a_memory(
     space: Space, ambient: Ambient, tmp_path: Path

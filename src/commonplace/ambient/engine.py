@@ -146,7 +146,8 @@ class Ambient:
         most = min(STANDING_TOKENS, max_tokens // 2, self._space.limits.standing_tokens)
         system = system_of(standing, (), Budget(None, estimate_tokens), most)
         told.instruct("\n".join(filter(None, (system.standing, *system.notices))))
-        session.shown.update(_record_name(record) for record in standing)
+        written = (system.standing or "").split("\n")
+        session.shown.update(_record_name(record) for record in standing if f"- {line_of(record)}" in written)
         working = self._space.threads.working.read()
         if working is not None and working.content:
             content = working.content if isinstance(working.content, str) else _fields(working.content)
