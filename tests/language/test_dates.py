@@ -38,6 +38,8 @@ def covers(query: str, *day: int, now: datetime = NOW, order: DateOrder = "both"
         ("what did I pay on the 28th?", (2023, 3, 28), (2023, 4, 28)),
         ("what did I pay on Monday the 13th?", (2023, 3, 13), (2023, 4, 24)),
         ("the 15th of last month", (2023, 3, 15), (2023, 4, 15)),
+        ("what did we do between Monday and Friday?", (2023, 4, 18), (2023, 4, 25)),
+        ("what did we do from Tuesday to Thursday?", (2023, 4, 19), (2023, 4, 26)),
         # Numbers
         ("the notes of 2022-12-24", (2022, 12, 24), (2022, 12, 20)),
         ("the log of 2022-12-24T10:00:00Z", (2022, 12, 24), (2022, 12, 20)),

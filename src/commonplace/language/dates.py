@@ -497,6 +497,9 @@ class _Reader:
     def _range(self, first: _Phrase, first_part: str, last: _Phrase, last_part: str) -> Iterator[Period]:
         for one, two in self._pairs(first, last):
             start, end = _part_of(one, first_part), _part_of(two, last_part.removesuffix(" of"))
+            if start.start > end.end and first.kind == last.kind == "weekday" and "which" not in first.named:
+                # On a Wednesday the last Friday is before the last Monday; the last whole range is meant.
+                start = start._replace(start=_shifted(start.start, -7 * _DAY))
             if start.start <= end.end:
                 yield _period(start.start, end.end, start.before, end.after)
 
