@@ -78,3 +78,10 @@ def test_a_models_key_makes_nothing_standing_until_a_person_confirms_it(server: 
         assert INJECTED in system()
         assert http.delete(f"/v1/standing/{id}", headers=person).json() == {"withdrawn": True}
         assert INJECTED not in system()
+
+
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/thread-search"])
+def test_the_floor_of_the_model_can_be_asked_for_in_an_address(server: Server, path: str) -> None:
+    with server.client() as http:
+        answer = http.get(path, params={"q": "tea", "min_relevance": "default"})
+        assert answer.status_code == 200, answer.text

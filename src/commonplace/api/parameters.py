@@ -17,6 +17,7 @@ from commonplace.api.forms import Form
 from commonplace.checks import JSON, Limits, check_json, check_number, check_text, expiry, microseconds
 from commonplace.engine.search import check_relevance
 from commonplace.errors import InvalidInput
+from commonplace.language.relevance import DEFAULT_FLOOR
 from commonplace.space.conversation import check_count, check_id
 from commonplace.space.items import NewItem
 from commonplace.space.names import KINDS as ENTRY_KINDS
@@ -331,8 +332,8 @@ TAGS = Kind(
     send=lambda tags, limits: clean_tags(tags, limits),
 )
 KINDS = Kind(list[str], send=_kinds_out, receive=lambda kinds: kinds or None)
-_RELEVANCE = {"type": ["number", "null"], "minimum": 0, "maximum": 1}
-RELEVANCE = Kind(float, schema=_RELEVANCE, send=lambda value, limits: check_relevance(value))
+_RELEVANCE = {"anyOf": [{"type": ["number", "null"], "minimum": 0, "maximum": 1}, {"const": DEFAULT_FLOOR}]}
+RELEVANCE = Kind(float | Literal["default"], schema=_RELEVANCE, send=lambda value, limits: check_relevance(value))
 CONFIDENCE = Kind(schema={"type": "number", "minimum": 0, "maximum": 1, "examples": [0.9]})
 COUNT = Kind(schema={"type": "integer", "minimum": 0})
 OPTIONAL_COUNT = Kind(schema={"type": ["integer", "null"], "minimum": 0})
