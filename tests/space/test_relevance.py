@@ -64,7 +64,7 @@ def test_the_relevance_of_a_hit_depends_on_its_own_evidence_only(space: Space, c
     """Neither the rest of a conversation nor a time in the query changes it, although both raise the score."""
     thread = space.threads.create()
     lines = ("the blue kettle leaks", "the blue kettle is old", "a kettle for the cabin")
-    space.threads.add(thread.id, [{"role": "user", "content": line} for line in lines])
+    space.threads.add(thread.id, [{"role": "user", "name": "Ana", "content": line} for line in lines])
     plain = space.search("blue kettle today", now=moment(clock())).hits
     assert any("conversation" in hit.parts for hit in plain)
     assert any("time" in hit.parts for hit in plain)

@@ -90,22 +90,31 @@ def test_without_a_model_keywords_find_threads_and_a_notice_says_so(space: Space
 
 @pytest.mark.promise("search-weighs-conversation")
 def test_a_message_is_lifted_where_the_best_one_is_of_its_conversation(space: Space) -> None:
-    talk(space, "a", "the kayak was red", "lunch", "weather")
-    talk(space, "b", "we rent a yellow kayak on sunday", "football", "the kayak was red")
+    talk(space, "a", "the kayak was red", "lunch", "weather", name="Ana")
+    talk(space, "b", "we rent a yellow kayak on sunday", "football", "the kayak was red", name="Ana")
     hits = {(hit.entry.key[0], hit.entry.text): hit for hit in space.search("we rent a yellow kayak on sunday")}
 
-    alone, among = hits["a", "the kayak was red"], hits["b", "the kayak was red"]
+    alone, among = hits["a", "Ana: the kayak was red"], hits["b", "Ana: the kayak was red"]
     assert among.score > alone.score
     assert among.parts["conversation"] > alone.parts.get("conversation", 0.0)
     assert among.parts["keyword"] == alone.parts["keyword"]
 
 
 @pytest.mark.promise("search-weighs-conversation")
+def test_a_message_of_an_unnamed_speaker_is_not_lifted_by_its_conversation(space: Space) -> None:
+    """In a chat with an assistant, what stands around a good message is of its subject and rarely answers."""
+    talk(space, "a", "we rent a yellow kayak on sunday", "the kayak was red")
+    hits = space.search("we rent a yellow kayak on sunday")
+    assert len(hits) == 2
+    assert all("conversation" not in hit.parts for hit in hits)
+
+
+@pytest.mark.promise("search-weighs-conversation")
 def test_many_poor_messages_of_a_long_conversation_do_not_lift_each_other(space: Space) -> None:
-    talk(space, "long", *(f"kayak {filler}" for filler in FILLERS))
-    talk(space, "short", "we rent a yellow kayak on sunday")
+    talk(space, "long", *(f"kayak {filler}" for filler in FILLERS), name="Ana")
+    talk(space, "short", "we rent a yellow kayak on sunday", name="Ana")
     best, *others = space.search("we rent a yellow kayak on sunday", limit=20)
-    assert best.entry.text == "we rent a yellow kayak on sunday"
+    assert best.entry.text == "Ana: we rent a yellow kayak on sunday"
     assert all("conversation" not in hit.parts for hit in others)
 
 

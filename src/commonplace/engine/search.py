@@ -118,6 +118,9 @@ class SearchRequest:
     """The path or id of an entry."""
     conversation: Callable[[Entry], str | None] | None = None
     """The conversation of an entry; entries of one conversation raise each other. None turns this off."""
+    has_speaker: Callable[[Entry], bool] | None = None
+    """Whether an entry names who said it; only such entries are raised. In a chat with an assistant the others are of
+    the same subject and rarely answer. None raises all."""
     by_assistant: Callable[[Entry], bool] | None = None
     """Whether an assistant without a name said this; such entries of conversations count less. None turns this off."""
     now: int | None = None
@@ -685,7 +688,7 @@ class _Windows:
         if self._best is None:  # of the first window; further ones hold nothing better
             self._best = ordered[0].score if ordered else 0.0
         conversations = self._conversations(ordered)
-        weighed = _supported(ordered, conversations, self._best)
+        weighed = _supported(ordered, conversations, self._best, self._question.request.has_speaker)
         if strength := fusion.strength(self._best):
             weighed = _with_neighbours(weighed, self._adjacent(ordered, conversations), strength)
         return _with_fewer_repeated(weighed, conversations, fusion.repetition(self._best))
@@ -783,14 +786,19 @@ def _in_time(one: _Found, times: Sequence[tuple[int, int]]) -> _Found:
     return replace(one, score=fusion.boost_by_time(one.score), parts={**one.parts, "time": 1.0})
 
 
-def _supported(found: Sequence[_Found], conversations: Iterable[Sequence[int]], best: float) -> list[_Found]:
-    """The results, each with the support of those of its conversation that are nearly the best of the search."""
+def _supported(
+    found: Sequence[_Found],
+    conversations: Iterable[Sequence[int]],
+    best: float,
+    has_speaker: Callable[[Entry], bool] | None,
+) -> list[_Found]:
+    """The results; those that name their speakers with the support of the best ones of their conversation."""
     supported = list(found)
     for places in conversations:
         support = fusion.conversation_support([found[place].score for place in places], best)
         for place, others in zip(places, support, strict=True):
-            if others > 0:
-                one = found[place]
+            one = found[place]
+            if others > 0 and (has_speaker is None or has_speaker(one.entry)):
                 score = fusion.boost_by_support(one.score, others)
                 supported[place] = replace(one, score=score, parts={**one.parts, "conversation": others})
     return supported

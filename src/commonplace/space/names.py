@@ -199,11 +199,14 @@ def thread_of_entry(entry: Entry) -> str | None:
     return entry.key if entry.kind == THREAD else None
 
 
+def has_speaker(entry: Entry) -> bool:
+    """Whether the entry is a message that names who said it, as in a conversation between people."""
+    return entry.kind == MESSAGE and isinstance(entry.value, dict) and bool(entry.value.get("name"))
+
+
 def is_by_assistant(entry: Entry) -> bool:
     """Whether an assistant said this and has no name; a named one is a person in a conversation of several."""
-    if entry.kind != MESSAGE or entry.attributes.get("role") != "assistant":
-        return False
-    return not (isinstance(entry.value, dict) and entry.value.get("name"))
+    return entry.kind == MESSAGE and entry.attributes.get("role") == "assistant" and not has_speaker(entry)
 
 
 # Labels of namespaces

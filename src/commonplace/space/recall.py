@@ -26,7 +26,7 @@ from commonplace.space.messages import (
     messages_around,
     messages_filter,
 )
-from commonplace.space.names import MESSAGE, THREAD, is_by_assistant, name_of_entry, thread_of_entry
+from commonplace.space.names import MESSAGE, THREAD, has_speaker, is_by_assistant, name_of_entry, thread_of_entry
 from commonplace.space.records import Record
 
 RecallScope = Literal["thread", "resource"]
@@ -114,6 +114,7 @@ def _search(handle: Handle, searcher: Searcher, thread: Entry, request: RecallRe
         narrowed,
         request.top,
         conversation=thread_of_entry,
+        has_speaker=has_speaker,
         by_assistant=is_by_assistant,
         window=MESSAGES_WINDOW,
         min_relevance=request.min_relevance,
