@@ -158,6 +158,17 @@ def test_an_entry_with_every_word_or_that_the_query_names_is_never_left_out(
 
 
 @pytest.mark.promise("relevance-never-left-out")
+def test_all_entries_with_a_tag_that_the_query_names_are_kept(space: Space) -> None:
+    for number in range(100):
+        space.records.create(
+            type="note", content=f"harbour lamp {number} " + "and a boat " * (number % 9), tags=["project:alpha"]
+        )
+    query = "harbour lamp ferry dock project:alpha"
+    assert len(space.search(query, limit=200, min_relevance=0)) == 100
+    assert len(space.search(query, limit=200, min_relevance=1.0)) == 100
+
+
+@pytest.mark.promise("relevance-never-left-out")
 def test_an_entry_whose_vector_is_pending_is_never_left_out(open_book: OpenBook, embedder: WordEmbedder) -> None:
     space = open_book().space("u")
     space.files.write("/old", "harbours and lamps")

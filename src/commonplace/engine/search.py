@@ -234,13 +234,15 @@ class _Floor:
     def _is_exempt(self, one: _Found) -> bool:
         """Whether a hit is never left out: its vector is pending, the query names it, or it has all words of it."""
         entry = one.entry
-        if self.has_vectors and "meaning" not in one.parts and entry.text:
-            return True
-        tags = entry.attributes.get("tags", ())
-        names = (self.name_of(entry), entry.identity, *(tags if isinstance(tags, list | tuple) else ()))
-        if not self.names.isdisjoint(str(name).casefold() for name in names):
+        if (self.has_vectors and "meaning" not in one.parts and entry.text) or self.is_named(entry):
             return True
         return "keyword" in one.parts and holds_every_word(self.words, entry.heading, entry.text)
+
+    def is_named(self, entry: Entry) -> bool:
+        """Whether the query names the entry by its path, its id or a tag."""
+        tags = entry.attributes.get("tags", ())
+        names = (self.name_of(entry), entry.identity, *(tags if isinstance(tags, list | tuple) else ()))
+        return not self.names.isdisjoint(str(name).casefold() for name in names)
 
     def may_keep(self, keyword: float, meaning: float, *, some_wait: bool) -> bool:
         """Whether a hit may be kept that has at most this share of the words and at most this meaning."""
@@ -613,18 +615,20 @@ class _Windows:
         is_whole = is_whole or has_conversations or self.some_wait
         found = self._read(fused, answer, at_first, len(fused) if is_whole else wanted)
         self._seen.update(one.id for one in fused)
-        is_last = max(len(answer.by_words), len(answer.by_meaning)) < self._limit or not self._may_have_more(answer)
-        self.is_complete = not self._former and is_last
+        are_all = max(len(answer.by_words), len(answer.by_meaning)) < self._limit
+        self.is_complete = not self._former and (are_all or not self._may_have_more(answer, found))
         self._limit *= WINDOW_GROWTH
         found += former
         weighed = self._in_conversation(found) if has_conversations else _timed(found, self._question)
         return sorted(weighed, key=_falling)
 
-    def _may_have_more(self, answer: Candidates) -> bool:
-        """Whether further candidates may be above the floor. Their scores are at most the last ones of this window."""
+    def _may_have_more(self, answer: Candidates, found: Sequence[_Found]) -> bool:
+        """Whether further candidates may be kept. Their scores are at most the last ones of this window."""
         floor = self._question.floor
         if floor is None:
             return True
+        if self._limit < MOST_EXAMINED and any(floor.is_named(one.entry) for one in found):
+            return True  # others may have the same tag
         keyword = self._question.share_of_words * _last_score(answer.by_words, self._limit)
         cosine, meaning = _last_score(answer.by_meaning, self._limit), self._question.meaning
         nearness = 0.0 if meaning is None else calibrate(cosine, meaning.calibration)
