@@ -19,7 +19,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import singledispatch
 from pathlib import Path
 
@@ -301,11 +301,10 @@ def _errors_of(process: subprocess.Popen[str], waiting: Callable[[], None]) -> s
 def _size_of(folder: Path) -> int:
     """The bytes of the files below the folder; pip may remove them meanwhile."""
     size = 0
-    for path in folder.rglob("*"):
-        try:
-            size += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
+    for place, _, names in os.walk(folder):  # which skips folders that are gone
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += Path(place, name).stat().st_size
     return size
 
 
