@@ -34,7 +34,7 @@ _make_encoder = getattr(encoder, "c_make_encoder", None)
 _encode_container: Callable[[JSON, int], Iterable[str]] | None = _make_encoder and _make_encoder(
     None, dict, encoder.encode_basestring, None, ":", ",", False, False, False
 )
-"""What `_ENCODER` makes anew for each value, which takes as long as the encoding itself. It does not look for a value
+"""What `_ENCODER` makes again for each value, which takes as long as the encoding itself. It does not look for a value
 that contains itself, which no check lets through. None on a Python without it.
 """
 _read = json.JSONDecoder().raw_decode

@@ -468,7 +468,7 @@ class Files:
         return transaction.put(self._identified(transaction, draft))
 
     def _put_again(self, transaction: Transaction, draft: Draft) -> Entry:
-        """Replace a file that exists, so that its name is no directory's and its directories exist."""
+        """Replace a file that exists. So its name is not a directory's, and its directories exist."""
         return transaction.put(self._identified(transaction, draft))
 
     def _identified(self, transaction: Transaction, draft: Draft) -> Draft:

@@ -775,7 +775,7 @@ class _StreamWaker(Waker):
     def _advance_shards(self, session: ClientSession) -> None:
         """Read from all shards as of the cluster's time, which writes a note to the log of an idle one.
 
-        A router tells of a change only when every shard has logged something later. By itself, an idle shard does that
+        A router reports a change only when every shard has logged something later. By itself, an idle shard does that
         every ten seconds.
         """
         if session.cluster_time is not None:
