@@ -15,13 +15,13 @@ from encoder import Encoder, Tokens, by_length, half, pairs
 PASSAGE_TOKENS, QUESTION_TOKENS = 96, 48
 NEAREST, NEGATIVES = 40, 32
 MARGIN = 0.03
-STRICT = frozenset({"squad", "selqa", "qmsum", "molweni", "strategy", "xquad", "needs"})
+STRICT = frozenset({"squad", "selqa", "qmsum", "molweni", "strategy", "xquad", "needs", "talk", "chat", "notes"})
 """People wrote these questions. For the others, made by rule, a passage that is clearly nearer than the marked one is
 more likely a second answer than a hard negative."""
 
 WEIGHTS = {
-    "squad": 1.0, "xquad": 1.0, "sgd": 0.4, "spc": 0.8, "spcp": 0.5, "topical": 0.5, "irc": 0.3,
-    "strategy": 0.75, "selqa": 1.5, "molweni": 0.5, "qmsum": 1.5, "needs": 6.0,
+    "squad": 1.0, "xquad": 1.0, "sgd": 0.4, "spc": 0.7, "spcp": 0.4, "topical": 0.3, "irc": 0.2,
+    "strategy": 0.6, "selqa": 1.5, "molweni": 0.3, "qmsum": 1.5, "needs": 1.5, "talk": 2.0, "chat": 2.5, "notes": 2.0,
 }  # fmt: skip
 """How often a question of each set is drawn: less where the rules make poor questions."""
 

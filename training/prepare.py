@@ -2,7 +2,7 @@
 
 Reads groups of passages with their questions, tokenizes them as the library does, and looks up which passages of a
 group share rare words with a question (BM25): a part of the hard negatives. README.md names the sets and licences.
-Adds groups of needs that are not named, from `unnamed_needs.txt`.
+Adds the groups that were written for this model: `written/`, and needs that are not named, `unnamed_needs.txt`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,19 @@ SHARE_ALIKE = frozenset({"squad", "sgd", "xquad"})
 HELD_OUT = {"spc": 96, "spcp": 96}
 """The groups of a set after this one are not trained on; `tests/embedding/test_our_model.py` asks their questions."""
 
-NEEDS = Path(__file__).with_name("unnamed_needs.txt")
+WRITTEN = Path(__file__).with_name("written")
+"""Conversations, notes and needs that were written for this model; README.md has the form of each."""
+TOGETHER = {"talk": 6, "chat": 1, "notes": 1}
+"""How many of a kind form a group. The questions of a chat say "I", so another user's texts could be answers too."""
+SURROUNDED = {"talk": 0, "chat": 300, "notes": 0}
+"""How many unrelated passages are added to a group of a kind."""
 UNRELATED = ("topical", "qmsum", "molweni")
-"""The sets whose passages surround the needs: hardly any of them says what a person needs."""
+"""The sets whose passages are the unrelated ones: hardly any of them says what a person needs."""
 UNRELATED_PASSAGES = 500
 
 ROLE = re.compile(r"^(user|assistant): ")
+LINE = re.compile(r"(\d+) (.+)")
+ASKED = re.compile(r"\? (.+) = ([\d ,]+)")
 PASSAGE_TOKENS, QUESTION_TOKENS, BY_WORDS = 160, 60, 20
 K1, B, COMMON = 1.2, 0.75, 0.25
 
@@ -97,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def all_groups(path: Path) -> Iterator[dict[str, Any]]:
-    """The groups of the file, then those of the needs."""
+    """The groups of the file, then those that were written for this model."""
     unrelated: list[str] = []
     seen: Counter[str] = Counter()
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -108,7 +116,29 @@ def all_groups(path: Path) -> Iterator[dict[str, Any]]:
                 yield group
             if group["ds"] in UNRELATED:
                 unrelated += [ROLE.sub("", text) for text in group["p"]]
-    yield from needs(NEEDS, unrelated)
+    yield from written(WRITTEN, unrelated)
+    yield from needs(WRITTEN / "needs.txt", unrelated)
+
+
+def written(folder: Path, unrelated: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The groups of `talks.txt`, `chats.txt` and `notes.txt`: numbered texts, and questions with their numbers."""
+    chance = random.Random(6)
+    for path in (folder / "talks.txt", folder / "chats.txt", folder / "notes.txt"):
+        blocks = ["# " + block for block in path.read_text(encoding="utf-8").split("# ")[1:]]
+        kind = blocks[0].split()[1]
+        for first in range(0, len(blocks), TOGETHER[kind]):
+            passages: list[str] = []
+            asked: list[list[Any]] = []
+            for block in blocks[first : first + TOGETHER[kind]]:
+                places: dict[str, int] = {}
+                for line in block.splitlines():
+                    if text := LINE.fullmatch(line):
+                        places[text[1]] = len(passages)
+                        passages.append(text[2])
+                    elif question := ASKED.fullmatch(line):
+                        asked.append([question[1], [places[one] for one in re.findall(r"\d+", question[2])]])
+            passages += chance.sample(unrelated, SURROUNDED[kind])
+            yield {"ds": kind, "p": passages, "q": asked}
 
 
 def needs(path: Path, unrelated: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -118,15 +148,15 @@ def needs(path: Path, unrelated: Sequence[str]) -> Iterator[dict[str, Any]]:
     """
     chance = random.Random(5)
     by_domain: dict[str, list[tuple[list[str], list[str]]]] = {}
-    for block in path.read_text(encoding="utf-8").split("\n\n")[1:]:
+    for block in path.read_text(encoding="utf-8").split("\n\n"):
         domain, *lines = block.strip().splitlines()
         facts = [line[2:] for line in lines if line.startswith("- ")]
         questions = [line[2:] for line in lines if line.startswith("? ")]
         by_domain.setdefault(domain, []).append((facts, questions))
-    for topics in zip(*by_domain.values(), strict=True):
+    for topics in zip_longest(*by_domain.values()):
         passages = chance.sample(unrelated, UNRELATED_PASSAGES)
         asked = []
-        for facts, questions in topics:
+        for facts, questions in filter(None, topics):
             first = len(passages)
             for fact in facts:
                 other = chance.choice(unrelated)

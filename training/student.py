@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--teachers", nargs="+", default=["teacher"], help="their names")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--without", nargs="*", default=(), help="sets to leave out, to see what they do")
-    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--epochs", type=float, default=2.4)
     parser.add_argument("--rate", type=float, default=4e-5)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--no-grid", action="store_true", help="train without rounding, to see what rounding costs")

@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     usable = np.array([row for row in scored if data.sets[row] not in SHARE_ALIKE])
     print(f"{len(usable):,} questions with negatives in {time.perf_counter() - start:.0f} s", flush=True)
     seed = options.seed
-    state = train(data, negatives, usable, base.tensors, epochs=2 * options.scale, rate=5e-5, size=12, seed=seed)
-    state = train(data, negatives, usable, state, epochs=2.5 * options.scale, rate=4e-5, size=16, seed=seed + 1)
+    state = train(data, negatives, usable, base.tensors, epochs=1.6 * options.scale, rate=5e-5, size=12, seed=seed)
+    state = train(data, negatives, usable, state, epochs=2 * options.scale, rate=4e-5, size=16, seed=seed + 1)
     torch.save(state, options.out / f"{options.name}.pt")
     write_candidates(data, negatives, scored, state, options.out / f"{options.name}-candidates.npz")
 
