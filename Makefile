@@ -37,7 +37,7 @@ demo: install    ## write memories through the library and the CLI, and search t
 	$(BIN)/python examples/demo.py
 
 test: develop lint ## run all quick tests
-	$(BIN)/commonplace model pull commonplace-embed-s
+	$(BIN)/commonplace model pull snowflake-arctic-embed-s
 	$(BIN)/commonplace model pull all-MiniLM-L6-v2
 	$(BIN)/commonplace model pull bge-small-en-v1.5
 	$(BIN)/commonplace model pull multilingual

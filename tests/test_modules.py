@@ -21,7 +21,7 @@ PACKAGE = Path(commonplace.__file__).parent
 MOST_MODULES = 220
 """Without the adapters: nobody needs to know those of the frameworks that they do not use."""
 
-MOST_USED_ONCE = 31
+MOST_USED_ONCE = 30
 SAME_ROLE = {"backends.sqlite", "backends.postgres", "backends.mongodb"}
 """Packages that play the same role, so that their modules may share names."""
 
@@ -43,7 +43,6 @@ USED_ONCE: dict[str, str] = {
     "backends.sqlite.candidates": "the SQL of a search, as in the sibling package",
     "cli.parser": "the whole command line, which docs/reference/cli.md is made from too",
     "cli.config_edits": "settings files of other programs, changed as text; tested alone",
-    "embedding.pull": "the only part that uses the network",
     "exchange.foreign_entries": "what one commit of an import holds; foreign.py would pass 700 lines",
     "exchange.move": "copies a book; only the command line does",
     "graph.loader": "what `commonplace.graph` offers; needs jsonschema",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import commonplace
-from commonplace.embedding.catalog import Digest, Model, ModelFile
+from commonplace.embedding.catalog import ARCTIC_S, Digest, Model, ModelFile
 from doubles import WordEmbedder
 
 from .conftest import Run, give_input
@@ -172,6 +172,24 @@ def test_reindex_stays_with_the_books_model_until_another_is_named(run: Run, mon
     assert run("reindex").out == "everything is embedded with third@1\n"
 
 
+@pytest.mark.promise("cli-better-model")
+def test_a_book_of_the_former_model_is_told_what_the_default_one_takes(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = WordEmbedder(f"{ARCTIC_S.identity};sentences=1")
+    monkeypatch.setattr("commonplace.embedding.create_embedder", lambda name, **options: former)
+    run("add", "tea")
+    run("reindex")
+    advice = (
+        "commonplace-embed-s finds more in conversations; `commonplace reindex --model commonplace-embed-s` embeds "
+        "1 passage again, about 1 minute on two cores, and searches work meanwhile"
+    )
+    assert advice in run("stats").out
+    assert advice in run("doctor").out
+    monkeypatch.setenv("EMBEDDINGS_MODEL", ARCTIC_S.id)
+    assert advice not in run("stats").out
+
+
 def test_a_book_whose_model_cannot_be_made_is_told_how_to_take_another(run: Run, book_file: Path) -> None:
     with commonplace.open(book_file, embedder=WordEmbedder("of a program@1"), background=False) as book:
         book.space("user", "default").files.write("/a", "tea")
@@ -240,7 +258,7 @@ def test_doctor_finds_an_index_that_disagrees(run: Run, book_file: Path) -> None
 
 def test_model_list_shows_what_is_installed_and_the_default(run: Run) -> None:
     listed = run("model", "list", "--json").json
-    assert [model["name"] for model in listed["models"] if model["default"]] == ["snowflake-arctic-embed-s"]
+    assert [model["name"] for model in listed["models"] if model["default"]] == ["commonplace-embed-s"]
     assert not any(model["installed"] for model in listed["models"])
     assert run("model", "list", "x").code == 2
     assert run("model", "pull", "x").code == 6
@@ -276,7 +294,7 @@ def test_search_finds_by_meaning_with_the_real_model(
     with commonplace.open(book_file, background=False) as book:
         assert len(book.store.claim(8, lease_seconds=60)) == 2  # as a run does that is then stopped
     embedded = run("reindex")
-    assert embedded.out.startswith("everything is embedded with snowflake-arctic-embed-s")
+    assert embedded.out.startswith("everything is embedded with commonplace-embed-s")
     found = run("search", "which foods must she avoid?", "--json").json
     assert found["hits"][0]["snippet"] == "Ana is allergic to peanuts"
     assert found["notices"] == []

@@ -15,8 +15,8 @@ from commonplace.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("name", "identity"),
     [
-        (None, "snowflake-arctic-embed-s@f93ff225"),
-        ("commonplace-embed-s", "commonplace-embed-s@78d05c55"),
+        (None, "commonplace-embed-s@b1f081c3"),
+        ("commonplace-embed-s", "commonplace-embed-s@b1f081c3"),
         ("snowflake-arctic-embed-s", "snowflake-arctic-embed-s@f93ff225"),
         ("Snowflake/snowflake-arctic-embed-s", "snowflake-arctic-embed-s@f93ff225"),
         ("Xenova/all-MiniLM-L6-v2", "all-MiniLM-L6-v2@8199be6f"),
@@ -37,7 +37,7 @@ def test_a_name_gives_the_embedder_with_this_identity(name: str | None, identity
     [
         (
             "no-such-model",
-            "unknown embedding model 'no-such-model'; known: snowflake-arctic-embed-s",
+            "unknown embedding model 'no-such-model'; known: commonplace-embed-s",
         ),
         ("cohere:m", "unknown embedding model 'cohere:m'"),
         ("openai:m@ftp://host/v1", "write the endpoint as openai:MODEL@https://host/v1"),

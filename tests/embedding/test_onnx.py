@@ -138,7 +138,7 @@ def test_a_model_that_is_not_installed_names_the_command_that_pulls_it(tmp_path:
     with pytest.raises(Unavailable) as caught:
         create_embedder(models_folder=tmp_path).embed(["x"], purpose="query")
     assert str(caught.value) == (
-        "embedding model snowflake-arctic-embed-s (34 MB) is not installed; run: commonplace model pull"
+        "embedding model commonplace-embed-s (34 MB) is not installed; run: commonplace model pull"
     )
     with pytest.raises(Unavailable, match=r"run: commonplace model pull all-MiniLM-L6-v2$"):
         create_embedder("all-MiniLM-L6-v2", models_folder=tmp_path).embed(["x"], purpose="query")

@@ -20,7 +20,7 @@ from commonplace.embedding.catalog import (
 )
 from commonplace.embedding.onnx import OnnxEmbedder, WordPiece
 from commonplace.embedding.pull import pull
-from commonplace.errors import Corrupt
+from commonplace.errors import Corrupt, Unavailable
 
 MEMORIES = [
     "Ines: We finally brought the little one home from the shelter, she barks at the postman all day.",
@@ -72,6 +72,20 @@ def test_a_pull_makes_our_model_from_an_installed_base_without_a_source(tmp_path
     assert (made / WEIGHTS).read_bytes() != (base / WEIGHTS).read_bytes()
     assert f"merging {WEIGHTS}" in told
     assert not list(tmp_path.glob(".pull-*"))
+
+
+def test_the_first_text_makes_our_model_from_an_installed_base(tmp_path) -> None:
+    pull(ARCTIC_S, folder=tmp_path, source_folder=model_path(ARCTIC_S, default_models_folder()))
+    vector = OnnxEmbedder(EMBED_S, folder=tmp_path).embed(MEMORIES[:1], purpose="passage")
+    assert (vector == create_embedder(EMBED_S.id).embed(MEMORIES[:1], purpose="passage")).all()
+
+
+def test_a_damaged_base_makes_no_model(tmp_path) -> None:
+    path = pull(ARCTIC_S, folder=tmp_path, source_folder=model_path(ARCTIC_S, default_models_folder()))
+    with (path / WEIGHTS).open("r+b") as weights:
+        weights.write(b"damaged")
+    with pytest.raises(Unavailable, match="is not installed; run: commonplace model pull"):
+        OnnxEmbedder(EMBED_S, folder=tmp_path).embed(MEMORIES[:1], purpose="passage")
 
 
 def test_what_is_packed_is_unpacked_alike() -> None:

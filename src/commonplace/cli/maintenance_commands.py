@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 GROUP = "Maintain"
 PAGE = 1_000
 LEAST_FREE_BYTES = 200_000_000
+PASSAGES_A_MINUTE = 3_600
+"""That a model for English embeds on two cores, of about 60 tokens each, with their sentences."""
 
 
 def register(commands: Commands) -> None:
@@ -161,7 +164,7 @@ def print_stats(context: Context) -> int:
         counts["namespace"] = _stats_fields(own)
         context.out.document(counts)
         return 0
-    rows = [] if whole is None else _whole_rows(place, whole)
+    rows = [] if whole is None else _whole_rows(place, whole, better_model(context, whole))
     rows += [
         ("namespace", "/".join(own.namespace)),
         ("entries", _kinds(own.entries)),
@@ -177,7 +180,7 @@ def print_stats(context: Context) -> int:
     return 0
 
 
-def _whole_rows(place: str, whole: StoreStats) -> list[tuple[str, str]]:
+def _whole_rows(place: str, whole: StoreStats, better: str | None) -> list[tuple[str, str]]:
     return [
         ("book", f"{place} ({format_bytes(whole.bytes)}, schema {whole.schema})"),
         ("namespaces", f"{whole.namespaces:,}"),
@@ -185,8 +188,25 @@ def _whole_rows(place: str, whole: StoreStats) -> list[tuple[str, str]]:
         ("former states", f"{whole.former_states:,}"),
         ("passages", f"{whole.chunks:,}, {whole.vectors:,} with vectors, {whole.pending:,} waiting"),
         ("model", whole.model or "none yet; the first search embeds"),
+        *([("", better)] if better else []),
         ("", ""),
     ]
+
+
+def better_model(context: Context, stats: StoreStats) -> str | None:
+    """What to tell about a book whose vectors are of the model that the default one was made from."""
+    from commonplace.embedding.catalog import DEFAULT_MODEL
+
+    base = DEFAULT_MODEL.base
+    if base is None or not (stats.model or "").startswith(f"{base.id}@") or context.settings.embeddings_model:
+        return None
+    command = context.command("reindex", "--model", DEFAULT_MODEL.id)
+    passages = stats.vectors + stats.pending
+    minutes = math.ceil(passages / PASSAGES_A_MINUTE)
+    return (
+        f"{DEFAULT_MODEL.id} finds more in conversations; `{command}` embeds {pluralize(passages, 'passage')} "
+        f"again, about {pluralize(minutes, 'minute')} on two cores, and searches work meanwhile"
+    )
 
 
 def _kinds(entries: Mapping[str, int]) -> str:
@@ -429,7 +449,8 @@ def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:
         text = f"{waiting(stats.pending)}; run `{context.command('reindex')}` to embed now"
     else:
         text = f"{pluralize(stats.vectors, 'vector')} of {stats.model or 'no model yet'}"
-    return Finding("vectors", True, text)
+    better = better_model(context, stats)
+    return Finding("vectors", True, f"{text}; {better}" if better else text)
 
 
 def _disk(file: Path) -> Finding:

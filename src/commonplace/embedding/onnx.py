@@ -154,6 +154,10 @@ class OnnxEmbedder:
             return self._loaded
 
     def _open(self) -> _Loaded:
+        if not installed(self._model, self._folder) and self._has_base():
+            from commonplace.embedding.pull import pull
+
+            pull(self._model, folder=self._folder)
         if not installed(self._model, self._folder):
             size = f"{self._model.bytes / 1e6:.0f} MB"
             raise Unavailable(f"embedding model {self._model.id} ({size}) is not installed; run: {self._command()}")
@@ -207,6 +211,13 @@ class OnnxEmbedder:
         tokenizer = e5.Unigram(packed, max_tokens=self._model.max_tokens)
         centre = None if self._model.centre is None else e5.Centre(packaged(self._model.centre), self.dimensions)
         return _Loaded(session(e5.encoder(packed)), tokenizer, lambda ids: {"states": words(ids)[None]}, centre)
+
+    def _has_base(self) -> bool:
+        """Whether the model can be made from another one that is installed: in a second, and without the network."""
+        base = self._model.base
+        return base is not None and all(
+            has_accepted_hash(file, model_path(base, self._folder) / file.name) for file in base.files
+        )
 
     def _command(self) -> str:
         return "commonplace model pull" + ("" if self._model is DEFAULT_MODEL else f" {self._model.id}")

@@ -36,7 +36,7 @@ THREADS_BLOCKS = (30, 120, 480)  # hits after which the list of threads goes on:
 
 # Time and conversation
 
-TIME = 0.35  # the exponent that a text from the named time gains; more pushes other evidence out
+TIME = 0.2  # the exponent that a text from the named time gains; more pushes other evidence out
 CONVERSATION = 0.5  # the most that other messages of a conversation can add
 NEAR = 0.9  # only messages with so much of the query's best score speak for others: a long talk has many poor ones
 WEAK, STRONG = 0.4, 0.8  # a best score of WEAK is a guess, and its conversation lifts nothing; from STRONG on, fully
