@@ -46,7 +46,7 @@ def test_more_evidence_never_lowers_a_score(keyword, meaning, more_keyword, more
     assert all(after[id] >= score for id, score in before.items())
 
 
-@given(st.permutations([(1, 0.3), (2, 0.3), (3, 0.7)]), st.permutations([(1, 0.6), (2, 0.6), (4, 0.3)]))
+@given(st.permutations([(1, 0.3), (2, 0.3), (3, 0.5)]), st.permutations([(1, 0.6), (2, 0.6), (4, 0.3)]))
 def test_the_order_of_the_candidates_matters_only_among_equals(keyword, meaning) -> None:
     first, second = [id for id, _ in keyword if id in (1, 2)]
     assert [hit.id for hit in fuse(keyword, meaning)] == [first, second, 3, 4]
@@ -69,7 +69,7 @@ def test_a_repeated_memory_is_near_1_and_nonsense_near_0() -> None:
 
 def test_a_hit_tells_the_parts_of_its_score() -> None:
     assert fuse([(1, 0.5)], []) == [Fused(1, pytest.approx(0.45), 0.5, None)]
-    assert fuse([], [(1, 0.5)]) == [Fused(1, pytest.approx(0.45), None, 0.5)]
+    assert fuse([], [(1, 0.5)]) == [Fused(1, pytest.approx(0.4), None, 0.5)]
 
 
 def test_the_best_passage_of_a_text_counts() -> None:

@@ -702,9 +702,8 @@ class _Windows:
         conversation_of, by_assistant = self._question.request.conversation, self._question.by_assistant
         if conversation_of is None or conversation_of(one.entry) is None:
             return one
-        keyword, meaning = one.parts.get("keyword"), one.parts.get("meaning")
-        if keyword is not None and meaning is not None:
-            one = replace(one, score=fusion.join(fusion.sure(keyword), meaning))
+        if "meaning" in one.parts:
+            one = replace(one, score=fusion.join_said(one.parts.get("keyword", 0.0), one.parts["meaning"]))
         if by_assistant is not None and by_assistant(one.entry):
             one = replace(one, score=ASSISTANT * one.score, parts={**one.parts, "assistant": ASSISTANT})
         return one

@@ -10,7 +10,7 @@ the only one: both backends and searches in the past use it.
 
 Fusion first puts words and meaning on an absolute scale of 0..1, then joins them like independent witnesses:
 
-    score = 1 - (1 - TRUST · keyword) · (1 - TRUST · meaning)
+    score = 1 - (1 - WORDS · keyword) · (1 - MEANING · meaning)
 
 A hit's score depends on its own evidence only, not on the other hits. So hits of several namespaces can be merged, more
 evidence never lowers a score, and a score means the same today and tomorrow. A text that repeats the query is near 1,
@@ -31,17 +31,20 @@ from commonplace.language.weights import (
     FADING,
     K1,
     LONGEST,
+    MEANING,
     NEAR,
     NEIGHBOUR,
     PRESUMED,
     RARITY,
     REPEATED,
+    SAID_MEANING,
+    SAID_WORDS,
     SHARPNESS,
     STRONG,
     SURE,
     TIME,
-    TRUST,
     WEAK,
+    WORDS,
     B,
 )
 
@@ -100,7 +103,12 @@ def fuse(
 
 def join(keyword: float, meaning: float) -> float:
     """Return the score of a text from both kinds of evidence, 0..1."""
-    return 1.0 - (1.0 - TRUST * keyword) * (1.0 - TRUST * meaning)
+    return 1.0 - (1.0 - WORDS * keyword) * (1.0 - MEANING * meaning)
+
+
+def join_said(keyword: float, meaning: float) -> float:
+    """The same for a message."""
+    return 1.0 - (1.0 - SAID_WORDS * sure(keyword)) * (1.0 - SAID_MEANING * meaning)
 
 
 def sure(keyword: float) -> float:
