@@ -2,7 +2,7 @@
 
 Reads groups of passages with their questions, tokenizes them as the library does, and looks up which passages of a
 group share rare words with a question (BM25): a part of the hard negatives. README.md names the sets and licences.
-Adds the groups that were written for this model: `written/`, and needs that are not named, `unnamed_needs.txt`.
+Adds the groups that were written for this model, in `written/`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import gzip
 import json
 import math
+import os
 import random
 import re
 from collections import Counter, defaultdict
@@ -54,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("groups", type=Path, help="train.jsonl.gz: a group of passages and questions on each line")
     parser.add_argument("prepared", type=Path)
     options = parser.parse_args(arguments)
-    vocabulary = model_path(ARCTIC_S, default_models_folder()) / "vocab.txt"
+    folder = Path(os.environ.get("COMMONPLACE_MODELS") or default_models_folder())
+    vocabulary = model_path(ARCTIC_S, folder) / "vocab.txt"
     words = WordPiece.from_file(vocabulary, max_tokens=PASSAGE_TOKENS + 2)
     prefix = words.encode(ARCTIC_S.query_prefix)[1:-1]
 

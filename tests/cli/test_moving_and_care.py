@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import commonplace
-from commonplace.embedding.catalog import ARCTIC_S, Digest, Model, ModelFile
+from commonplace.embedding.catalog import ARCTIC_S, EMBED_S, Digest, Model, ModelFile
 from doubles import WordEmbedder
 
 from .conftest import Run, give_input
@@ -181,11 +181,18 @@ def test_a_book_of_the_former_model_is_told_what_the_default_one_takes(
     run("add", "tea")
     run("reindex")
     advice = (
-        "commonplace-embed-s finds more in conversations; `commonplace reindex --model commonplace-embed-s` embeds "
+        f"{EMBED_S.identity} finds more in conversations; `commonplace reindex --model commonplace-embed-s` embeds "
         "1 passage again, about 1 minute on two cores, and searches work meanwhile"
     )
     assert advice in run("stats").out
-    assert advice in run("doctor").out
+    report = run("doctor")
+    assert advice in report.out
+    assert f"ok       model       {former.identity} loads" in report.out
+    former.identity = "commonplace-embed-s@0badc0de;sentences=1"
+    run("reindex", "--model", "the same with other weights")
+    assert advice in run("stats").out
+    monkeypatch.setenv("EMBEDDINGS_MODEL", EMBED_S.id)
+    assert advice in run("stats").out
     monkeypatch.setenv("EMBEDDINGS_MODEL", ARCTIC_S.id)
     assert advice not in run("stats").out
 

@@ -76,8 +76,12 @@ def test_a_pull_makes_our_model_from_an_installed_base_without_a_source(tmp_path
 
 def test_the_first_text_makes_our_model_from_an_installed_base(tmp_path) -> None:
     pull(ARCTIC_S, folder=tmp_path, source_folder=model_path(ARCTIC_S, default_models_folder()))
-    vector = OnnxEmbedder(EMBED_S, folder=tmp_path).embed(MEMORIES[:1], purpose="passage")
-    assert (vector == create_embedder(EMBED_S.id).embed(MEMORIES[:1], purpose="passage")).all()
+    expected = create_embedder(EMBED_S.id).embed(MEMORIES[:1], purpose="passage")
+    for _ in ("absent", "damaged"):
+        vector = OnnxEmbedder(EMBED_S, folder=tmp_path).embed(MEMORIES[:1], purpose="passage")
+        assert (vector == expected).all()
+        with (tmp_path / EMBED_S.id / WEIGHTS).open("r+b") as weights:
+            weights.write(b"damaged")
 
 
 def test_a_damaged_base_makes_no_model(tmp_path) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -194,17 +194,21 @@ def _whole_rows(place: str, whole: StoreStats, better: str | None) -> list[tuple
 
 
 def better_model(context: Context, stats: StoreStats) -> str | None:
-    """What to tell about a book whose vectors are of the model that the default one was made from."""
+    """What to tell about a book whose vectors are of the model that the default one was made from, or of its former
+    weights."""
     from commonplace.embedding.catalog import DEFAULT_MODEL
 
-    base = DEFAULT_MODEL.base
-    if base is None or not (stats.model or "").startswith(f"{base.id}@") or context.settings.embeddings_model:
+    name, _, weights = (stats.model or "").partition("@")
+    former = DEFAULT_MODEL.base is not None and name == DEFAULT_MODEL.base.id
+    if name == DEFAULT_MODEL.id:
+        former = not f"{name}@{weights}".startswith(DEFAULT_MODEL.identity)
+    if not former or context.settings.embeddings_model not in (None, DEFAULT_MODEL.id, *DEFAULT_MODEL.aliases):
         return None
     command = context.command("reindex", "--model", DEFAULT_MODEL.id)
     passages = stats.vectors + stats.pending
     minutes = math.ceil(passages / PASSAGES_A_MINUTE)
     return (
-        f"{DEFAULT_MODEL.id} finds more in conversations; `{command}` embeds {pluralize(passages, 'passage')} "
+        f"{DEFAULT_MODEL.identity} finds more in conversations; `{command}` embeds {pluralize(passages, 'passage')} "
         f"again, about {pluralize(minutes, 'minute')} on two cores, and searches work meanwhile"
     )
 
@@ -361,23 +365,27 @@ def _service(context: Context) -> Finding:
 
 def _local_findings(context: Context) -> Iterator[Finding]:
     file = context.settings.book_file
+    model = None
     if file is not None and not file.exists():
         yield Finding("book", True, f"there is no book at {file} yet; the first `commonplace add` creates it")
     else:
-        yield from _book_findings(context)
+        model = yield from _book_findings(context)
     if file is not None:
         yield _disk(file)
-    yield _model(context)
+    yield _model(context, model)
 
 
-def _book_findings(context: Context) -> Iterator[Finding]:
+def _book_findings(context: Context) -> Generator[Finding, None, str | None]:
+    """Yields what there is to say about the book; returns its model, if it is a known one that the settings leave."""
+    from commonplace.embedding.catalog import MODELS
+
     with ExitStack() as open_things:
         try:
             book = open_things.enter_context(open_from_settings(context.settings, background=False))
             stats = book.stats()
         except CommonplaceError as error:
             yield Finding("book", False, message(error))
-            return
+            return None
         place = context.settings.place
         entries = pluralize(sum(stats.entries.values()), "entry", "entries")
         yield Finding("book", True, f"{place} opens: {format_bytes(stats.bytes)}, {entries}")
@@ -385,6 +393,8 @@ def _book_findings(context: Context) -> Iterator[Finding]:
         yield _writable(context, book)
         yield from _integrity(context, book, stats)
         yield _vectors(context, book, stats)
+        name = (stats.model or "").partition("@")[0]
+        return name if not context.settings.embeddings_model and name in [one.id for one in MODELS] else None
 
 
 def _writable(context: Context, book: Book) -> Finding:
@@ -464,9 +474,9 @@ def _disk(file: Path) -> Finding:
     return Finding("disk", True, f"{format_bytes(free)} are free in {folder}")
 
 
-def _model(context: Context) -> Finding:
+def _model(context: Context, name: str | None) -> Finding:
     try:
-        embedder = context.settings.embedder()
+        embedder = context.settings.embedder(name)
         started = time.perf_counter()
         embedder.embed(["Whether the model can be loaded and used."], purpose="query")
         took = time.perf_counter() - started
@@ -505,6 +515,7 @@ def pull_model(context: Context) -> int:
         DEFAULT_MODEL,
         default_models_folder,
         has_accepted_hash,
+        installed,
         model_named,
         model_path,
     )
@@ -519,7 +530,9 @@ def pull_model(context: Context) -> int:
         raise NotFound(f"there is no folder {source} to take the model from")
     was_there = all(has_accepted_hash(file, model_path(model, folder) / file.name) for file in model.files)
     if not was_there:
-        context.out.note(f"downloading the embedding model {model.id} ({format_bytes(model.bytes)}), once")
+        base = model.base if model.base is not None and installed(model.base, folder) else None
+        how = "downloading" if base is None else f"making from {base.id}"
+        context.out.note(f"{how}, once: the embedding model {model.id} ({format_bytes(model.bytes)})")
     with context.progress(in_bytes=True) as progress:
         path = pull(model, folder=folder, source_folder=source, progress=progress)
     if context.out.is_json:

@@ -290,7 +290,7 @@ def has_accepted_hash(file: ModelFile, path: Path) -> bool:
             size = os.fstat(stream.fileno()).st_size
             candidates = {digest.sha256 for digest in file.digests if digest.size == size}
             return bool(candidates) and hashlib.file_digest(stream, "sha256").hexdigest() in candidates
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError):
         return False
 
 

@@ -154,20 +154,21 @@ class OnnxEmbedder:
             return self._loaded
 
     def _open(self) -> _Loaded:
-        if not installed(self._model, self._folder) and self._has_base():
-            from commonplace.embedding.pull import pull
-
-            pull(self._model, folder=self._folder)
-        if not installed(self._model, self._folder):
-            size = f"{self._model.bytes / 1e6:.0f} MB"
-            raise Unavailable(f"embedding model {self._model.id} ({size}) is not installed; run: {self._command()}")
         path = model_path(self._model, self._folder)
-        for file in self._model.files:
-            if not has_accepted_hash(file, path / file.name):
+        if wrong := _wrong_files(self._model, path):
+            base = self._model.base
+            if base is not None and not _wrong_files(base, model_path(base, self._folder)):
+                from commonplace.embedding.pull import pull
+
+                pull(self._model, folder=self._folder)  # made from its base: in a second, and without the network
+            elif installed(self._model, self._folder):
                 raise Unavailable(
-                    f"embedding model {self._model.id} is damaged: the hash of {path / file.name} is wrong; "
+                    f"embedding model {self._model.id} is damaged: the hash of {path / wrong[0]} is wrong; "
                     f"run: {self._command()}"
                 )
+            else:
+                size = f"{self._model.bytes / 1e6:.0f} MB"
+                raise Unavailable(f"embedding model {self._model.id} ({size}) is not installed; run: {self._command()}")
         # Without it onnxruntime sends telemetry to Microsoft. A value that you have set is kept.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
@@ -212,15 +213,13 @@ class OnnxEmbedder:
         centre = None if self._model.centre is None else e5.Centre(packaged(self._model.centre), self.dimensions)
         return _Loaded(session(e5.encoder(packed)), tokenizer, lambda ids: {"states": words(ids)[None]}, centre)
 
-    def _has_base(self) -> bool:
-        """Whether the model can be made from another one that is installed: in a second, and without the network."""
-        base = self._model.base
-        return base is not None and all(
-            has_accepted_hash(file, model_path(base, self._folder) / file.name) for file in base.files
-        )
-
     def _command(self) -> str:
         return "commonplace model pull" + ("" if self._model is DEFAULT_MODEL else f" {self._model.id}")
+
+
+def _wrong_files(model: Model, path: Path) -> list[str]:
+    """The files of the model that are not there or whose hash is wrong."""
+    return [file.name for file in model.files if not has_accepted_hash(file, path / file.name)]
 
 
 # WordPiece, the tokenizer of uncased BERT models. The ids are the same as those of the `tokenizers` package with
