@@ -19,6 +19,8 @@ from commonplace.language.fusion import (
     fuse,
     gain,
     idf,
+    join,
+    join_said,
     norm,
 )
 from commonplace.language.weights import K1, LONGEST, NEAR, RARITY, STRONG, WEAK, B
@@ -197,3 +199,8 @@ def test_a_rare_word_says_more_than_the_logarithm_grants() -> None:
     rare, common = (math.log1p((1_000 - containing + 0.5) / (containing + 0.5)) for containing in (1, 300))
     assert idf(1_000, 1) / idf(1_000, 300) == pytest.approx((rare / common) ** RARITY)
     assert RARITY > 1
+
+
+def test_words_say_less_in_a_message_and_meaning_says_more() -> None:
+    assert join_said(1.0, 0.0) < join(1.0, 0.0)
+    assert join_said(0.0, 1.0) > join(0.0, 1.0)

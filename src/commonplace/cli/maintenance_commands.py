@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 GROUP = "Maintain"
 PAGE = 1_000
 LEAST_FREE_BYTES = 200_000_000
-PASSAGES_A_MINUTE = 3_600
-"""That a model for English embeds on two cores, of about 60 tokens each, with their sentences."""
+PASSAGES_A_MINUTE = 3_500
+"""What the default model embeds on two cores: passages of 330 characters, with their sentences."""
 
 
 def register(commands: Commands) -> None:
@@ -531,8 +531,10 @@ def pull_model(context: Context) -> int:
     was_there = all(has_accepted_hash(file, model_path(model, folder) / file.name) for file in model.files)
     if not was_there:
         base = model.base if model.base is not None and installed(model.base, folder) else None
-        how = "downloading" if base is None else f"making from {base.id}"
-        context.out.note(f"{how}, once: the embedding model {model.id} ({format_bytes(model.bytes)})")
+        if base is None:
+            context.out.note(f"downloading the embedding model {model.id} ({format_bytes(model.bytes)}), once")
+        else:
+            context.out.note(f"making the embedding model {model.id} from {base.id}, once")
     with context.progress(in_bytes=True) as progress:
         path = pull(model, folder=folder, source_folder=source, progress=progress)
     if context.out.is_json:
