@@ -16,7 +16,6 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,11 @@ SURROUNDED = {"talk": 0, "chat": 300, "notes": 0}
 """How many unrelated passages are added to a group of a kind."""
 UNRELATED = ("topical", "qmsum", "molweni")
 """The sets whose passages are the unrelated ones: hardly any of them says what a person needs."""
-UNRELATED_PASSAGES = 500
+UNRELATED_PASSAGES = 300
+REQUESTS = 200
+"""How many messages of users to an assistant a group of needs has: they look like its questions and answer none."""
+OTHER_QUESTIONS = 2
+"""How many questions of other topics of its domain a topic gets as passages."""
 
 ROLE = re.compile(r"^(user|assistant): ")
 LINE = re.compile(r"(\d+) (.+)")
@@ -119,7 +122,7 @@ def all_groups(path: Path) -> Iterator[dict[str, Any]]:
             if group["ds"] in UNRELATED:
                 unrelated += [ROLE.sub("", text) for text in group["p"]]
     yield from written(WRITTEN, unrelated)
-    yield from needs(WRITTEN / "needs.txt", unrelated)
+    yield from needs(WRITTEN / "needs.txt", unrelated, said_to_assistant(WRITTEN / "chats.txt"))
 
 
 def written(folder: Path, unrelated: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -143,10 +146,12 @@ def written(folder: Path, unrelated: Sequence[str]) -> Iterator[dict[str, Any]]:
             yield {"ds": kind, "p": passages, "q": asked}
 
 
-def needs(path: Path, unrelated: Sequence[str]) -> Iterator[dict[str, Any]]:
+def needs(path: Path, unrelated: Sequence[str], requests: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Groups with one topic of each domain, so that no fact of another topic bears on a question.
 
-    Each fact stands alone and, a second time, next to a passage about something else, as people say things in passing.
+    Each fact stands alone and, a second time, as people say things in passing: next to a passage about something else,
+    or next to a request of another domain. A question looks more like another request than like the fact that bears on
+    it, so requests are among the passages: alone, and next to a fact that does not bear on them.
     """
     chance = random.Random(5)
     by_domain: dict[str, list[tuple[list[str], list[str]]]] = {}
@@ -155,16 +160,34 @@ def needs(path: Path, unrelated: Sequence[str]) -> Iterator[dict[str, Any]]:
         facts = [line[2:] for line in lines if line.startswith("- ")]
         questions = [line[2:] for line in lines if line.startswith("? ")]
         by_domain.setdefault(domain, []).append((facts, questions))
-    for topics in zip_longest(*by_domain.values()):
-        passages = chance.sample(unrelated, UNRELATED_PASSAGES)
+    for number in range(max(map(len, by_domain.values()))):
+        others = {
+            domain: [one for place, (_, some) in enumerate(topics) if place != number for one in some]
+            for domain, topics in by_domain.items()
+        }
+        passages = [*chance.sample(unrelated, UNRELATED_PASSAGES), *chance.sample(requests, REQUESTS)]
         asked = []
-        for facts, questions in filter(None, topics):
+        for domain, topics in by_domain.items():
+            if number >= len(topics):
+                continue
+            facts, questions = topics[number]
+            elsewhere = [some for name, some in others.items() if some and name != domain]
             first = len(passages)
             for fact in facts:
-                other = chance.choice(unrelated)
+                if chance.random() < 0.35:
+                    other = chance.choice(unrelated)
+                else:
+                    other = chance.choice(chance.choice(elsewhere))
                 passages += [fact, f"{fact} {other}" if chance.random() < 0.5 else f"{other} {fact}"]
             asked += [[question, list(range(first, len(passages)))] for question in questions]
+            passages += chance.sample(others[domain], min(OTHER_QUESTIONS, len(others[domain])))
         yield {"ds": "needs", "p": passages, "q": asked}
+
+
+def said_to_assistant(path: Path) -> list[str]:
+    """The messages of the users in `chats.txt`."""
+    lines = map(LINE.fullmatch, path.read_text(encoding="utf-8").splitlines())
+    return [text[2].removeprefix("user: ") for text in lines if text and text[2].startswith("user: ")]
 
 
 def best_by_words(questions: Sequence[Sequence[int]], passages: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commonplace.language.question import is_about_assistant, question_terms
+from commonplace.language.question import is_about_assistant, is_about_plan, question_terms
 from commonplace.language.tokenizer import query_terms
 
 WORDS = ["how", "many", "weeks", "ago", "İ", "book", "x_y", "today", "日本"]
@@ -76,3 +76,26 @@ def test_a_question_may_be_about_what_the_assistant_said(query: str) -> None:
 )
 def test_a_request_for_something_new_is_not_about_what_the_assistant_said(query: str) -> None:
     assert not is_about_assistant(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["What could we cook on Friday?", "Should I take the train this winter", "the roof: can we do it in May?"],
+)
+def test_a_question_may_ask_for_a_plan(query: str) -> None:
+    assert is_about_plan(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "What did we cook on Friday?",
+        "Should I call the man whom I met last week?",
+        "Can we see what was said on Friday?",
+        "Could you find my notes of May?",
+        "What would Ana like?",
+        "Can you imagine",
+    ],
+)
+def test_a_question_about_what_has_been_asks_for_no_plan(query: str) -> None:
+    assert not is_about_plan(query)

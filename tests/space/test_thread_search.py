@@ -218,6 +218,13 @@ def test_a_named_time_hides_nothing_from_other_times(space: Space, query: str, m
     assert asked[0].entry.attributes.get("threadId") == "best"  # what says more comes first, from whichever time it is
 
 
+def test_the_time_of_a_plan_raises_nothing(space: Space) -> None:
+    talk(space, "friday", "kayak trip", at="2023-06-16T12:00:00Z")
+    then = {"now": "2023-06-19T12:00:00Z"}
+    assert "time" in space.search("who had the kayak on Friday?", **then)[0].parts
+    assert "time" not in space.search("could we take the kayak on Friday?", **then)[0].parts
+
+
 @pytest.mark.promise("search-date-order")
 @pytest.mark.parametrize(
     ("order", "raised"), [("both", {"march", "april"}), ("day-first", {"april"}), ("month-first", {"march"})]

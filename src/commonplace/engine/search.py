@@ -37,7 +37,7 @@ from commonplace.language.passages import (
     passage,
     passages,
 )
-from commonplace.language.question import content_terms, is_about_assistant, question_terms
+from commonplace.language.question import content_terms, is_about_assistant, is_about_plan, question_terms
 from commonplace.language.relevance import (
     DEFAULT_FLOOR,
     EVERY_WORD,
@@ -770,7 +770,9 @@ def _last_score(candidates: Sequence[Candidate], limit: int) -> float:
 
 
 def _times(request: SearchRequest, order: DateOrder) -> tuple[tuple[int, int], ...]:
-    """The times that a query names, in microseconds."""
+    """The times that a query names as those of what it asks for, in microseconds."""
+    if is_about_plan(request.query):
+        return ()
     now = next((at for at in (request.now, request.as_of) if at is not None), time.time_ns() // 1_000)
     # In whole microseconds: as fractions of seconds, the last ones of the year 9999 would fall into the next year.
     named = periods(request.query, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now), order)

@@ -1,4 +1,4 @@
-"""What kind of question it is: the weight of each of its words, and whether it asks what the assistant said.
+"""What kind of question it is: the weight of each of its words, whether it asks what the assistant said, or for a plan.
 
 Framing words, such as `how many weeks` or `two weeks ago`. They say what kind of answer is wanted and for when, not
 what the question is about. In a text the same words mean something else: its `last week` is another week. So they
@@ -35,6 +35,20 @@ _ABOUT_ASSISTANT = re.compile(
     r"we (?:discussed|talked|spoke|chatted|outlined|worked out|came up with))\b",
     re.IGNORECASE,
 )
+
+_PLAN = re.compile(r"\b(?:should|shall|could|can|may|might|would|will|must) (?:i|we)\b", re.IGNORECASE)
+_PAST = re.compile(
+    r"\b(?:ago|last|past|previous|previously|earlier|yesterday|since|did|was|were|had|said|told|have been)\b",
+    re.IGNORECASE,
+)
+
+
+def is_about_plan(query: str) -> bool:
+    """Whether the question asks what to do, such as `what could we cook on Friday`. English.
+
+    The time that it names is the time of the plan. What bears on it was said at any time.
+    """
+    return _PLAN.search(query) is not None and _PAST.search(query) is None
 
 
 def is_about_assistant(query: str) -> bool:
