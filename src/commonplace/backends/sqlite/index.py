@@ -221,6 +221,9 @@ def _insert_chunks(
 ) -> None:
     """Passages with the commit, the entry and the number of each."""
     numbered = [(group.next_id("chunk"), *one) for one in added]
+    # Records of the same type and tags have the very same passage of their heading.
+    headings = {id(found): found for *_, number, found in added if number == HEADING}
+    written = {name: tokens(namespace_id, found.terms) for name, found in headings.items()}
     _insert(
         connection,
         "chunk",
@@ -234,7 +237,10 @@ def _insert_chunks(
         connection,
         "keywords (rowid, terms)",
         2,
-        [(posting(chunk, found.length), tokens(namespace_id, found.terms)) for chunk, _, _, _, found in numbered],
+        [
+            (posting(chunk, found.length), written.get(id(found)) or tokens(namespace_id, found.terms))
+            for chunk, *_, found in numbered
+        ],
     )
     _insert(
         connection,
