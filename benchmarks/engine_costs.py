@@ -330,7 +330,7 @@ def measure(operation: str, folder: Path, former: Path | None, count: int, turns
     for name, (cpu, median, high, statements, pages, size) in rows.items():
         shown = "" if size is None else f"{size:,.0f}"
         print(
-            f"| {operation} | {name} | {cpu:,.0f} | {cpu / base[0]:.2f} | {median:.2f} | {high:.2f} "
+            f"| {operation} | {name} | {cpu:,.0f} | {cpu / base[0]:.2f} | {median:.3f} | {high:.3f} "
             f"| {statements:.1f} | {pages:.1f} | {shown} |",
             flush=True,
         )
