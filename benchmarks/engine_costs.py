@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,13 @@ from typing import Any
 PRESENT = Path(__file__).resolve().parents[1] / "src"
 IMPORTED = 1_000
 IMPORT = f"import of {IMPORTED:,} records"
+SESSIONS, WRITERS, EACH = 8, 32, 10
+TOGETHER = {f"session add, {SESSIONS} at once": SESSIONS, f"record, {WRITERS} writers": WRITERS * EACH}
+"""How many operations are done together. The figures are those of one: the time divided by this."""
+ADD_TOGETHER, RECORD_TOGETHER = TOGETHER
 OPERATIONS = (
-    "message", "session add", "last ten", "record", "append", IMPORT, "search words", "search after 100 writes"
+    "message", "session add", ADD_TOGETHER, "last ten", "record", RECORD_TOGETHER, "append", IMPORT, "search words",
+    "search after 100 writes",
 )  # fmt: skip
 WITH_BYTES = ("message", "session add", "record", "append", IMPORT)
 LARGE = (IMPORT, "search after 100 writes")
@@ -42,6 +48,17 @@ def text(number: int) -> str:
     """Words of a vocabulary of some thousands, most of them often seen."""
     words = [f"word{(number * 7919 + place * place * 31) % 3_000}" for place in range(12)]
     return f"Message {number}: service {number % 97} goes out on day {number % 365}, after " + " ".join(words)
+
+
+def _item(number: int) -> Any:
+    return {"role": "user", "content": text(number)}
+
+
+def _record(space: Any, number: int) -> None:
+    space.records.create(
+        type="note", content={"text": text(number)}, source="bench", confidence=0.9,
+        tags=["project:apollo", "area:search"],
+    )  # fmt: skip
 
 
 # The worker: one version of the program, told by lines on its input what to do
@@ -65,16 +82,26 @@ class Ours:
         self._space = space
 
         def message() -> None:
-            space.threads.add("chat", [{"role": "user", "content": text(self._number)}], resource="u-1")
+            space.threads.add("chat", [_item(self._number)], resource="u-1")
 
         def record() -> None:
-            space.records.create(
-                type="note", content={"text": text(self._number)}, source="bench", confidence=0.9,
-                tags=["project:apollo", "area:search"],
-            )  # fmt: skip
+            _record(space, self._number)
 
         def add() -> None:
-            runner.run(session.add_items([{"role": "user", "content": text(self._number)}]))
+            runner.run(session.add_items([_item(self._number)]))
+
+        async def add_together(first: int) -> None:
+            await asyncio.gather(*(session.add_items([_item(first * SESSIONS + place)]) for place in range(SESSIONS)))
+
+        pool = ThreadPoolExecutor(WRITERS)
+
+        def some_records(first: int) -> None:
+            for number in range(first, first + EACH):
+                _record(space, number)
+
+        def records_together() -> None:
+            first = self._number * WRITERS * EACH
+            list(pool.map(some_records, range(first, first + WRITERS * EACH, EACH)))
 
         exported: list[bytes] = []
 
@@ -92,6 +119,8 @@ class Ours:
             "append": lambda: space.files.append("/log", f"{self._number:05d} one more short line\n"),
             IMPORT: import_records,
             "session add": add,
+            ADD_TOGETHER: lambda: runner.run(add_together(self._number)),
+            RECORD_TOGETHER: records_together,
             "last ten": lambda: runner.run(session.get_items(limit=10)),
             "search words": search,
             "search after 100 writes": search,
@@ -153,6 +182,7 @@ class Theirs:
         self._connection.execute("PRAGMA synchronous = FULL")
         self._runner = asyncio.Runner()
         self._number = 0
+        self._at_once = SESSIONS if operation == ADD_TOGETHER else 1
         self._is_reading = operation == "last ten"
         if self._is_reading:
             self._is_reading = False
@@ -167,8 +197,12 @@ class Theirs:
         if self._is_reading:
             self._runner.run(self._session.get_items(limit=10))
             return
-        self._number += 1
-        self._runner.run(self._session.add_items([{"role": "user", "content": text(self._number)}]))
+        self._number += self._at_once
+        self._runner.run(self._add())
+
+    async def _add(self) -> None:
+        numbers = range(self._number, self._number + self._at_once)
+        await asyncio.gather(*(self._session.add_items([_item(number)]) for number in numbers))
 
     def counted(self, count: int) -> tuple[int, int]:
         statements: list[str] = []
@@ -262,7 +296,7 @@ def versions(operation: str, folder: Path, former: Path | None) -> Iterator[dict
         if former is not None:
             found["former"] = Version("ours", former, operation, place / "former")
         found["present"] = Version("ours", None, operation, place / "present")
-        if operation in ("session add", "last ten"):
+        if operation in ("session add", ADD_TOGETHER, "last ten"):
             found["SQLiteSession"] = Version("theirs", None, operation, place / "theirs")
         yield found
     finally:
@@ -271,12 +305,14 @@ def versions(operation: str, folder: Path, former: Path | None) -> Iterator[dict
 
 
 def measure(operation: str, folder: Path, former: Path | None, count: int, turns: int) -> None:
+    together = TOGETHER.get(operation, 1)
+    count = max(count // together, turns)
     if operation in LARGE:
         count, turns = 1, max(turns, 12)
     with versions(operation, folder, former) as asked:
         names = list(asked)
         for version in asked.values():
-            version.time(WARM if count > 1 else 1)
+            version.time(max(WARM // together, 4) if count > 1 else 1)
             version.spent.clear()
             version.took.clear()
         for turn in range(turns):
@@ -284,17 +320,17 @@ def measure(operation: str, folder: Path, former: Path | None, count: int, turns
                 asked[name].time(max(1, count // turns))
         rows = {}
         for name, version in asked.items():
-            counted = 64 if count > 1 else 1
-            statements, pages = version.ask("count", counted)
-            median, high = (_quantile(version.took, share) * 1e3 for share in (0.5, 0.95))
-            cpu = _quantile(version.spent, 0.5) * 1e6
+            counted = max(64 // together, 1) if count > 1 else 1
+            statements, pages = (number / counted / together for number in version.ask("count", counted))
+            median, high = (_quantile(version.took, share) * 1e3 / together for share in (0.5, 0.95))
+            cpu = _quantile(version.spent, 0.5) * 1e6 / together
             size = version.ask("close") / version.operations if operation in WITH_BYTES else None
-            rows[name] = (cpu, median, high, statements / counted, pages / counted, size)
+            rows[name] = (cpu, median, high, statements, pages, size)
     base = next(iter(rows.values()))
     for name, (cpu, median, high, statements, pages, size) in rows.items():
         shown = "" if size is None else f"{size:,.0f}"
         print(
-            f"| {operation} | {name} | {cpu:,.0f} | {cpu / base[0]:.2f} | {median:.2f} | {high:.2f} "
+            f"| {operation} | {name} | {cpu:,.0f} | {cpu / base[0]:.2f} | {median:.3f} | {high:.3f} "
             f"| {statements:.1f} | {pages:.1f} | {shown} |",
             flush=True,
         )

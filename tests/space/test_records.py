@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import commonplace
 from commonplace import AlreadyExists, Conflict, InvalidInput, NotFound, Space, TooLarge
 from commonplace.space.records import DEFAULT_SOURCE, TAG_RULE, canonical, content_hash
 
@@ -45,6 +48,22 @@ def test_saving_the_same_again_merges_tags_and_keeps_the_larger_confidence(space
     assert save(space, {"a": "ü", "b": [1, {"c": 3, "d": 2}]}, confidence=1).confidence == 1.0
     assert [record.id for record in space.records.list().records] == [first.id]
     assert space.records.get(first.id).content == {"a": "ü", "b": [1, {"c": 3, "d": 2}]}
+
+
+@pytest.mark.promise("records-upsert-merges")
+def test_equal_records_that_many_threads_of_two_programs_create_become_one(tmp_path: Path) -> None:
+    books = [commonplace.open(tmp_path / "book.db", background=False) for _ in range(2)]
+    spaces = [book.space("user", "u1") for book in books]
+    with ThreadPoolExecutor(8) as pool:
+        saved = pool.map(lambda n: save(spaces[n % 2], f"text {n // 8}", tags=[f"t{n % 8}"]).id, range(160))
+        ids = set(saved)
+    found = spaces[0].records.list(limit=100).records
+    assert {record.id for record in found} == ids
+    assert sorted(record.content for record in found) == sorted(f"text {number}" for number in range(20))
+    assert all(sorted(record.tags) == [f"t{number}" for number in range(8)] for record in found)
+    assert books[0].store.verify() == []
+    for book in books:
+        book.close()
 
 
 @pytest.mark.promise("records-identity")

@@ -20,6 +20,7 @@ import pytest
 
 import commonplace
 from commonplace import ConfigurationError, Unavailable
+from commonplace.backends.sqlite import connection
 
 PROGRAM = """
 import sys
@@ -204,6 +205,34 @@ def test_a_book_whose_log_is_removed_takes_no_more_writes_and_loses_none(
         assert writer.write("/late").startswith("Unavailable the log of the book (its -wal and -shm files) was removed")
         assert writer.write("/late").startswith("Unavailable the log of the book")
     assert names(path) == {"/old", "/new"}
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_the_identity_of_a_log_is_the_one_that_stat_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    if is_refused:  # by a sandbox
+        monkeypatch.setattr(connection, "_statx", lambda *_: -1)
+    log, other = tmp_path / "a log", tmp_path / "other"
+    assert connection.identity_of_log(str(log)) is None
+    log.touch()
+    other.touch()
+    assert connection.identity_of_log(str(log)) == connection.identity(str(log)) is not None
+    assert connection.identity_of_log(str(log)) != connection.identity_of_log(str(other))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has times that are exact once they were read")
+def test_a_commit_does_not_ask_for_the_times_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        files = book.space("user", "u1").files
+        files.write("/a", "one")
+        real = os.stat
+        monkeypatch.setattr(os, "stat", lambda path, **rest: (asked.append(str(path)), real(path, **rest))[1])
+        files.write("/a", "two")
+        monkeypatch.undo()
+    assert asked
+    assert not [path for path in asked if path.endswith("-wal")]
 
 
 def test_a_program_that_only_closes_saves_what_was_in_a_removed_log(tmp_path: Path) -> None:

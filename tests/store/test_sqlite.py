@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import numpy as np
 import pytest
 from conformance import StoreConformance
-from store_calls import HERE, found_keys, get, move, put
+from store_calls import HERE, embed_all, found_keys, get, move, put
 
 from commonplace.backends.rows import dump
 from commonplace.backends.sqlite import SQLiteStore
@@ -375,3 +376,34 @@ def test_a_usual_record_says_nothing_twice(tmp_path: Path) -> None:
     own = connection.execute(f"SELECT {', '.join(f'own_{name}' for name in names)} FROM entry").fetchall()
     connection.close()
     assert own == [(bytes.fromhex(HASH), "\x01note\x02s\x03a\x04b c\x050.5}", b"", b"", b"", b"")]
+
+
+def chunk_rows(path: Path) -> list[tuple[int, int | None]]:
+    with closing(apsw.Connection(str(path))) as connection:
+        return connection.execute("SELECT id, ended_commit FROM chunk ORDER BY id").fetchall()
+
+
+def test_of_the_passages_that_an_edit_ends_only_those_with_a_vector_keep_their_row(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+    store = SQLiteStore(path)
+    for text in ("one", "two", "three"):
+        put(store, "a", text)
+    assert chunk_rows(path) == [(3, None)]
+    store.set_target_model("m", 2)
+    embed_all(store, {"three": np.ones(2, np.float32)})
+    next_one = put(store, "a", "four")
+    put(store, "a", "five")
+    assert chunk_rows(path) == [(3, next_one.commit), (5, None)]
+    vectors = store.passage_vectors(HERE, "m", [(next_one.id, next_one.commit - 1)])
+    assert [(entry, start, end) for entry, start, end, _ in vectors] == [(next_one.id, 0, 5)]
+    assert store.verify() == []
+    store.close()
+
+
+def test_the_id_of_a_passage_whose_row_is_gone_is_not_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+    for text in ("one", "", "two", "", "three"):  # an empty text has no passage
+        store = SQLiteStore(path)
+        put(store, "a", text)
+        store.close()
+    assert chunk_rows(path) == [(3, None)]

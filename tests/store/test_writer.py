@@ -307,3 +307,19 @@ def test_what_is_kept_is_bounded(store: SQLiteStore) -> None:
     assert store._kept_group is not None
     assert len(store._kept_group.namespaces) == writer.KEPT_NAMESPACES
     assert store.verify() == []
+
+
+def test_a_new_record_takes_no_statement_to_look_for_an_equal_one(tmp_path: Path) -> None:
+    with commonplace.open(tmp_path / "book.db", background=False) as book:
+        records: Any = book.space("user", "u1").records
+        store: Any = book.store
+
+        def create(text: str) -> list[str]:
+            seen = statements_of(store, lambda: records.create(type="note", content=text, source="s"))
+            return [" ".join(sql.split()[:2]) for sql in seen]
+
+        create("first")
+        assert create("second") == ["BEGIN IMMEDIATE", "INSERT INTO", "UPDATE namespace", "COMMIT"]
+        assert create("second")[:3] == ["BEGIN IMMEDIATE", "INSERT INTO", "SELECT e.id,"]
+        assert [record.content for record in records.list().records] == ["second", "first"]
+        assert store.verify() == []

@@ -72,12 +72,11 @@ class BaseEntryIndex(ABC):
         self._add_chunks(commit, added)
 
     def end_chunks(self, ended: Sequence[tuple[int, int]]) -> None:
-        """Remove passages, given by id and length, from the live index. A search with `as_of` still finds them."""
+        """Remove passages, given by id and length, from the live index. A search with `as_of` reads their vectors."""
         if ended:
-            self._end_chunk_rows(ended)
+            self._counts.chunks_ended += self._end_chunk_rows(ended)
             self._counts.term_total -= sum(length for _, length in ended)
             self._counts.chunk_count -= len(ended)
-            self._counts.chunks_ended += len(ended)
 
     def _add_chunks(self, commit: int, added: Sequence[Numbered]) -> None:
         self._insert_chunks(commit, added)
@@ -99,7 +98,8 @@ class BaseEntryIndex(ABC):
         """Add passages with their keywords. A passage of a text with terms also gets a pending mark for its vector."""
 
     @abstractmethod
-    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None: ...
+    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> int:
+        """Take passages out of the live index; returns how many rows of them are kept."""
 
     @abstractmethod
     def _insert_labels(self, entry_id: int, added: set[tuple[str, str]]) -> None: ...

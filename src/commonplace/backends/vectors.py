@@ -86,7 +86,7 @@ class VectorRows(Protocol):
 
     @property
     def chunks_ended(self) -> int:
-        """How many passages of the namespace have ended, ever."""
+        """How many passages of the namespace have ended, ever. A backend need not count those without a vector."""
 
     def added(self, after: int, limit: int) -> Batch:
         """The vectors of live passages with sequence numbers above `after`: the lowest `limit`, in order."""

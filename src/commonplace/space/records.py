@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
@@ -26,7 +27,7 @@ from commonplace.checks import (
     optional_moment,
 )
 from commonplace.entry import STAYS, Draft, Entry, quickly_made
-from commonplace.errors import AlreadyExists, InvalidInput, NotFound, TooLarge
+from commonplace.errors import AlreadyExists, Conflict, InvalidInput, NotFound, TooLarge
 from commonplace.filters import Filter, parse_conditions
 from commonplace.space.handle import Handle, awaited
 from commonplace.space.history import deleted_revision, put_back
@@ -138,12 +139,16 @@ class Records:
 
         def work(transaction: Transaction) -> Entry:
             ends = expiry(transaction.time, ttl_seconds)
+            new = draft.with_expiry(ends)
+            if id is None:  # most records are new: looking for an equal one first would cost each of them a statement
+                with suppress(Conflict):
+                    return transaction.put(new, is_fresh=True)
             known = transaction.find(RECORD, identity)
-            if known is None:
-                if id is not None and transaction.get(RECORD, draft.key) is not None:
-                    raise AlreadyExists(f"a record has the id {id} already; update it, or leave the id out")
-                return transaction.put(draft.with_expiry(ends), is_fresh=id is None)
-            return transaction.put(self._merged(known, clean_tags, checked, ends))
+            if known is not None:
+                return transaction.put(self._merged(known, clean_tags, checked, ends))
+            if id is not None and transaction.get(RECORD, draft.key) is not None:
+                raise AlreadyExists(f"a record has the id {id} already; update it, or leave the id out")
+            return transaction.put(new, is_fresh=id is None)
 
         return _written(self._handle.write("Records.create", work)[0])
 

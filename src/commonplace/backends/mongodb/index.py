@@ -122,7 +122,7 @@ class EntryIndex(BaseEntryIndex):
             if number != HEADING and found.terms:
                 self._session.insert("pending", {"_id": chunk, **self._place.mine, "ready_at": 0, "attempts": 0})
 
-    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None:
+    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> int:
         tenant = {"tenant": self._place.tenant}
         for start in range(0, len(ended), MARKS_A_STEP):
             chunks = {"$in": [chunk for chunk, _ in ended[start : start + MARKS_A_STEP]]}
@@ -133,6 +133,7 @@ class EntryIndex(BaseEntryIndex):
             )
             self._session.delete_all("pending", {**tenant, "_id": chunks})
             self._session.update_all("vector", {**tenant, "chunk": chunks}, {"$set": {"former": True}})
+        return len(ended)
 
     # Labels are written with the entry's document.
 

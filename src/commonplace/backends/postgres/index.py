@@ -111,7 +111,7 @@ class EntryIndex(BaseEntryIndex):
             (self._tenant, entry_id),
         )
 
-    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None:
+    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> int:
         chunks = [chunk for chunk, _ in ended]
         place, where = (self._tenant, self._row.id, chunks), "tenant = %s AND namespace = %s"
         # The pending mark goes first. It is locked while a vector is stored, so the update below sees that vector.
@@ -122,6 +122,7 @@ class EntryIndex(BaseEntryIndex):
             (self._row.commit_number, *place),
         )
         self._session.send(f"UPDATE embedding SET former = true WHERE {where} AND chunk = ANY(%s)", place)
+        return len(ended)
 
     def _insert_labels(self, entry_id: int, added: set[tuple[str, str]]) -> None:
         if added:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, cast
 
 import apsw
 
-from commonplace.backends.sqlite.connection import Connection, identity, unavailable
+from commonplace.backends.sqlite.connection import Connection, identity, identity_of_log, unavailable
 from commonplace.errors import ConfigurationError, Unavailable
 
 FIRST_WITH_MARK = 3  # the schema
@@ -361,7 +361,7 @@ class Guard:
         return present
 
     def _present_logs(self) -> tuple[object, object]:
-        return identity(self._log), identity(self._index)
+        return identity_of_log(self._log), identity_of_log(self._index)
 
     def _gone(self) -> Unavailable:
         return unavailable(

@@ -146,14 +146,29 @@ class EntryIndex(BaseEntryIndex):
     def _insert_chunks(self, commit: int, added: Sequence[Numbered]) -> None:
         _insert_chunks(self._connection, self._group, self._row.id, [(commit, *one) for one in added])
 
-    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> None:
+    def _end_chunk_rows(self, ended: Sequence[tuple[int, int]]) -> int:
+        """Only the passages that have a vector are kept, since a search with `as_of` reads no others."""
         chunks = json.dumps([chunk for chunk, _ in ended])
         rows = json.dumps([posting(chunk, length) for chunk, length in ended])
-        execute = self._connection.execute
-        execute(f"UPDATE chunk SET ended_commit = ? WHERE id IN {_LISTED}", (self._row.commit_number, chunks))
+        execute, changes = self._connection.execute, self._connection.total_changes
         execute(f"DELETE FROM keywords WHERE rowid IN {_LISTED}", (rows,))
         execute(f"DELETE FROM pending WHERE chunk IN {_LISTED}", (chunks,))
+        before = changes()
         execute(f"UPDATE vector SET former = 1 WHERE chunk IN {_LISTED}", (chunks,))
+        if changes() == before:
+            execute(f"DELETE FROM chunk WHERE id IN {_LISTED}", (chunks,))
+            kept = 0
+        else:
+            has_vector = "EXISTS (SELECT 1 FROM vector AS v WHERE v.chunk = chunk.id)"
+            before = changes()
+            execute(
+                f"UPDATE chunk SET ended_commit = ? WHERE id IN {_LISTED} AND {has_vector}",
+                (self._row.commit_number, chunks),
+            )
+            kept = changes() - before
+            execute(f"DELETE FROM chunk WHERE id IN {_LISTED} AND NOT {has_vector}", (chunks,))
+        self._group.note_erased_chunk(max(chunk for chunk, _ in ended))
+        return kept
 
     def _insert_labels(self, entry_id: int, added: set[tuple[str, str]]) -> None:
         _insert(self._connection, "label", 4, [(self._row.id, name, value, entry_id) for name, value in sorted(added)])
@@ -206,6 +221,9 @@ def _insert_chunks(
 ) -> None:
     """Passages with the commit, the entry and the number of each."""
     numbered = [(group.next_id("chunk"), *one) for one in added]
+    # Records of the same type and tags have the very same passage of their heading.
+    headings = {id(found): found for *_, number, found in added if number == HEADING}
+    written = {name: tokens(namespace_id, found.terms) for name, found in headings.items()}
     _insert(
         connection,
         "chunk",
@@ -219,7 +237,10 @@ def _insert_chunks(
         connection,
         "keywords (rowid, terms)",
         2,
-        [(posting(chunk, found.length), tokens(namespace_id, found.terms)) for chunk, _, _, _, found in numbered],
+        [
+            (posting(chunk, found.length), written.get(id(found)) or tokens(namespace_id, found.terms))
+            for chunk, *_, found in numbered
+        ],
     )
     _insert(
         connection,

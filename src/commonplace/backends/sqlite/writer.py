@@ -451,6 +451,8 @@ class Group:
     namespaces: dict[Namespace, NamespaceRow] = field(default_factory=dict)
     has_erased: bool = False
     """Whether rows that had ids may be gone without a former state, so that only the counters know the highest id."""
+    erased_chunk: int = 0
+    """The highest id of a passage whose row is gone."""
     is_kept: bool = True
     version: int = 0
     """SQLite's version of the data after the commit."""
@@ -459,10 +461,14 @@ class Group:
         self.counters[name] += 1
         return self.counters[name]
 
+    def note_erased_chunk(self, chunk: int) -> None:
+        self.erased_chunk = max(self.erased_chunk, chunk)
+
     def note_commit(self, version: int) -> None:
         self.version = version
         self.stored_counters = tuple(self.counters.values())
         self.has_erased = False
+        self.erased_chunk = 0
         for row in self.namespaces.values():
             row.is_new = row.is_changed = row.moves_waiting = False
         for namespace in list(islice(self.namespaces, max(0, len(self.namespaces) - KEPT_NAMESPACES))):
@@ -488,8 +494,9 @@ def begin_group(connection: Connection) -> Group:
 
 
 def flush_group(connection: Connection, group: Group) -> None:
-    counters = tuple(group.counters.values())
-    if group.has_erased or (counters[0], counters[-1]) != (group.stored_counters[0], group.stored_counters[-1]):
+    counters, stored = tuple(group.counters.values()), group.stored_counters
+    is_moved = (counters[0], counters[-1]) != (stored[0], stored[-1])
+    if is_moved or group.has_erased or 0 < group.erased_chunk == group.counters["chunk"]:
         connection.execute("UPDATE next_id SET namespace = ?, entry = ?, chunk = ?, vector = ?", counters)
     for namespace, row in group.namespaces.items():
         if row.is_new or row.is_changed:
