@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commonplace.language.passages import passage
-from commonplace.language.tokenizer import LONGEST_TERM, STEM, fold, index_terms, query_terms, stem, stem_terms
+from commonplace.language.tokenizer import (
+    LONGEST_TERM,
+    STEM,
+    fold,
+    index_terms,
+    query_terms,
+    stem,
+    stem_terms,
+    terms_of_letters,
+)
 
 any_text = st.text(st.characters(exclude_categories=["Cs"]))
 PIECES = "getUserById _ - . / @ :: 's ’ 1,000 C++ # 漢字 ไทย हिन्दी é 👍🏽 🇫🇷 İ ß ﷺ the"
@@ -266,3 +275,8 @@ def test_any_text_has_stems_that_are_terms(text: str) -> None:
         assert term[0] == STEM
         assert 2 <= len(term) <= LONGEST_TERM
         assert not any(character.isspace() for character in term)
+
+
+@pytest.mark.parametrize("word", ["running", "Dies", "API", "getUser", "x", "I", "THE"])
+def test_a_word_of_letters_has_the_terms_that_it_has_as_a_text(word: str) -> None:
+    assert set(terms_of_letters(word)) == set(index_terms(word))

@@ -67,7 +67,7 @@ def add_filter(where: BaseWhere, namespace_id: int, filter: Filter, *, driving_l
     """
     if filter.kinds:
         where.add_kinds(filter.kinds)
-    for name, values in _labels(filter):
+    for name, values in labels_of(filter):
         where.add_label(namespace_id, name, values, is_driving=driving_labels)
     for column, operator, bound in (
         ("created_at", ">=", filter.created_after),
@@ -119,7 +119,7 @@ def add_names(where: BaseWhere, kind: str | None, key: str | None, prefix: str |
         where.add(f"key >= {where.placeholder} AND key < {where.placeholder}", prefix, after_prefix(prefix))
 
 
-def _labels(filter: Filter) -> list[tuple[str, Sequence[str]]]:
+def labels_of(filter: Filter) -> list[tuple[str, Sequence[str]]]:
     """The required labels: one of the values for each name."""
     found: list[tuple[str, Sequence[str]]] = [("type", filter.types)] if filter.types else []
     found += [("tags", (tag,)) for tag in filter.all_tags]

@@ -118,8 +118,10 @@ class Keywords:
         weighed = []
         for term, weight in terms.items():
             members = self._members(term)
-            weighed.append((present_weight(term, weight, len(members)), members))
-        return score_places(counts, weighed, self._chunks, self._steps)
+            places = members // LEVELS
+            codes = (members % LEVELS) * LENGTH_STEPS + self._steps[places]
+            weighed.append((present_weight(term, weight, len(members)), places, codes))
+        return score_places(counts, weighed, np.zeros(len(self._chunks))).numbered(self._chunks)
 
     def counted(self, terms: Iterable[str]) -> dict[str, int]:
         """How many passages contain each term."""

@@ -66,6 +66,9 @@ class Batch(NamedTuple):
     values: Halves
 
 
+_NOTHING: tuple[Integers, Floats] = (np.empty(0, np.int64), np.empty(0, np.float32))
+
+
 class VectorRows(Protocol):
     """The stored vectors of one namespace and model, as one snapshot shows them.
 
@@ -96,6 +99,13 @@ class VectorRows(Protocol):
 
     def values(self, sequences: Sequence[int]) -> tuple[Sequence[int], Halves]:
         """The vectors with these sequence numbers, in this order, without those that are gone."""
+
+
+class AllowedRows(Protocol):
+    """The passages that may be found, as a backend remembers them."""
+
+    def rows_of(self, chunks: Integers) -> NDArray[np.intp]:
+        """The places of those among some passages."""
 
 
 class Held(Protocol):
@@ -181,6 +191,11 @@ class Similarity:
         with self._matrix.lock:
             return self._matrix.search(self._query, keep, allowed, self._rows)
 
+    def nearest(self, keep: int, allowed: AllowedRows | None) -> tuple[Integers, Floats]:
+        """As `rank`, in arrays."""
+        with self._matrix.lock:
+            return self._matrix.nearest(self._query, keep, allowed, self._rows)
+
     def cosines(self, chunks: Sequence[int]) -> dict[int, float]:
         """The similarities of those among these passages that have a vector."""
         with self._matrix.lock:
@@ -259,18 +274,18 @@ class Matrix:
     def _extend(self, batch: Batch) -> None:
         stored, size = batch.values, self._size
         total = size + len(stored)
-        self._chunks = _grown(self._chunks, size, np.asarray(batch.chunks, np.int64))
-        self._sequences = _grown(self._sequences, size, np.asarray(batch.sequences, np.int64))
+        self._chunks = grown(self._chunks, size, np.asarray(batch.chunks, np.int64))
+        self._sequences = grown(self._sequences, size, np.asarray(batch.sequences, np.int64))
         if self._sketch is None and total > EXACT_ROWS:
             self._begin_sketch(stored)
         if self._sketch is None:
-            self._vectors = _grown(self._vectors, size, _floats(stored))
+            self._vectors = grown(self._vectors, size, _floats(stored))
         else:
             self._sketch.extend(_floats(stored))
             if total * stored.itemsize * self.dimensions > self._most_bytes:
                 self._stored = None
             elif self._stored is not None:
-                self._stored = _grown(self._stored, size, stored)
+                self._stored = grown(self._stored, size, stored)
         self._size = total
         self._by_chunk = None
         self._last_sequence = int(batch.sequences[-1])
@@ -285,16 +300,18 @@ class Matrix:
     # Searching
 
     def search(self, query: Floats, keep: int | None, allowed: Sequence[int] | None, rows: VectorRows) -> Ranked:
-        """Passages with their cosines, best first: the best `keep`, or all; only `allowed` ones if given.
+        """Passages with their cosines, best first: the best `keep`, or all; only `allowed` ones if given."""
+        chunks, scores = self.nearest(query, keep, None if allowed is None else _Listed(allowed), rows)
+        return list(zip(chunks.tolist(), scores.tolist(), strict=True))
 
-        Of equal ones the newest come first, and are the ones that are kept.
-        """
-        found = np.arange(self._size)
-        if allowed is not None:
-            found = found[np.isin(self._chunks[: self._size], np.asarray(allowed, np.int64))]
+    def nearest(
+        self, query: Floats, keep: int | None, allowed: AllowedRows | None, rows: VectorRows
+    ) -> tuple[Integers, Floats]:
+        """The same in arrays. Of equal passages the newest come first, and are the ones that are kept."""
+        found = np.arange(self._size) if allowed is None else allowed.rows_of(self._chunks[: self._size])
         wanted = len(found) if keep is None else min(keep, len(found))
         if not wanted:
-            return []
+            return _NOTHING
         if self._sketch is None:
             vectors = self._vectors[: self._size] if allowed is None else self._vectors[found]
         else:
@@ -305,14 +322,14 @@ class Matrix:
             found, vectors = self._read(found, rows)
             wanted = min(wanted, len(found))
             if not wanted:
-                return []
+                return _NOTHING
         scores = _cosines(vectors, query)
         best = _at_least(scores, 2 * wanted)
         if len(best) < wanted:
             best = np.arange(len(scores))
         chunks, scores = self._chunks[found[best]], scores[best]
         order = np.lexsort((-chunks, -scores))[:wanted]  # NaN is sorted last
-        return list(zip(chunks[order].tolist(), scores[order].tolist(), strict=True))
+        return chunks[order], scores[order]
 
     def cosines(self, query: Floats, chunks: Sequence[int], rows: VectorRows) -> dict[int, float]:
         """The similarities of those among these passages that have a vector."""
@@ -341,6 +358,16 @@ class Matrix:
         return found, _floats(stored)
 
 
+class _Listed:
+    """Passages that may be found, given by their ids."""
+
+    def __init__(self, chunks: Sequence[int]) -> None:
+        self._allowed: Integers = np.asarray(chunks, np.int64)
+
+    def rows_of(self, chunks: Integers) -> NDArray[np.intp]:
+        return np.flatnonzero(np.isin(chunks, self._allowed))
+
+
 class Sketch:
     """Rough scores of many vectors, quickly: they decide which vectors are worth an exact score.
 
@@ -352,7 +379,8 @@ class Sketch:
     def __init__(self, sample: Floats) -> None:
         dimensions = sample.shape[1]
         self._basis = _leading(sample, max(1, dimensions // 8))
-        self._leads: Floats = np.empty((0, self._basis.shape[1]), np.float32)
+        # A row for each direction: so the products with a query read whole rows, which takes two thirds of the time.
+        self._leads: Floats = np.empty((self._basis.shape[1], 0), np.float32)
         self._lengths: Floats = np.empty(0, np.float32)
         self._signs: list[NDArray[np.uint64]] = [np.empty(0, np.uint64) for _ in range(-(-dimensions // 64))]
         self._size = 0
@@ -365,15 +393,15 @@ class Sketch:
 
     def extend(self, vectors: Floats) -> None:
         leads, rest = self._divide(vectors)
-        self._leads = _grown(self._leads, self._size, leads)
-        self._lengths = _grown(self._lengths, self._size, np.sqrt(np.vecdot(rest, rest)))
+        self._leads = _widened(self._leads, self._size, leads.T)
+        self._lengths = grown(self._lengths, self._size, np.sqrt(np.vecdot(rest, rest)))
         signs = zip(self._signs, _signs_of(rest), strict=True)
-        self._signs = [_grown(words, self._size, more) for words, more in signs]
+        self._signs = [grown(words, self._size, more) for words, more in signs]
         self._size += len(vectors)
 
     def keep(self, rows: NDArray[np.intp]) -> None:
         """Only these rows, in this order."""
-        self._leads, self._lengths = self._leads[rows], self._lengths[rows]
+        self._leads, self._lengths = self._leads[:, rows], self._lengths[rows]
         self._signs = [words[rows] for words in self._signs]
         self._size = len(rows)
 
@@ -386,7 +414,7 @@ class Sketch:
         scores = self._cosines.take(differ)
         scores *= self._lengths[: self._size]
         scores *= np.linalg.norm(rest)
-        scores += _products(self._leads[: self._size], lead[0])
+        scores += _products(self._leads[:, : self._size], lead[0])
         return scores
 
     def _divide(self, vectors: Floats) -> tuple[Floats, Floats]:
@@ -412,12 +440,12 @@ def _signs_of(vectors: Floats) -> list[NDArray[np.uint64]]:
     return [np.ascontiguousarray(words) for words in padded.view(np.uint64).T]
 
 
-def _products(rows: Floats, vector: Floats) -> Floats:
-    """Each row times the vector, in one thread."""
-    made: Floats = np.empty(len(rows), np.float32)
+def _products(columns: Floats, vector: Floats) -> Floats:
+    """The vector times each column, in one thread."""
+    made: Floats = np.empty(columns.shape[1], np.float32)
     step = max(1, SINGLE_THREAD // len(vector))
-    for start in range(0, len(rows), step):
-        np.matmul(rows[start : start + step], vector, out=made[start : start + step])
+    for start in range(0, len(made), step):
+        np.matmul(vector, columns[:, start : start + step], out=made[start : start + step])
     return made
 
 
@@ -444,7 +472,7 @@ def _at_least(scores: Floats, count: int) -> NDArray[np.intp]:
     return np.flatnonzero(scores >= np.partition(sample, place)[place])
 
 
-def _grown(array: NDArray[Any], size: int, added: NDArray[Any]) -> NDArray[Any]:
+def grown(array: NDArray[Any], size: int, added: NDArray[Any]) -> NDArray[Any]:
     """The array with rows added after `size`; it doubles when it is full."""
     needed = size + len(added)
     if needed > len(array):
@@ -452,6 +480,17 @@ def _grown(array: NDArray[Any], size: int, added: NDArray[Any]) -> NDArray[Any]:
         larger[:size] = array[:size]
         array = larger
     array[size:needed] = added
+    return array
+
+
+def _widened(array: Floats, size: int, added: Floats) -> Floats:
+    """The same with columns."""
+    needed = size + added.shape[1]
+    if needed > array.shape[1]:
+        larger = np.empty((len(array), max(needed, 2 * array.shape[1])), array.dtype)
+        larger[:, :size] = array[:, :size]
+        array = larger
+    array[:, size:needed] = added
     return array
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -669,14 +669,16 @@ class _Windows:
 
     def _read(self, fused: Sequence[Fused], answer: Candidates, at_first: int, wanted: int) -> list[_Found]:
         """The live entries of the best candidates, from one snapshot; the next candidate replaces a deleted entry."""
-        spans = _spans(answer.by_words, answer.by_meaning)
         live: Mapping[int, Entry] = answer.entries
         start, stop = 0, at_first
+        all_spans = partial(_spans, answer.by_words, answer.by_meaning)
+        spans = all_spans(live)
         found: list[_Found] = []
         while start < len(fused) and len(found) < wanted:
             batch = fused[start:stop]
             if start:
                 live = self._store.load(self._namespace, [one.id for one in batch])
+                spans = all_spans(live)
             found += [_found(live[one.id], one, spans[one.id]) for one in batch if one.id in live]
             start, stop = stop, stop + wanted
         return found
@@ -752,7 +754,7 @@ class _Windows:
         by_meaning = [] if meaning is None else self._nearness(meaning, commits)
         by_words.sort(key=lambda candidate: (-candidate.score, -candidate.entry_id))
         by_meaning.sort(key=lambda candidate: (-candidate.score, -candidate.entry_id))
-        spans = _spans(by_words, by_meaning)
+        spans = _spans(by_words, by_meaning, states)
         # A state that was replaced before it had a vector never gets one.
         fused = _fuse(by_words, by_meaning, question, some_wait=meaning is not None)
         return [_found(states[one.id], one, spans[one.id]) for one in fused]
@@ -850,20 +852,24 @@ def _fuse(
     Both lists put the newest passage first among equals, and equal candidates stay in that order.
     """
     calibration = question.meaning.calibration if question.meaning else (0.0, 1.0)
+    share = question.share_of_words
     return fuse(
-        ((candidate.entry_id, question.share_of_words * candidate.score) for candidate in by_words),
-        ((candidate.entry_id, calibrate(candidate.score, calibration)) for candidate in by_meaning),
+        [(entry_id, share * score) for entry_id, score, _, _ in by_words],
+        [(entry_id, calibrate(score, calibration)) for entry_id, score, _, _ in by_meaning],
         presume=some_wait,
     )
 
 
-def _spans(by_words: Sequence[Candidate], by_meaning: Sequence[Candidate]) -> dict[int, Span]:
-    """The passage to show of each entry: the one that keywords found, or else the one that the vector found."""
+def _spans(
+    by_words: Sequence[Candidate], by_meaning: Sequence[Candidate], entry_ids: Container[int]
+) -> dict[int, Span]:
+    """The passage to show of each of these entries: the one that keywords found, or else the one of the vector."""
     spans: dict[int, Span] = {}
-    for candidate in (*by_words, *by_meaning):
-        known = spans.get(candidate.entry_id)
-        if known is None or known.end == 0:
-            spans[candidate.entry_id] = Span(candidate.start, candidate.end)
+    for entry_id, _, start, end in (*by_words, *by_meaning):
+        if entry_id in entry_ids:
+            known = spans.get(entry_id)
+            if known is None or known.end == 0:
+                spans[entry_id] = Span(start, end)
     return spans
 
 

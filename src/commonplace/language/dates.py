@@ -334,6 +334,7 @@ _CUES: Mapping[str, Sequence[str]] = {  # a question that has none of these has 
     "decade": (*_DIGITS, *_DECADES),
     "year": _DIGITS,
 }
+_KINDS_OF_CUE = {cue: [kind for kind, some in _CUES.items() if cue in some] for cues in _CUES.values() for cue in cues}
 _PART = r"\b(?P<part>early|late|mid|first half|second half|beginning|start|middle|end)(?: in)?(?: of)?(?: the)?[\s-]*$"
 _BOUND = (
     r"\b(?P<bound>since|before|prior to|after|until|till|up to|from|between|week of|weekend of)"
@@ -402,7 +403,7 @@ def _lowered(query: str) -> str:
 def _phrases(lowered: str) -> list[_Phrase]:
     """The phrases of a question in their order; none overlaps another."""
     found: list[_Phrase] = []
-    kinds = {kind for kind, cues in _CUES.items() if any(cue in lowered for cue in cues)}
+    kinds = {kind for cue in _KINDS_OF_CUE if cue in lowered for kind in _KINDS_OF_CUE[cue]}
     for kind, need, pattern in _PATTERNS:
         for match in _compiled(pattern).finditer(lowered) if kind in kinds else ():
             if any(match.start() < phrase.end and phrase.start < match.end() for phrase in found):

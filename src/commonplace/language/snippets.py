@@ -16,6 +16,7 @@ from commonplace.language.tokenizer import (
     index_terms,
     languages_of,
     stems_of_words,
+    terms_of_letters,
 )
 
 ELLIPSIS = "…"
@@ -24,6 +25,12 @@ _LONGEST_CHARACTER = 32  # a cut moves at most this far to keep accents with the
 
 _PLACE = rf"[{SPACELESS_SCRIPTS}]{{1,12}}|[^\s{SPACELESS_SCRIPTS}]+"
 _PUNCTUATION = string.punctuation + ELLIPSIS + "“”‘’«»„"
+
+# A plain ASCII word is only letters, with a capital at most first and a punctuation mark at most last. A word is not
+# plain if one of these is in its shape.
+_KINDS = {"a": string.ascii_lowercase, "A": string.ascii_uppercase, "0": string.digits, " ": " "}
+_SHAPES = bytes(ord(next((kind for kind in _KINDS if chr(code) in _KINDS[kind]), ".")) for code in range(256))
+_UNUSUAL = (b"0", b"aA", b"AA", b".a", b".A", b"..", b" .", b" a. ", b" A ", b" A.")
 _compiled = cache(re.compile)  # compiled on first use
 _SENTENCE_START = re.compile(r"[.!?…] (?=\S)")
 
@@ -99,37 +106,41 @@ def _matches(passage: str, weights: Mapping[str, float]) -> Iterator[_Match]:
 
 
 def _likely_words(passage: str, wanted: frozenset[str]) -> Iterator[tuple[int, int, str]]:
-    """The words that may match: the term of a plain word begins as the word does, so others are skipped."""
-    beginnings, letters = _beginnings(wanted)
-    start = 0
-    for word in passage.split(" "):
-        if word and (
-            word[:3] in beginnings
-            or word[:2] in beginnings
-            or (letters and word[0] in letters)
-            or not ((word.islower() and word.isalpha()) or _is_plain(word))
-        ):
-            yield start, start + len(word), word
-        start += len(word) + 1
+    """The words that may match: the term of a plain word begins as the word does, so others are skipped.
+
+    Both the beginnings and the words that are not plain are found by searching the whole passage for a few characters,
+    which takes a third of the time of looking at each word.
+    """
+    text = f" {passage} "
+    shape = text.encode().translate(_SHAPES)
+    starts: set[int] = set()
+    for mark in _UNUSUAL:
+        at = shape.find(mark)
+        while at >= 0:
+            starts.add(shape.rfind(b" ", 0, at + 1))
+            at = shape.find(mark, at + 1)
+    lowered = text.lower()
+    for beginning in _beginnings(wanted):
+        at = lowered.find(beginning)
+        while at >= 0:
+            starts.add(at)
+            at = lowered.find(beginning, at + 1)
+    for start in sorted(starts):
+        end = text.index(" ", start + 1)
+        yield start, end - 1, text[start + 1 : end]
 
 
 @lru_cache(maxsize=64)
-def _beginnings(wanted: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """How a plain word that has one of these terms begins: two or three letters, or one if only that is known."""
+def _beginnings(wanted: frozenset[str]) -> tuple[str, ...]:
+    """How a plain word that has one of these terms begins, after a space: two or three letters, or one if only that is
+    known.
+    """
     # A term of four letters has three of its word, and a shorter one has two: `using` is `use`.
     starts = {term[: 3 if len(term) > 3 else 2] for term in wanted if not term.startswith(STEM) and len(term) > 1}
     starts |= {f"{start[0]}y" for start in starts if start[1:] == "i"}  # the term of `lying` is `lie`
     # A stem of another language is only known to keep its first letter.
-    letters = {term.removeprefix(STEM)[0] for term in wanted if term.startswith(STEM) or len(term) == 1}
-    return (
-        frozenset((*starts, *(start[0].upper() + start[1:] for start in starts))),
-        frozenset((*letters, *(letter.upper() for letter in letters))),
-    )
-
-
-def _is_plain(word: str) -> bool:
-    """Whether an ASCII word is only letters, with a capital at most first and a punctuation mark at most last."""
-    return word[1:].islower() and word[:-1].isalpha() and not word[-1].isdigit()
+    starts |= {term.removeprefix(STEM)[0] for term in wanted if term.startswith(STEM) or len(term) == 1}
+    return tuple(f" {start}" for start in starts)
 
 
 def _places(passage: str) -> Iterator[tuple[int, int, str]]:
@@ -141,7 +152,8 @@ def _places(passage: str) -> Iterator[tuple[int, int, str]]:
 
 @lru_cache(maxsize=1 << 15)
 def _cached_terms(word: str) -> frozenset[str]:
-    return frozenset(index_terms(word))
+    # The same for both, but the first takes half as long.
+    return frozenset(terms_of_letters(word) if word.isascii() and word.isalpha() else index_terms(word))
 
 
 def _window(passage: str, match: Span, room: int) -> Span:

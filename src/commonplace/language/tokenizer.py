@@ -365,6 +365,11 @@ def index_terms(text: str) -> dict[str, int]:
     return dict(Counter(chain.from_iterable(map(_stored_terms.__getitem__, words))))
 
 
+def terms_of_letters(word: str) -> tuple[str, ...]:
+    """The terms of a short word that is only ASCII letters, as `index_terms` has them."""
+    return _stored_terms[word]
+
+
 def query_terms(query: str) -> dict[str, float]:
     """Return the terms to look up with their weights; stop words only if there are no other words.
 

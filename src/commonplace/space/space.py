@@ -221,6 +221,8 @@ class Space(ABC):  # noqa: B024 - so that the client's class can be registered a
             notices = (uncalibrated(model),) if request.min_relevance else ()
             return replace(nearest(self._handle, namespaces, own), notices=notices)
         found = self._searcher.search(namespaces, request)
+        if all(hit.entry is light(hit.entry) for hit in found.hits):
+            return found
         return replace(found, hits=tuple(replace(hit, entry=light(hit.entry)) for hit in found.hits))
 
     def recent(self, limit: int = 20, kinds: Sequence[str] | None = None) -> tuple[Recent, ...]:

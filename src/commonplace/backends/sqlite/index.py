@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from commonplace.backends.entry_index import HEADING, BaseEntryIndex, Numbered, match_passages
-from commonplace.backends.ranking import posting
+from commonplace.backends.ranking import Counts, posting
 from commonplace.backends.rows import labels
 from commonplace.backends.sqlite.backlog import (
     BULK,
@@ -39,8 +39,8 @@ from commonplace.backends.sqlite.reader import BYTES, MEASURED
 from commonplace.backends.sqlite.writer import MOST_IDS, Group, NamespaceRow, NewEntry, read_namespace
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
-from commonplace.errors import ConfigurationError
-from commonplace.language.passages import Passage
+from commonplace.errors import ConfigurationError, Corrupt
+from commonplace.language.passages import LEVEL_FREQUENCY, Passage
 from commonplace.store import Indexing, Pending, Progress
 
 if TYPE_CHECKING:
@@ -260,6 +260,39 @@ def _insert(connection: Connection, table: str, width: int, rows: Sequence[Seque
 def _insertion(table: str, width: int, rows: int) -> str:
     marks = ", ".join([f"({', '.join('?' * width)})"] * rows)
     return f"INSERT INTO {table} VALUES {marks}"
+
+
+# Reading
+
+
+def posting_lists(connection: Connection, namespace_id: int, terms: Sequence[str]) -> Iterator[str]:
+    """The postings of each term and frequency level, as a JSON array."""
+    phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
+    rows = connection.execute(
+        "SELECT (SELECT json_group_array(rowid) FROM keywords WHERE keywords MATCH phrase.value)"
+        " FROM json_each(?) AS phrase ORDER BY phrase.key",
+        (json.dumps(phrases),),
+    )
+    return (listed for (listed,) in rows)
+
+
+def check_containing(containing: int, counts: Counts) -> None:
+    if containing > counts.passages:  # BM25 is not defined for this
+        raise damaged_keywords()
+
+
+def damaged_keywords() -> Corrupt:
+    return Corrupt("the keyword index is damaged; run `commonplace reindex --keywords`")
+
+
+def ended_chunks(connection: Connection, namespace_id: int, after: int) -> list[int]:
+    """The passages that ended with a commit above `after`, without those that were erased since."""
+    rows = connection.execute(
+        "SELECT c.id FROM (SELECT DISTINCT entry FROM history WHERE namespace = ? AND ended_commit > ?) AS h"
+        " CROSS JOIN chunk AS c ON c.entry = h.entry WHERE c.ended_commit > ?",
+        (namespace_id, after, after),
+    )
+    return [chunk for (chunk,) in rows]
 
 
 # Rebuilding
