@@ -15,8 +15,8 @@ from commonplace.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("name", "identity"),
     [
-        (None, "commonplace-embed-s@b1f081c3"),
-        ("commonplace-embed-s", "commonplace-embed-s@b1f081c3"),
+        (None, "commonplace-embed-s@800b3b3e"),
+        ("commonplace-embed-s", "commonplace-embed-s@800b3b3e"),
         ("snowflake-arctic-embed-s", "snowflake-arctic-embed-s@f93ff225"),
         ("Snowflake/snowflake-arctic-embed-s", "snowflake-arctic-embed-s@f93ff225"),
         ("Xenova/all-MiniLM-L6-v2", "all-MiniLM-L6-v2@8199be6f"),

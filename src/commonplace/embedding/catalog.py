@@ -152,9 +152,9 @@ EMBED_S = Model(
     pooling="cls",
     query_prefix=ARCTIC_S.query_prefix,
     max_tokens=512,
-    calibration=(0.20, 0.85),
+    calibration=(0.15, 0.85),
     files=(
-        _weights("b1f081c3c9a21e1703f6beea3ca42760b611bc5c66b2ad65dfa0c5a0e602cc5d", 34_015_111),
+        _weights("800b3b3eaf2a0937ff94d54814f3464eae6a5b09c594e9840bfe795fb8fed12a", 34_015_111),
         _VOCABULARY,
     ),
     sources=(),

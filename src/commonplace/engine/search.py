@@ -119,10 +119,12 @@ class SearchRequest:
     conversation: Callable[[Entry], str | None] | None = None
     """The conversation of an entry; entries of one conversation raise each other. None turns this off."""
     has_speaker: Callable[[Entry], bool] | None = None
-    """Whether an entry names who said it; only such entries are raised. In a chat with an assistant the others are of
-    the same subject and rarely answer. None raises all."""
+    """Whether an entry names who said it; only such entries are raised by others of their conversation. In a chat with
+    an assistant the others are of the same subject and rarely answer. None raises all."""
     by_assistant: Callable[[Entry], bool] | None = None
     """Whether an assistant without a name said this; such entries of conversations count less. None turns this off."""
+    are_said: bool = False
+    """Whether all entries are messages or titles of threads, so that words and meaning are trusted as in messages."""
     now: int | None = None
     """The time that `yesterday` refers to; None is the time of the search, or `as_of`."""
     window: int = FIRST_WINDOW
@@ -696,7 +698,8 @@ class _Windows:
         conversations = self._conversations(ordered)
         weighed = _supported(ordered, conversations, self._best, self._question.request.has_speaker)
         if strength := fusion.strength(self._best):
-            weighed = _with_neighbours(weighed, self._adjacent(ordered, conversations), strength)
+            named = [places for places in conversations if self._names_a_speaker(ordered, places)]
+            weighed = _with_neighbours(weighed, self._adjacent(ordered, named), strength)
         return _with_fewer_repeated(weighed, conversations, fusion.repetition(self._best))
 
     def _as_said(self, one: _Found) -> _Found:
@@ -720,6 +723,10 @@ class _Windows:
             if conversation is not None:
                 places.setdefault(conversation, []).append(place)
         return [some for some in places.values() if len(some) > 1]
+
+    def _names_a_speaker(self, found: Sequence[_Found], places: Iterable[int]) -> bool:
+        has_speaker = self._question.request.has_speaker
+        return has_speaker is None or any(has_speaker(found[place].entry) for place in places)
 
     def _adjacent(self, found: Sequence[_Found], conversations: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
         """The pairs of places whose entries follow each other directly in their conversation, by one read.
@@ -857,6 +864,7 @@ def _fuse(
         [(entry_id, share * score) for entry_id, score, _, _ in by_words],
         [(entry_id, calibrate(score, calibration)) for entry_id, score, _, _ in by_meaning],
         presume=some_wait,
+        are_said=question.request.are_said and question.meaning is not None,
     )
 
 

@@ -81,14 +81,18 @@ class Fused(NamedTuple):
 
 
 def fuse(
-    keyword: Iterable[tuple[int, float]], meaning: Iterable[tuple[int, float]], *, presume: bool = False
+    keyword: Iterable[tuple[int, float]],
+    meaning: Iterable[tuple[int, float]],
+    *,
+    presume: bool = False,
+    are_said: bool = False,
 ) -> list[Fused]:
     """The candidates of both searches, best first; equal ones in the given order, keyword candidates first.
 
     `keyword` holds ids with their share of the query's BM25 ceiling, `meaning` ids with their calibrated cosine. An id
     may come several times (a text in passages); its best counts. With `presume`, the meaning score of a text whose
     vector is pending is presumed from its keyword score. Otherwise any text with a vector, however far, would rank
-    above it.
+    above it. `are_said` is for messages.
     """
     keywords, meanings = _best(keyword), _best(meaning)
     scored = []
@@ -97,8 +101,10 @@ def fuse(
         near = by_meaning
         if near is None:
             near = min(1.0, PRESUMED * (by_words or 0.0)) if presume else 0.0
-        # As in `join`, without a call for each candidate.
-        score = 1.0 - (1.0 - WORDS * (by_words or 0.0)) * (1.0 - MEANING * near)
+        if are_said:
+            score = join_said(by_words or 0.0, near)
+        else:  # as in `join`, without a call for each candidate
+            score = 1.0 - (1.0 - WORDS * (by_words or 0.0)) * (1.0 - MEANING * near)
         scored.append(Fused(id, score, by_words, by_meaning))
     scored.sort(key=itemgetter(1), reverse=True)
     return scored

@@ -20,7 +20,7 @@ FRAME = 0.5  # the weight of a framing word such as `how many weeks`: texts say 
 
 WORDS, MEANING = 0.9, 0.8  # the highest score from words alone, and from meaning alone
 SAID_WORDS, SAID_MEANING = 0.85, 0.9  # the same in messages: an answer repeats few words of its question
-CHANCE = 0.15  # in a message, a smaller share of the words may be chance and counts in proportion to itself
+CHANCE = 0.2  # in a message, a smaller share of the words may be chance and counts in proportion to itself
 PRESUMED = 2.0  # the meaning of a text without a vector, from its words: once in a text gives half of the ceiling
 SENTENCES = 2.0  # the weight of the mean of a passage's sentences; the whole passage has the weight 1
 LONGEST_SENTENCES = 600  # characters: in longer passages sentences help less and cost more
@@ -42,7 +42,7 @@ CONVERSATION = 0.5  # the most that other messages of a conversation can add
 NEAR = 0.9  # only messages with so much of the query's best score speak for others: a long talk has many poor ones
 WEAK, STRONG = 0.4, 0.75  # a best score of WEAK is a guess, and its conversation lifts nothing; from STRONG on, fully
 FADING = 0.5  # each further message counts half as much as the one before
-NEIGHBOUR = 0.15  # the share of the score of the messages directly before and after
+NEIGHBOUR = 0.2  # the share of the score of the messages directly before and after
 REPEATED = 0.7  # the share that is left to all but the best message of a conversation if nothing matches well
 DOUBT, SURE = 0.3, 0.5  # up to a best score of DOUBT, REPEATED holds fully; from SURE on, not at all
 ASSISTANT = 0.7  # what an assistant without a name says: it talks much, and the facts are in what its user said
