@@ -206,6 +206,22 @@ def test_a_book_whose_model_cannot_be_made_is_told_how_to_take_another(run: Run,
     assert "`commonplace reindex --model NAME`" in refused.err
 
 
+def test_a_book_of_former_weights_is_told_to_embed_again(
+    run: Run, book_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with commonplace.open(book_file, embedder=WordEmbedder(f"{EMBED_S.id}@0badc0de"), background=False) as book:
+        book.space("user", "default").files.write("/a", "tea")
+        book.reindex()
+    monkeypatch.delenv("EMBEDDINGS_MODEL", raising=False)
+    said = f"of former weights of {EMBED_S.id}, which this version does not have; `commonplace reindex --model"
+    refused = run("reindex")
+    assert (refused.code, said in refused.err) == (6, True)
+    found = run("search", "tea")
+    assert ("/a" in found.out, "keywords only" in found.err) == (True, True)
+    told = "problem  vectors     searches find by words only, since this book's vectors are "
+    assert told + said in run("doctor").out
+
+
 def test_reindex_without_its_model_says_how_to_get_it(run: Run) -> None:
     run("add", "tea")
     refused = run("reindex")

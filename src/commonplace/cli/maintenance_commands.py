@@ -449,6 +449,8 @@ def _vectors(context: Context, book: Book, stats: StoreStats) -> Finding:
         if stats.model is not None:
             book.indexer.try_model(of_writes=True)
     except CommonplaceError as error:
+        if better := better_model(context, stats):
+            return Finding("vectors", False, f"searches find by words only, since {message(error)}; {better}")
         other = context.command("reindex", "--model", "NAME")
         return Finding(
             "vectors", False, f"{message(error)}; until then new texts are found by words only; `{other}` takes another"

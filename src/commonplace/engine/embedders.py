@@ -72,6 +72,12 @@ class Models:
                 continue
             if (found := _of_identity(with_sentences(embedder), identity)) is not None:
                 return found
+        name, at, _ = self.chosen.identity.partition("@")
+        if at and name == plain.partition("@")[0]:
+            raise ConfigurationError(
+                f"this book's vectors are of former weights of {name}, which this version does not have; "
+                f"`commonplace reindex --model {name}` embeds it again"
+            )
         raise ConfigurationError(
             f"this book's vectors are of the model {identity}, but this program was started with "
             f"{self.chosen.identity}; run `commonplace reindex --model NAME` to embed it again, or start with the "
