@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import commonplace
 from commonplace.embedding import create_embedder, difference
 from commonplace.embedding.catalog import (
     ARCTIC_S,
     EMBED_S,
+    EMBED_S_1,
     WEIGHTS,
+    Model,
     default_models_folder,
     model_path,
 )
@@ -47,12 +50,13 @@ MEMORIES = [
 
 
 @pytest.mark.promise("embedding-merge")
-def test_a_merge_gives_the_bytes_that_the_catalog_names() -> None:
-    assert EMBED_S.difference is not None
-    packed = difference.packaged(EMBED_S.difference)
+@pytest.mark.parametrize("model", [EMBED_S, EMBED_S_1], ids=lambda model: model.id)
+def test_a_merge_gives_the_bytes_that_the_catalog_names(model: Model) -> None:
+    assert model.difference is not None
+    packed = difference.packaged(model.difference)
     assert len(packed) < 8_000_000
     merged = difference.merge((model_path(ARCTIC_S, default_models_folder()) / WEIGHTS).read_bytes(), packed)
-    (digest,) = EMBED_S.files[0].digests
+    (digest,) = model.files[0].digests
     assert (hashlib.sha256(merged).hexdigest(), len(merged)) == (digest.sha256, digest.size)
 
 
@@ -82,6 +86,18 @@ def test_the_first_text_makes_our_model_from_an_installed_base(tmp_path) -> None
         assert (vector == expected).all()
         with (tmp_path / EMBED_S.id / WEIGHTS).open("r+b") as weights:
             weights.write(b"damaged")
+
+
+def test_the_vectors_of_version_0_2_0_are_searched_with_its_weights(tmp_path) -> None:
+    pull(ARCTIC_S, folder=tmp_path, source_folder=model_path(ARCTIC_S, default_models_folder()))
+    file = tmp_path / "book.db"
+    with commonplace.open(file, embedder=create_embedder(EMBED_S_1.id, models_folder=tmp_path)) as book:
+        book.space("user", "u1").files.write("/a", MEMORIES[0])
+        book.reindex()
+    with commonplace.open(file, embedder=create_embedder(models_folder=tmp_path)) as book:
+        found = book.space("user", "u1").search("something else")
+        assert (book.stats().model, found.notices) == (f"{EMBED_S.id}@b1f081c3;sentences=1", ())
+        assert "meaning" in found[0].parts
 
 
 def test_a_damaged_base_makes_no_model(tmp_path) -> None:

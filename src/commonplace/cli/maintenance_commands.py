@@ -393,8 +393,9 @@ def _book_findings(context: Context) -> Generator[Finding, None, str | None]:
         yield _writable(context, book)
         yield from _integrity(context, book, stats)
         yield _vectors(context, book, stats)
-        name = (stats.model or "").partition("@")[0]
-        return name if not context.settings.embeddings_model and name in [one.id for one in MODELS] else None
+        if stats.model is None or context.settings.embeddings_model:
+            return None
+        return next((one.id for one in MODELS if stats.model.startswith(one.identity)), None)
 
 
 def _writable(context: Context, book: Book) -> Finding:

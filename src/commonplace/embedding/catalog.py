@@ -87,11 +87,13 @@ class Model:
     centre: str | None = None
     """The file in this package with what is removed from the vectors of a packed model (`embedding.e5.Centre`). Other
     numbers in it are another model, with another id."""
+    former_id: str | None = None
+    """For the former weights of a model: the id that it had then, which its vectors carry."""
 
     @property
     def identity(self) -> str:
         """The id and the start of the weights' hash, because other weights under the same name are another model."""
-        return f"{self.id}@{self.files[0].digests[0].sha256[:8]}"
+        return f"{self.former_id or self.id}@{self.files[0].digests[0].sha256[:8]}"
 
     @property
     def bytes(self) -> int:
@@ -161,6 +163,17 @@ EMBED_S = Model(
     reads_sentences=True,
     base=ARCTIC_S,
     difference="commonplace-embed-s.xz",
+)
+
+# The weights of version 0.2.0, so that its books are searched as before until they are embedded again.
+EMBED_S_1 = replace(
+    EMBED_S,
+    id="commonplace-embed-s-1",
+    aliases=("commonplace-embed-s@b1f081c3",),
+    calibration=(0.20, 0.85),
+    files=(_weights("b1f081c3c9a21e1703f6beea3ca42760b611bc5c66b2ad65dfa0c5a0e602cc5d", 34_015_111), _VOCABULARY),
+    difference="commonplace-embed-s-1.xz",
+    former_id=EMBED_S.id,
 )
 
 MINILM_L6 = Model(
@@ -239,7 +252,7 @@ E5_SMALL_CENTRED = replace(
     centre="multilingual-e5-small-centre.xz",
 )
 
-MODELS = (EMBED_S, ARCTIC_S, MINILM_L6, BGE_SMALL_EN, E5_SMALL, E5_SMALL_CENTRED)
+MODELS = (EMBED_S, EMBED_S_1, ARCTIC_S, MINILM_L6, BGE_SMALL_EN, E5_SMALL, E5_SMALL_CENTRED)
 DEFAULT_MODEL = EMBED_S
 
 

@@ -60,6 +60,7 @@ KEYWORDS_ONLY = Calibration(bias=-6.728, words=18.305, floor=0.05)
 
 CALIBRATIONS: Mapping[str, Calibration] = {
     "commonplace-embed-s@800b3b3e;sentences=1": Calibration(-7.045, 0.0, 13.474, 17.101, floor=0.01),
+    "commonplace-embed-s@b1f081c3;sentences=1": Calibration(-6.475, 0.0, 12.949, 19.064, floor=0.015),
     "snowflake-arctic-embed-s@f93ff225;sentences=1": Calibration(-5.31, 2.671, 9.859, 14.174, floor=0.015),
     "all-MiniLM-L6-v2@8199be6f": Calibration(-4.292, 2.505, 6.718, 18.732, floor=0.02),
     "bge-small-en-v1.5@871ab4e7": Calibration(-3.577, 3.97, 3.964, 13.398, floor=0.05),
