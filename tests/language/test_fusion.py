@@ -204,3 +204,11 @@ def test_a_rare_word_says_more_than_the_logarithm_grants() -> None:
 def test_words_say_less_in_a_message_and_meaning_says_more() -> None:
     assert join_said(1.0, 0.0) < join(1.0, 0.0)
     assert join_said(0.0, 1.0) > join(0.0, 1.0)
+
+
+def test_messages_that_speak_for_their_thread_are_trusted_between_messages_and_files() -> None:
+    def alone(keyword: float, meaning: float) -> float:
+        return fuse([(1, keyword)], [(1, meaning)], of_threads=True)[0].score
+
+    assert join_said(0.1, 0.0) < alone(0.1, 0.0) < alone(0.5, 0.0) == pytest.approx(join(0.5, 0.0))
+    assert alone(0.0, 0.5) == pytest.approx(join_said(0.0, 0.5))

@@ -120,13 +120,18 @@ def test_many_poor_messages_of_a_long_conversation_do_not_lift_each_other(space:
 
 @pytest.mark.promise("search-weighs-conversation")
 def test_a_message_is_lifted_by_those_directly_before_and_after_it(space: Space) -> None:
-    talk(space, "a", "kayak morning", "kayak lunch", "weather", "kayak music")
+    talk(space, "a", "kayak morning", "kayak lunch", "weather", "kayak music", name="Bo")
     hits = {hit.entry.text: hit for hit in space.search("kayak")}
-    assert {text for text, hit in hits.items() if "neighbours" in hit.parts} >= {"kayak morning", "kayak lunch"}
-    assert hits["kayak lunch"].score > hits["kayak music"].score
+    assert {text for text, hit in hits.items() if "neighbours" in hit.parts} >= {"Bo: kayak morning", "Bo: kayak lunch"}
+    assert hits["Bo: kayak lunch"].score > hits["Bo: kayak music"].score
     space.threads.delete_messages([space.threads.messages("a").messages[2].id])
     hits = {hit.entry.text: hit for hit in space.search("kayak")}
-    assert hits["kayak lunch"].parts["neighbours"] > hits["kayak music"].parts["neighbours"] > 0
+    assert hits["Bo: kayak lunch"].parts["neighbours"] > hits["Bo: kayak music"].parts["neighbours"] > 0
+
+
+def test_messages_of_unnamed_speakers_are_not_lifted_by_their_neighbours(space: Space) -> None:
+    talk(space, "a", "kayak morning", "kayak lunch", "weather", "kayak music")
+    assert not any("neighbours" in hit.parts for hit in space.search("kayak"))
 
 
 @pytest.mark.promise("search-weighs-assistant")

@@ -123,8 +123,8 @@ class SearchRequest:
     an assistant the others are of the same subject and rarely answer. None raises all."""
     by_assistant: Callable[[Entry], bool] | None = None
     """Whether an assistant without a name said this; such entries of conversations count less. None turns this off."""
-    are_said: bool = False
-    """Whether all entries are messages or titles of threads, so that words and meaning are trusted as in messages."""
+    of_threads: bool = False
+    """Whether the entries are messages and titles that speak for their threads, which says how words are trusted."""
     now: int | None = None
     """The time that `yesterday` refers to; None is the time of the search, or `as_of`."""
     window: int = FIRST_WINDOW
@@ -864,7 +864,7 @@ def _fuse(
         [(entry_id, share * score) for entry_id, score, _, _ in by_words],
         [(entry_id, calibrate(score, calibration)) for entry_id, score, _, _ in by_meaning],
         presume=some_wait,
-        are_said=question.request.are_said and question.meaning is not None,
+        of_threads=question.request.of_threads and question.meaning is not None,
     )
 
 

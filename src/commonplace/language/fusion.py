@@ -42,6 +42,7 @@ from commonplace.language.weights import (
     SHARPNESS,
     STRONG,
     SURE,
+    THREADS_CHANCE,
     TIME,
     WEAK,
     WORDS,
@@ -85,14 +86,14 @@ def fuse(
     meaning: Iterable[tuple[int, float]],
     *,
     presume: bool = False,
-    are_said: bool = False,
+    of_threads: bool = False,
 ) -> list[Fused]:
     """The candidates of both searches, best first; equal ones in the given order, keyword candidates first.
 
     `keyword` holds ids with their share of the query's BM25 ceiling, `meaning` ids with their calibrated cosine. An id
     may come several times (a text in passages); its best counts. With `presume`, the meaning score of a text whose
     vector is pending is presumed from its keyword score. Otherwise any text with a vector, however far, would rank
-    above it. `are_said` is for messages.
+    above it. `of_threads` is for messages that are candidates for their threads.
     """
     keywords, meanings = _best(keyword), _best(meaning)
     scored = []
@@ -101,8 +102,8 @@ def fuse(
         near = by_meaning
         if near is None:
             near = min(1.0, PRESUMED * (by_words or 0.0)) if presume else 0.0
-        if are_said:
-            score = join_said(by_words or 0.0, near)
+        if of_threads:
+            score = join_of_thread(by_words or 0.0, near)
         else:  # as in `join`, without a call for each candidate
             score = 1.0 - (1.0 - WORDS * (by_words or 0.0)) * (1.0 - MEANING * near)
         scored.append(Fused(id, score, by_words, by_meaning))
@@ -120,12 +121,17 @@ def join_said(keyword: float, meaning: float) -> float:
     return 1.0 - (1.0 - SAID_WORDS * sure(keyword)) * (1.0 - SAID_MEANING * meaning)
 
 
-def sure(keyword: float) -> float:
-    """What a share of the words says in a conversation; a share below CHANCE says less than itself.
+def join_of_thread(keyword: float, meaning: float) -> float:
+    """The same for a message that speaks for its thread."""
+    return 1.0 - (1.0 - WORDS * sure(keyword, THREADS_CHANCE)) * (1.0 - SAID_MEANING * meaning)
+
+
+def sure(keyword: float, chance: float = CHANCE) -> float:
+    """What a share of the words says in a conversation; a share below `chance` says less than itself.
 
     Talk has many common words, so that one word of a question of many matches by chance.
     """
-    return keyword * min(1.0, keyword / CHANCE)
+    return keyword * min(1.0, keyword / chance)
 
 
 def _best(scored: Iterable[tuple[int, float]]) -> dict[int, float]:

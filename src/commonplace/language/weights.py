@@ -21,6 +21,7 @@ FRAME = 0.5  # the weight of a framing word such as `how many weeks`: texts say 
 WORDS, MEANING = 0.9, 0.8  # the highest score from words alone, and from meaning alone
 SAID_WORDS, SAID_MEANING = 0.85, 0.9  # the same in messages: an answer repeats few words of its question
 CHANCE = 0.2  # in a message, a smaller share of the words may be chance and counts in proportion to itself
+THREADS_CHANCE = 0.1  # the same when threads are ranked: names and rare words find a whole talk better than one message
 PRESUMED = 2.0  # the meaning of a text without a vector, from its words: once in a text gives half of the ceiling
 SENTENCES = 2.0  # the weight of the mean of a passage's sentences; the whole passage has the weight 1
 LONGEST_SENTENCES = 600  # characters: in longer passages sentences help less and cost more

@@ -219,7 +219,7 @@ def _hits(handle: Handle, searcher: Searcher, request: ThreadSearchRequest, coun
         narrowed,
         count,
         name=name_of_entry,
-        are_said=True,
+        of_threads=True,
         now=request.now,
         window=THREADS_WINDOW,
         min_relevance=request.min_relevance,
