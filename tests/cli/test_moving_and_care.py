@@ -190,6 +190,7 @@ def test_a_book_of_the_former_model_is_told_what_the_default_one_takes(
     assert f"ok       model       {former.identity} loads" in report.out
     former.identity = "commonplace-embed-s@0badc0de;sentences=1"
     run("reindex", "--model", "the same with other weights")
+    advice = advice.replace("in conversations", "of what a question does not name")
     assert advice in run("stats").out
     monkeypatch.setenv("EMBEDDINGS_MODEL", EMBED_S.id)
     assert advice in run("stats").out

@@ -229,6 +229,9 @@ def test_a_commit_does_not_ask_for_the_times_of_the_log(tmp_path: Path, monkeypa
         files.write("/a", "one")
         real = os.stat
         monkeypatch.setattr(os, "stat", lambda path, **rest: (asked.append(str(path)), real(path, **rest))[1])
+        connection.identity_of_log(str(tmp_path))
+        if asked:
+            pytest.skip("this machine does not have statx, or refuses it")
         files.write("/a", "two")
         monkeypatch.undo()
     assert asked

@@ -200,15 +200,17 @@ def better_model(context: Context, stats: StoreStats) -> str | None:
 
     name, _, weights = (stats.model or "").partition("@")
     former = DEFAULT_MODEL.base is not None and name == DEFAULT_MODEL.base.id
+    what = "in conversations"
     if name == DEFAULT_MODEL.id:
         former = not f"{name}@{weights}".startswith(DEFAULT_MODEL.identity)
+        what = "of what a question does not name"
     if not former or context.settings.embeddings_model not in (None, DEFAULT_MODEL.id, *DEFAULT_MODEL.aliases):
         return None
     command = context.command("reindex", "--model", DEFAULT_MODEL.id)
     passages = stats.vectors + stats.pending
     minutes = math.ceil(passages / PASSAGES_A_MINUTE)
     return (
-        f"{DEFAULT_MODEL.identity} finds more in conversations; `{command}` embeds {pluralize(passages, 'passage')} "
+        f"{DEFAULT_MODEL.identity} finds more {what}; `{command}` embeds {pluralize(passages, 'passage')} "
         f"again, about {pluralize(minutes, 'minute')} on two cores, and searches work meanwhile"
     )
 

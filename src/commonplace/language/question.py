@@ -36,9 +36,14 @@ _ABOUT_ASSISTANT = re.compile(
     re.IGNORECASE,
 )
 
-_PLAN = re.compile(r"\b(?:should|shall|could|can|may|might|would|will|must) (?:i|we)\b", re.IGNORECASE)
+_PLAN = re.compile(r"\b(?:should|shall|could|can) (?:i|we)\b", re.IGNORECASE)
+# `Can I see the photo of June` looks something up, and so does whatever speaks of the past.
 _PAST = re.compile(
-    r"\b(?:ago|last|past|previous|previously|earlier|yesterday|since|did|was|were|had|said|told|have been)\b",
+    r"\b(?:should|shall|could|can) (?:i|we)(?: please| also| still| just)? "
+    r"(?:see|find|list|show|get|read|check|look|go over|go through|review|recall|remember|know|tell|have|"
+    r"search|hear)\b|"
+    r"\b(?:ago|last|past|previous|previously|earlier|yesterday|since|before|did|was|were|had|been|said|told|\w{2,}ed)\b|"
+    r"\bfrom\b|\b(?:19|20)[0-9]{2}\b",
     re.IGNORECASE,
 )
 
