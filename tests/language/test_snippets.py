@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commonplace.language import snippets
 from commonplace.language.passages import Span
-from commonplace.language.tokenizer import index_terms, query_terms
+from commonplace.language.tokenizer import index_terms, query_terms, stem
 
 NOTE = (
     "The team met on Monday to talk about the budget. Nobody had read the draft. "
@@ -98,3 +98,22 @@ def test_every_word_that_holds_a_term_is_seen_though_few_get_a_closer_look(words
     starts = accumulate((len(word) + 1 for word in words[:-1]), initial=0)
     placed = zip(starts, words, strict=True)
     assert seen == [(start, word) for start, word in placed if index_terms(word).keys() & terms.keys()]
+
+
+# What Porter2's steps change or remove, and what they leave before it.
+ENDINGS = (
+    "ing ingly ed edly eed eedly s es ies ied y ly e er ic al ism ive ize ous ment able ible ance ence ful ness less "
+    "tional enci anci abli entli izer ization ational ation ator alism aliti alli fulness ousli ousness iveness iviti "
+    "biliti bility bli ogist fulli lessli alize icate iciti ical ative ion tion"
+)
+
+
+@given(
+    st.text("abdegilnorstuyz", min_size=1, max_size=6),
+    st.lists(st.sampled_from(ENDINGS.split()), min_size=1, max_size=3),
+)
+@example("l", ["y", "ing"])
+@example("hop", ["ing"])
+def test_a_word_begins_as_the_snippet_expects_of_its_term(beginning: str, endings: list[str]) -> None:
+    word = beginning + "".join(endings)
+    assert f" {word}".startswith(snippets._beginnings(frozenset([stem(word)])))

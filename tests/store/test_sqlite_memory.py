@@ -13,6 +13,7 @@ from store_calls import HERE, THERE, delete, move, put
 from commonplace.backends.sqlite import SQLiteStore, candidates
 from commonplace.entry import Draft
 from commonplace.filters import Filter
+from commonplace.language.passages import LENGTH_STEPS
 from commonplace.language.tokenizer import query_terms
 from commonplace.store import Candidates, SearchQuery, Store, Transaction
 from doubles import Clock, WordEmbedder, rounds
@@ -282,4 +283,57 @@ def test_a_namespace_that_is_too_large_for_memory_is_searched_by_its_rows(
     for _ in range(3):
         assert search(store, "red number").entries
     assert {*answered} == {"rows"}
+    store.close()
+
+
+def traced(store: SQLiteStore) -> list[tuple[str, Any]]:
+    """The statements of the searches from now on, with their parameters."""
+    connection: Any = store._readers.connection
+    statements: list[tuple[str, Any]] = []
+
+    def note(cursor: object, statement: str, bindings: object) -> bool:
+        statements.append((statement, bindings))
+        return True
+
+    connection.exec_trace = note
+    return statements
+
+
+def test_of_a_word_that_was_asked_for_only_the_new_passages_are_read_after_a_write(
+    tmp_path: Path, clock: Clock, answered: list[str]
+) -> None:
+    store = filled(tmp_path / "book.db", clock)
+    for _ in range(2):
+        search(store, "red number")
+    [(last,)] = store._writing.execute("SELECT max(id) FROM chunk").fetchall()
+    new = put(store, "new", "a red number")
+    embed(store)
+    statements = traced(store)
+    assert new.id in {one.entry_id for one in search(store, "red number", limit=50).by_words}
+    [lists] = [bindings for statement, bindings in statements if "MATCH" in statement]
+    assert lists[1] == (last + 1) * LENGTH_STEPS
+    delete(store, "new")
+    statements.clear()
+    found = search(store, "red number", limit=50)
+    assert new.id not in {one.entry_id for one in found.by_words}
+    assert not [statement for statement, _ in statements if "MATCH" in statement]
+    assert {*answered[1:]} == {"memory"}
+    assert found.by_words == read_anew(tmp_path / "book.db", clock, "red number", Filter(), 50).by_words
+    store.close()
+
+
+def test_words_that_many_searches_ask_for_take_bounded_memory(
+    tmp_path: Path, clock: Clock, answered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "book.db"
+    store = filled(path, clock)
+    search(store, "red number")
+    search(store, "red number")
+    before = store.vector_bytes
+    monkeypatch.setattr(candidates, "MOST_POSTING_BYTES", 3 * candidates.BYTES_A_TERM)
+    for number in range(20):
+        query = f"{WORDS[number % len(WORDS)]} number missing{number} absent{number}"
+        assert ranked(search(store, query), Filter()) == ranked(read_anew(path, clock, query, Filter(), 5), Filter())
+        assert store.vector_bytes <= before + 3 * candidates.BYTES_A_TERM
+    assert answered.count("memory") == 21
     store.close()

@@ -351,7 +351,7 @@ class Matrix:
     def _read(self, found: NDArray[np.intp], rows: VectorRows) -> tuple[NDArray[np.intp], Floats]:
         """Vectors by their places in the matrix, from memory or as they are stored; without those that are gone."""
         if self._stored is not None:
-            return found, _floats(self._stored[found])
+            return found, _floats(self._stored.take(found, axis=0))  # by an index it takes half as long again
         sequences, stored = rows.values(self._sequences[found].tolist())
         if len(sequences) < len(found):
             found = found[np.isin(self._sequences[found], sequences)]

@@ -132,11 +132,11 @@ def _likely_words(passage: str, wanted: frozenset[str]) -> Iterator[tuple[int, i
 
 @lru_cache(maxsize=64)
 def _beginnings(wanted: frozenset[str]) -> tuple[str, ...]:
-    """How a plain word that has one of these terms begins, after a space: two or three letters, or one if only that is
-    known.
-    """
-    # A term of four letters has three of its word, and a shorter one has two: `using` is `use`.
-    starts = {term[: 3 if len(term) > 3 else 2] for term in wanted if not term.startswith(STEM) and len(term) > 1}
+    """How a plain word that has one of these terms begins, after a space; one letter if only that is known."""
+    # A term has the letters of its word, but for its last one: `hoping` is `hope`, `happy` is `happi`. One more is left
+    # out, to be safe. A term of three letters has two of its word: `using` is `use`.
+    plain = [term for term in wanted if not term.startswith(STEM) and len(term) > 1]
+    starts = {term[: max(2 if len(term) < 4 else 3, len(term) - 2)] for term in plain}
     starts |= {f"{start[0]}y" for start in starts if start[1:] == "i"}  # the term of `lying` is `lie`
     # A stem of another language is only known to keep its first letter.
     starts |= {term.removeprefix(STEM)[0] for term in wanted if term.startswith(STEM) or len(term) == 1}

@@ -14,7 +14,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from commonplace.backends.filter_sql import add_filter, labels_of
 from commonplace.backends.ranking import (
@@ -47,7 +47,7 @@ from commonplace.language.tokenizer import present_weight
 from commonplace.store import Candidate, Candidates, Choose, SearchQuery, TermCounts
 
 if TYPE_CHECKING:
-    from numpy import bool_, float32, float64, intp, uint8
+    from numpy import bool_, float32, float64, int32, intp, uint8
     from numpy.typing import NDArray
 
     from commonplace.backends.vectors import Batch, Floats, Halves, Integers, Similarity, VectorCache
@@ -58,8 +58,10 @@ if TYPE_CHECKING:
 BYTES_A_PASSAGE = 41
 MOST_CHANGED = 5_000
 """If more entries have changed since the last search, everything is read again."""
-MOST_POSTINGS = 1_000_000
-"""How many postings of a namespace are kept: 9 bytes each."""
+MOST_POSTING_BYTES = 9_000_000
+"""How much the posting lists of a namespace may take. Those that were read first are dropped first."""
+BYTES_A_TERM = 500
+"""What a list takes besides its postings, which take 5 bytes each."""
 MOST_FILTERS = 16
 MOST_LABELS = 64
 MOSTLY = 4
@@ -434,6 +436,19 @@ class NamespaceMemory:
             return self._table
 
 
+class _Postings(NamedTuple):
+    """The posting list of a word, as a table has it that has so many places, of which so many are not live."""
+
+    places: NDArray[int32]
+    codes: NDArray[uint8]
+    size: int
+    ended: int
+
+    @property
+    def held_bytes(self) -> int:
+        return BYTES_A_TERM + self.places.nbytes + self.codes.nbytes
+
+
 class Table:
     """The live passages of a namespace in one state of it, as arrays in the order of their ids. It never changes, but
     remembers what was asked of it. A place is a number of a passage here; it stays the same in the tables that follow.
@@ -460,14 +475,16 @@ class Table:
         self._scores: list[NDArray[float64]] = []
         self._by_entry: tuple[Integers, Places] | None = None
         self._filters: dict[tuple[object, ...], Allowed] = {}
-        self._postings: dict[str, tuple[Places, NDArray[uint8]]] = {}
-        self._posting_count = 0
+        self._ended = self._size - int(is_live.sum())
+        self._postings: dict[str, _Postings] = {}
+        self._posting_bytes = 0
+        self._posting_lock = threading.Lock()
         self._rows: tuple[Integers, Places] | None = None
 
     @property
     def held_bytes(self) -> int:
         held = sum(one.nbytes for one in (*self._columns, self._is_live, *self._labelled.values()))
-        return held + 9 * self._posting_count
+        return held + self._posting_bytes
 
     # Reading
 
@@ -505,8 +522,11 @@ class Table:
                 if expires_at is None:
                     expiring.pop(entry_id, None)
         table = self._with(rows, np.asarray(ended, np.int64), expiring)
-        if table is None or int(table._is_live.sum()) != row.chunk_count:
+        if table is None or table._size - table._ended != row.chunk_count:
             return None
+        with self._posting_lock:
+            table._postings, table._posting_bytes = self._postings.copy(), self._posting_bytes
+        table._scores = self._scores
         if changed:
             table._labelled = {
                 label: _relabelled(connection, row.id, label, known, ids)
@@ -656,41 +676,88 @@ class Table:
 
         import numpy as np
 
-        missing = [term for term in terms if term not in self._postings]
-        found = self._read_postings(connection, missing) if missing else {}
-        if self._posting_count <= MOST_POSTINGS:
-            self._postings.update(found)
-            self._posting_count += sum(len(places) for places, _ in found.values())
+        found = self._posting_lists(connection, terms)
         weighed = []
         for term, weight in terms.items():
-            places, codes = found[term] if term in found else self._postings[term]
+            places, codes, *_ = found[term]
             check_containing(len(places), counts)
             weighed.append((present_weight(term, weight, len(places)), places, codes))
         try:
             scores = self._scores.pop()
         except IndexError:
-            scores = np.zeros(self._size)
-        ranked = score_places(counts, weighed, scores)
+            scores = np.empty(0)
+        if len(scores) < self._size:
+            scores = np.zeros(len(self._columns[0]))  # with room for the passages that the tables after this one add
+        ranked = score_places(counts, weighed, scores[: self._size])
         self._scores.append(scores)
         return ranked
 
-    def _read_postings(self, connection: Connection, terms: Sequence[str]) -> dict[str, tuple[Places, NDArray[uint8]]]:
+    def _posting_lists(self, connection: Connection, terms: Iterable[str]) -> dict[str, _Postings]:
+        """The lists of these words. Of one that an earlier table had, only what was added since is read."""
+        none = self._no_postings()
+        known = {term: self._postings.get(term, none) for term in terms}
+        shorter: dict[int, list[str]] = {}
+        for term, postings in known.items():
+            if postings.size < self._size:
+                shorter.setdefault(postings.size, []).append(term)
+        changed = {term: self._without_ended(one) for term, one in known.items() if one.ended != self._ended}
+        known |= changed
+        for size, some in shorter.items():
+            added = self._read_postings(connection, some, size)
+            changed |= {term: self._joined(known[term], *one) for term, one in zip(some, added, strict=True)}
+        if changed:
+            self._keep_postings(changed)
+        return known | changed
+
+    def _no_postings(self) -> _Postings:
         import numpy as np
 
-        texts = [listed[1:-1] for listed in posting_lists(connection, self._namespace_id, terms)]
+        return _Postings(np.empty(0, np.int32), np.empty(0, np.uint8), 0, self._ended)
+
+    def _without_ended(self, postings: _Postings) -> _Postings:
+        is_live = self._is_live[postings.places]
+        return _Postings(postings.places[is_live], postings.codes[is_live], postings.size, self._ended)
+
+    def _joined(self, postings: _Postings, places: NDArray[int32], codes: NDArray[uint8]) -> _Postings:
+        import numpy as np
+
+        if len(postings.places):
+            places, codes = np.concatenate([postings.places, places]), np.concatenate([postings.codes, codes])
+        return _Postings(places, codes, self._size, self._ended)
+
+    def _keep_postings(self, changed: Mapping[str, _Postings]) -> None:
+        with self._posting_lock:
+            for term, postings in changed.items():
+                former = self._postings.get(term)
+                self._posting_bytes += postings.held_bytes - (0 if former is None else former.held_bytes)
+                self._postings[term] = postings
+            while self._posting_bytes > MOST_POSTING_BYTES:
+                oldest = next(iter(self._postings))
+                self._posting_bytes -= self._postings.pop(oldest).held_bytes
+
+    def _read_postings(
+        self, connection: Connection, terms: Sequence[str], size: int
+    ) -> list[tuple[NDArray[int32], NDArray[uint8]]]:
+        """The passages from the place `size` on that hold each of these words."""
+
+        import numpy as np
+
+        after = int(self.chunks[size - 1]) if size else 0
+        texts = [listed[1:-1] for listed in posting_lists(connection, self._namespace_id, terms, after=after)]
         sizes = [text.count(",") + 1 if text else 0 for text in texts]
         rows = np.fromstring(",".join(filter(None, texts)), np.int64, sep=",")
         levels = np.repeat([level for _, level in product(terms, LEVEL_FREQUENCY)], sizes)
         places = self.places_of(rows // LENGTH_STEPS)
         codes = (levels * LENGTH_STEPS + rows % LENGTH_STEPS).astype(np.uint8)
-        if (places < 0).any():
+        if (places < size).any():
             raise damaged_keywords()
-        found = {}
+        narrow: NDArray[int32] = places.astype(np.int32)
+        found = []
         stop = 0
-        for number, term in enumerate(terms):
+        for number in range(len(terms)):
             some = sizes[number * len(LEVEL_FREQUENCY) : (number + 1) * len(LEVEL_FREQUENCY)]
             start, stop = stop, stop + sum(some)
-            found[term] = places[start:stop].copy(), codes[start:stop].copy()
+            found.append((narrow[start:stop].copy(), codes[start:stop].copy()))
         return found
 
 

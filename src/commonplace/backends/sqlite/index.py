@@ -40,7 +40,7 @@ from commonplace.backends.sqlite.writer import MOST_IDS, Group, NamespaceRow, Ne
 from commonplace.checks import Namespace, stored_namespace
 from commonplace.entry import INDEXED_ATTRIBUTES, Entry
 from commonplace.errors import ConfigurationError, Corrupt
-from commonplace.language.passages import LEVEL_FREQUENCY, Passage
+from commonplace.language.passages import LENGTH_STEPS, LEVEL_FREQUENCY, Passage
 from commonplace.store import Indexing, Pending, Progress
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ _AFTER_NAMESPACE = "\ue000"
 _LEVEL_MARKS = {2: "\ue002"}
 _MANY = "\ue003"
 _LISTED = "(SELECT value FROM json_each(?))"
+_LISTS, _SOME_LISTS = (
+    f"SELECT (SELECT json_group_array(rowid) FROM keywords WHERE keywords MATCH phrase.value{later})"
+    " FROM json_each(?1) AS phrase ORDER BY phrase.key"
+    for later in ("", " AND rowid >= ?2")
+)
 
 
 def tokens(namespace_id: int, terms: Mapping[str, int]) -> str:
@@ -265,13 +270,12 @@ def _insertion(table: str, width: int, rows: int) -> str:
 # Reading
 
 
-def posting_lists(connection: Connection, namespace_id: int, terms: Sequence[str]) -> Iterator[str]:
-    """The postings of each term and frequency level, as a JSON array."""
+def posting_lists(connection: Connection, namespace_id: int, terms: Sequence[str], *, after: int = 0) -> Iterator[str]:
+    """The postings of each term and frequency level, as a JSON array; of passages with ids above `after`."""
     phrases = [f'"{tokens(namespace_id, {term: level})}"' for term in terms for level in LEVEL_FREQUENCY]
     rows = connection.execute(
-        "SELECT (SELECT json_group_array(rowid) FROM keywords WHERE keywords MATCH phrase.value)"
-        " FROM json_each(?) AS phrase ORDER BY phrase.key",
-        (json.dumps(phrases),),
+        _SOME_LISTS if after else _LISTS,
+        (json.dumps(phrases), (after + 1) * LENGTH_STEPS)[: 2 if after else 1],
     )
     return (listed for (listed,) in rows)
 
