@@ -142,6 +142,14 @@ class Program:
             store.rebuild_keywords()
         elif what < 0.86:
             put(store, "elsewhere", self.text(), namespace=THERE)
+        elif what < 0.9 and self.keys:
+            kind, key = self.chance.choice(self.keys)
+            end = self.clock.now + 9_000_000
+            store.write(HERE, lambda transaction: transaction.renew(kind, key, end))
+        elif what < 0.93 and self.keys:
+            kind, key = self.keys.pop(self.chance.randrange(len(self.keys)))
+            store.write(HERE, lambda transaction: transaction.move(kind, key, f"{key}-moved", None))
+            self.keys.append((kind, f"{key}-moved"))
         else:
             self.clock.advance(2)
 
@@ -254,6 +262,45 @@ def test_entries_that_expire_leave_the_searches_in_memory(tmp_path: Path, clock:
     clock.advance(2)
     assert short.id not in search(store, "red winter").entries
     assert answered[-1] == "memory"
+    store.close()
+
+
+def test_a_renewed_entry_stays_in_the_searches_in_memory(tmp_path: Path, clock: Clock, answered: list[str]) -> None:
+    store = filled(tmp_path / "book.db", clock)
+    short = put(store, "short", "a red winter", expires_at=clock.now + 1_000_000)
+    embed(store)
+    for _ in range(2):
+        search(store, "red winter")
+    store.write(HERE, lambda transaction: transaction.renew("file", "short", clock.now + 9_000_000))
+    clock.advance(2)
+    assert short.id in search(store, "red winter").entries
+    assert answered[-1] == "memory"
+    store.close()
+
+
+@pytest.mark.parametrize("change", ["delete", "move", "tag", "update"])
+def test_after_a_change_only_what_changed_is_read_again(
+    tmp_path: Path, clock: Clock, answered: list[str], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    store = filled(tmp_path / "book.db", clock)
+    put(store, "new", "a red winter", heading="of the river")
+    embed(store)
+    for _ in range(2):
+        search(store, "red winter")
+    monkeypatch.setattr(candidates.Table, "read", lambda *_: pytest.fail("the whole namespace is read again"))
+    if change == "delete":
+        delete(store, "new")
+    elif change == "move":
+        move(store, "new", "moved")
+    else:
+        text = "a red winter" if change == "tag" else "a blue winter"
+        put(store, "new", text, heading="of the river", attributes={"tags": ["b"]})
+        embed(store)
+    found = search(store, "red winter of the river")
+    assert ranked(found, Filter()) == ranked(
+        read_anew(tmp_path / "book.db", clock, "red winter of the river", Filter(), 5), Filter()
+    )
+    assert answered[-2:] == ["memory", "rows"]
     store.close()
 
 

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     Places = NDArray[intp]
     Mask = NDArray[bool_]
 
-BYTES_A_PASSAGE = 41
+BYTES_A_PASSAGE = 80
+BYTES_A_TABLE = 4_000
 MOST_CHANGED = 5_000
 """If more entries have changed since the last search, everything is read again."""
 MOST_POSTING_BYTES = 9_000_000
@@ -75,10 +76,12 @@ _LIVE = (
 )
 _EXPIRING = "SELECT id, expires_at FROM entry WHERE namespace = ? AND expires_at IS NOT NULL"
 _CHANGED = "SELECT id, expires_at FROM entry WHERE namespace = ? AND commit_number > ? LIMIT ?"
-_ADDED = (
+_ENDED = "SELECT DISTINCT entry FROM history WHERE namespace = ? AND ended_commit > ? LIMIT ?"
+_TIMES = "SELECT count(*), sum(expires_at) FROM entry WHERE namespace = ? AND expires_at IS NOT NULL"
+_PRESENT = (
     "SELECT c.id, c.entry, c.start, c.stop, e.kind_code FROM json_each(?) AS j"
     " CROSS JOIN chunk AS c ON c.entry = j.value CROSS JOIN entry AS e ON e.id = c.entry"
-    " WHERE c.ended_commit IS NULL AND c.id > ?"
+    " WHERE c.ended_commit IS NULL"
 )
 _LABELLED = "SELECT entry FROM label WHERE namespace = ? AND name = ? AND value = ?"
 _LABELLED_AMONG = (
@@ -120,6 +123,9 @@ def search(
         else:
             words = table.rank(connection, counts, query.terms)
             by_words, by_meaning = _search_table(table, allowed, words, similarity, page)
+        if table is not None:
+            place = row.id, "passages"
+            vectors().account(place, vectors().hold(place, NamespaceMemory))
     reader = SQLiteReader(connection, namespace, row.id, now)
     return Candidates(by_words, by_meaning, reader.load(choose(by_words, by_meaning)))
 
@@ -149,11 +155,7 @@ def _table(connection: Connection, row: NamespaceRow, vectors: VectorCache) -> T
     """The passages of a namespace in memory, if they are."""
     if row.chunk_count * BYTES_A_PASSAGE > vectors.largest_bytes:
         return None
-    place = row.id, "passages"
-    memory = vectors.hold(place, NamespaceMemory)
-    table = memory.table(connection, row)
-    vectors.account(place, memory)
-    return table
+    return vectors.hold((row.id, "passages"), NamespaceMemory).table(connection, row)
 
 
 def _search_table(
@@ -483,8 +485,11 @@ class Table:
 
     @property
     def held_bytes(self) -> int:
-        held = sum(one.nbytes for one in (*self._columns, self._is_live, *self._labelled.values()))
-        return held + self._posting_bytes
+        arrays = [*self._columns, self._is_live, *self._labelled.values(), *self._scores]
+        arrays += [*(self._by_entry or ()), *(self._rows or ())[1:]]
+        for allowed in [*self._filters.values()]:
+            arrays += [allowed.mask, *(allowed.rows or ())[1:]]
+        return BYTES_A_TABLE + sum(one.nbytes for one in arrays) + self._posting_bytes
 
     # Reading
 
@@ -508,25 +513,27 @@ class Table:
         import numpy as np
 
         changed = connection.execute(_CHANGED, (row.id, commit, MOST_CHANGED + 1)).fetchall()
+        former = connection.execute(_ENDED, (row.id, commit, MOST_CHANGED + 1)).fetchall()
         ended = [] if row.chunks_ended == chunks_ended else ended_chunks(connection, row.id, commit)
-        if len(changed) > MOST_CHANGED or len(ended) != row.chunks_ended - chunks_ended:
+        if max(len(changed), len(former)) > MOST_CHANGED or len(ended) != row.chunks_ended - chunks_ended:
             return None
-        ids = json.dumps([entry_id for entry_id, _ in changed])
+        # Of an ended passage without a vector no row is left, so the passages of all that changed are read.
+        touched = {entry_id for entry_id, *_ in (*changed, *former)}
+        rows = connection.execute(_PRESENT, (json.dumps([*touched]),)).fetchall()
         last = int(self.chunks[-1]) if self._size else 0
-        rows = connection.execute(_ADDED, (ids, last)).fetchall()
-        expiring = self.expiring
-        times = {entry_id: expires_at for entry_id, expires_at in changed if expires_at is not None}
-        if times or (expiring and changed):
-            expiring = {**expiring, **times}
-            for entry_id, expires_at in changed:
-                if expires_at is None:
-                    expiring.pop(entry_id, None)
-        table = self._with(rows, np.asarray(ended, np.int64), expiring)
+        kept = [one[0] for one in rows if one[0] <= last]
+        places = self.places_of_entries([*touched])
+        is_kept = np.isin(self.chunks[places], np.asarray(kept, np.int64))
+        if int(is_kept.sum()) != len(kept):
+            return None
+        expiring = self._expiring_after(connection, row, changed)
+        table = self._with([one for one in rows if one[0] > last], self.chunks[places[~is_kept]], expiring)
         if table is None or table._size - table._ended != row.chunk_count:
             return None
         with self._posting_lock:
             table._postings, table._posting_bytes = self._postings.copy(), self._posting_bytes
         table._scores = self._scores
+        ids = json.dumps([entry_id for entry_id, _ in changed])
         if changed:
             table._labelled = {
                 label: _relabelled(connection, row.id, label, known, ids)
@@ -535,6 +542,21 @@ class Table:
         if self._rows is not None and (self._rows[1] >= 0).all():
             table._rows = self._rows
         return table
+
+    def _expiring_after(
+        self, connection: Connection, row: NamespaceRow, changed: Iterable[tuple[int, int | None]]
+    ) -> Mapping[int, int]:
+        """When entries expire in a later state. A renewal changes that, and the entry stays as it was."""
+        expiring = dict(self.expiring)
+        for entry_id, expires_at in changed:
+            if expires_at is None:
+                expiring.pop(entry_id, None)
+            else:
+                expiring[entry_id] = expires_at
+        ((count, total),) = connection.execute(_TIMES, (row.id,)).fetchall()
+        if (count, total or 0) == (len(expiring), sum(expiring.values())):
+            return expiring
+        return dict(connection.execute(_EXPIRING, (row.id,)).fetchall())
 
     def _with(self, rows: Sequence[Sequence[Any]], ended: Integers, expiring: Mapping[int, int]) -> Table | None:
         """A table with more passages and fewer live ones."""
@@ -779,7 +801,7 @@ class Allowed:
     def __init__(self, table: Table, mask: Mask) -> None:
         self.mask = mask
         self._table = table
-        self._rows: tuple[Integers, Places] | None = None
+        self.rows: tuple[Integers, Places] | None = None
         self.narrows = int(mask.sum()) * MOSTLY < len(mask) * (MOSTLY - 1)
         """Whether ranking is told of it. Otherwise those that do not pass are left out afterwards."""
 
@@ -829,7 +851,7 @@ class Allowed:
         import numpy as np
 
         places = self._table.rows_of(chunks)
-        known = self._rows
+        known = self.rows
         if known is None or known[0] is not places:
-            known = self._rows = places, np.flatnonzero(self._pass(places))
+            known = self.rows = places, np.flatnonzero(self._pass(places))
         return known[1]
