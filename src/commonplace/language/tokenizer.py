@@ -559,18 +559,32 @@ class _FunctionWords(NamedTuple):
 
     other: frozenset[str]
     letters: Mapping[str, tuple[str, ...]]
-    words: Mapping[str, frozenset[str]]
-    """The function words of each language as they are written, and without accents."""
-
     terms: Mapping[str, frozenset[str]]
 
 
 @cache
+def listed_function_words() -> Mapping[str, Mapping[str, str]]:
+    """The function words of each language, as they are written, and the term of each."""
+    text = Path(__file__).with_name("function_words.txt").read_text(encoding="utf-8")
+    lines = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
+    listed: dict[str, dict[str, str]] = {}
+    for name, _, words in lines:
+        pairs = (word.partition("/") for word in words.split())
+        listed[name] = {word: term or word for word, _, term in pairs}
+    return listed
+
+
+@cache
+def _spellings(name: str) -> frozenset[str]:
+    """The function words of a language as they are written, and without accents."""
+    words = listed_function_words().get(name, ())
+    return frozenset((*words, *map(fold, words)))
+
+
+@cache
 def _function_words() -> _FunctionWords:
-    path = Path(__file__).with_name("function_words.txt")
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    listed = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
-    terms = {name: frozenset(_term(fold(word)) for word in words) for name, words in listed.items()}
+    # A program's first change computes this while others wait for its lock, so the terms are read, not computed.
+    terms = {name: frozenset(words.values()) for name, words in listed_function_words().items()}
     half = frozenset(map(stem, _HALF.split())) - _STOPS
     votes = {
         name: {term for term in found - _STOPS if len(term) > 1}
@@ -585,7 +599,6 @@ def _function_words() -> _FunctionWords:
         _STOPS - other,
         other - _STOPS,
         _turned_around(_SPECIAL_LETTERS),
-        {name: frozenset((*words, *map(fold, words))) for name, words in listed.items()},
         terms,
     )
 
@@ -699,11 +712,10 @@ def stems_of_words(text: str, names: tuple[str, ...]) -> Iterator[str]:
 def word_stems(word: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """The stems of a word of lower-case letters: by its script, or in these languages; none of a function word."""
     script = _script_of(word)
-    known = _function_words().words
     found = (
         STEM + fold(_stemmer(name).stemWord(word)).casefold()[: LONGEST_TERM - 1]
         for name in (names if script is None else (script,) if script else ())
-        if word not in known.get(name, ())
+        if word not in _spellings(name)
     )
     return tuple(dict.fromkeys(term for term in found if len(term) > 1 and " " not in term))
 
