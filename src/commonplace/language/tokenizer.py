@@ -550,16 +550,19 @@ _CERTAIN = 1.5  # votes
 
 
 class _FunctionWords(NamedTuple):
-    votes: Mapping[str, tuple[str, ...]]
-    """The languages that a term indicates."""
-
-    half: frozenset[str]
     english: frozenset[str]
     """The terms that only English has, and then those that others have."""
 
     other: frozenset[str]
-    letters: Mapping[str, tuple[str, ...]]
     terms: Mapping[str, frozenset[str]]
+
+
+class _Votes(NamedTuple):
+    votes: Mapping[str, tuple[str, ...]]
+    """The languages that a term indicates."""
+
+    half: frozenset[str]
+    letters: Mapping[str, tuple[str, ...]]
 
 
 @cache
@@ -585,22 +588,22 @@ def _spellings(name: str) -> frozenset[str]:
 def _function_words() -> _FunctionWords:
     # A program's first change computes this while others wait for its lock, so the terms are read, not computed.
     terms = {name: frozenset(words.values()) for name, words in listed_function_words().items()}
-    half = frozenset(map(stem, _HALF.split())) - _STOPS
+    other = frozenset().union(*terms.values())
+    return _FunctionWords(_STOPS - other, other - _STOPS, terms)
+
+
+@cache
+def _votes() -> _Votes:
+    """How the terms and letters of a text vote; a text with English words alone needs no votes."""
+    known = _function_words()
     votes = {
         name: {term for term in found - _STOPS if len(term) > 1}
-        for name, found in terms.items()
+        for name, found in known.terms.items()
         if name not in _NON_LATIN
     }
-    other = frozenset().union(*terms.values())
     votes[_ENGLISH] = set(_STOPS)
-    return _FunctionWords(
-        _turned_around(votes),
-        half | _STOPS & other,
-        _STOPS - other,
-        other - _STOPS,
-        _turned_around(_SPECIAL_LETTERS),
-        terms,
-    )
+    half = frozenset(map(stem, _HALF.split())) - _STOPS
+    return _Votes(_turned_around(votes), half | _STOPS - known.english, _turned_around(_SPECIAL_LETTERS))
 
 
 def _turned_around(table: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
@@ -624,13 +627,14 @@ def languages_of(text: str, terms: Collection[str]) -> Languages:
     # Most texts are English, and their words cost a tenth of this.
     if text.isascii() and len(known.english.intersection(terms)) > len(known.other.intersection(terms)):
         return Languages((), is_certain=True)
+    voting = _votes()
     votes: dict[str, float] = {}
-    for term in known.votes.keys() & terms:
-        for name in known.votes[term]:
-            votes[name] = votes.get(name, 0.0) + (0.5 if term in known.half else 1.0)
+    for term in voting.votes.keys() & terms:
+        for name in voting.votes[term]:
+            votes[name] = votes.get(name, 0.0) + (0.5 if term in voting.half else 1.0)
     if not text.isascii():
-        for letter in known.letters.keys() & set(text.lower()):
-            for name in known.letters[letter]:
+        for letter in voting.letters.keys() & set(text.lower()):
+            for name in voting.letters[letter]:
                 votes[name] = votes.get(name, 0.0) + 1.0
     english = votes.pop(_ENGLISH, 0.0)
     most = max(votes.values(), default=0.0)
