@@ -27,6 +27,8 @@ from commonplace.language.weights import PART
 # becomes a space. Marks that are letters of their script stay (the vowel signs of Hindi or Thai, the dakuten of `が`).
 # Letter case stays too, because `getUserById` is split by it later.
 
+_compiled = cache(re.compile)  # compiled on first use; most programs only see ASCII
+
 # Normalization is quadratic in a run of marks (10 s for 80,000 of them), so runs are split.
 # ASCII is left out: folding removes again what a mark does to an ASCII letter.
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]{1,256}")
@@ -63,12 +65,12 @@ _PLAIN = {
     "Ё": "Е",
 }
 # Soft hyphen, joiners, variation selectors, keycap, skin tones: these change how a character looks, not what it is.
-_INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]")
+_INVISIBLE = "[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 # Diacritics of Latin, Greek and Cyrillic; the pointing that Hebrew and Arabic are usually written without.
-_DECORATION = re.compile(
+_DECORATION = (
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u0652\u0670]"
 )
-_DECORATED_SCRIPTS = re.compile("[\u00c0-\u052f\u1e00-\u1fff]")
+_DECORATED_SCRIPTS = "[\u00c0-\u052f\u1e00-\u1fff]"
 _EMOJI_PLANE = range(0x1F000, 0x1FB00)
 
 
@@ -95,10 +97,10 @@ class _Table(dict[int, str]):
 def _fold_character(character: str) -> str:
     if character in _PLAIN:
         return _PLAIN[character]
-    if _INVISIBLE.match(character) or _DECORATION.match(character):
+    if _compiled(_INVISIBLE).match(character) or _compiled(_DECORATION).match(character):
         return ""
-    if _DECORATED_SCRIPTS.match(character):
-        character = _DECORATION.sub("", unicodedata.normalize("NFD", character))
+    if _compiled(_DECORATED_SCRIPTS).match(character):
+        character = _compiled(_DECORATION).sub("", unicodedata.normalize("NFD", character))
     category = unicodedata.category(character[:1] or " ")
     if category[0] in "LMN" or character == "_":
         return character
@@ -334,7 +336,6 @@ _RUN = (
     rf"|[^{SPACELESS_SCRIPTS}{_FLAG_LETTERS}]+"
 )
 _CHARACTER = rf".[{_SIGN}]{{0,7}}"
-_compiled = cache(re.compile)  # compiled on first use; most programs only see ASCII
 
 _STOP_WORDS = (
     "a about after again all also am an and any are as at be because been before being but by can could "
@@ -515,8 +516,8 @@ _NON_LATIN = {
     "hindi": "\u0900-\u097f",
     "tamil": "\u0b80-\u0bff",
 }
-_PERSIAN = re.compile("[\u067e\u0686\u0698\u06a9\u06af\u06cc]")  # letters that Arabic does not have
-_NON_LATIN_RUN = re.compile(f"[{_MARKS}{''.join(_NON_LATIN.values())}]{{3,{LONGEST_TERM}}}")
+_PERSIAN = "[\u067e\u0686\u0698\u06a9\u06af\u06cc]"  # letters that Arabic does not have
+_NON_LATIN_RUN = f"[{_MARKS}{''.join(_NON_LATIN.values())}]{{3,{LONGEST_TERM}}}"
 _SPECIAL_LETTERS = {
     "german": "äöüß",
     "spanish": "ñ¿¡óíáú",
@@ -662,7 +663,7 @@ def stem_terms(text: str, terms: Collection[str]) -> dict[str, int]:
     if not names and text.isascii():
         return {}
     frequencies: dict[str, int] = {}
-    for word, count in Counter(_letters(text) if names else _NON_LATIN_RUN.findall(_composed(text))).items():
+    for word, count in Counter(_letters(text) if names else _compiled(_NON_LATIN_RUN).findall(_composed(text))).items():
         for term in word_stems(word, names):
             frequencies[term] = frequencies.get(term, 0) + count
     return frequencies
@@ -729,7 +730,7 @@ def _script_of(word: str) -> str | None:
     if word.isascii() or "LATIN" in unicodedata.name(word[0], ""):
         return None
     name = next((name for name, letters in _NON_LATIN.items() if _compiled(f"[{letters}]+").fullmatch(word)), "")
-    return "persian" if name == "arabic" and _PERSIAN.search(word) else name
+    return "persian" if name == "arabic" and _compiled(_PERSIAN).search(word) else name
 
 
 _stemmers = threading.local()  # a stemmer is not safe to share between threads
