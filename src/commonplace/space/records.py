@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -491,7 +491,20 @@ def _hash_of(record: Record) -> str:
 
 def canonical(content: JSON) -> str:
     """JSON with sorted keys, without spaces, with non-ASCII unescaped and whole numbers without a fraction."""
+    if type(content) is dict and _types_in(content.values()) == _types_in(content) == _ONLY_TEXT:  # the most usual
+        return (
+            "{"
+            + ",".join([f"{encode_basestring(name)}:{encode_basestring(content[name])}" for name in sorted(content)])
+            + "}"
+        )
     return _CANONICAL.encode(_whole_numbers(content))
+
+
+_ONLY_TEXT = {str}
+
+
+def _types_in(values: Iterable[object]) -> set[type]:
+    return set(map(type, values))
 
 
 def content_hash(type: str, source: str, content: JSON) -> str:
@@ -500,10 +513,16 @@ def content_hash(type: str, source: str, content: JSON) -> str:
 
 
 def _hash(type: str, source: str, canonical_content: str) -> str:
+    written = f'{{"content":{canonical_content},"source":{encode_basestring(source)},"type":{encode_basestring(type)}}}'
+    digest: str = _sha256()(written.encode()).hexdigest()
+    return digest
+
+
+@cache
+def _sha256() -> Callable[[bytes], Any]:
     from hashlib import sha256  # loads OpenSSL, which files and messages do not need
 
-    written = f'{{"content":{canonical_content},"source":{encode_basestring(source)},"type":{encode_basestring(type)}}}'
-    return sha256(written.encode()).hexdigest()
+    return sha256
 
 
 def _whole_numbers(value: JSON) -> JSON:
@@ -521,15 +540,21 @@ def text_of(content: JSON) -> str:
     return "\n".join(_leaves(content))
 
 
-def _leaves(content: JSON) -> Iterator[str]:
+def _leaves(content: JSON) -> Iterable[str]:
+    if type(content) is dict and _types_in(content.values()) == _ONLY_TEXT:  # the most usual
+        return cast("Iterable[str]", content.values())
+    return _nested_leaves(content)
+
+
+def _nested_leaves(content: JSON) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, Mapping):
         for item in content.values():
-            yield from _leaves(item)
+            yield from _nested_leaves(item)
     elif isinstance(content, (list, tuple)):
         for item in content:
-            yield from _leaves(item)
+            yield from _nested_leaves(item)
     elif isinstance(content, (int, float)) and not isinstance(content, bool):
         yield str(content)
 
