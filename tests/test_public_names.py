@@ -67,6 +67,22 @@ def test_importing_the_package_loads_no_heavy_dependency():
     assert ast.literal_eval(loaded) == []
 
 
+def test_a_program_that_only_writes_a_file_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    """Each of 64 programs that appended a few lines spent more time on imports than on its writes."""
+    heavy = ("numpy", "onnxruntime", "platformdirs", "tempfile", "zipfile", "hashlib", "secrets", "uuid")
+    loaded = run_python(
+        f"""
+import sys
+before = set(sys.modules)
+import commonplace
+with commonplace.open({str(tmp_path / "book.db")!r}, background=False) as book:
+    book.space("user", "ana").files.append("/log", "a line")
+print([name for name in {heavy} if name in sys.modules.keys() - before])
+"""
+    )
+    assert ast.literal_eval(loaded) == []
+
+
 def test_type_checkers_are_told_that_types_are_inline():
     assert files("commonplace").joinpath("py.typed").is_file()
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())

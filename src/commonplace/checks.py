@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -30,10 +31,11 @@ MAX_LABEL_BYTES = 200
 MAX_KEY_BYTES = 2_048
 MAX_INTEGER_BITS = 10_000
 INT64 = range(-(2**63), 2**63)
+_compiled = cache(re.compile)  # compiled on first use
 _UNFINISHED = re.compile(r"\..+\.unfinished-(\d+)(?:-journal|-wal|-shm)?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_IN_KEY = re.compile("[\x00\x02-\x1f\x7f-\x9f\u2028\u2029]")
-_INVISIBLE = re.compile(
+_INVISIBLE = (
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
     "\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
     # Joiners belong between the letters of some scripts, and between emoji.
@@ -71,7 +73,9 @@ def check_line(name: str, text: object, *, max_bytes: int) -> str:
 
 def invisible_in(name: str) -> str | None:
     """The first invisible character of a name, as `U+200B`, or None."""
-    found = _INVISIBLE.search(name)
+    if name.isascii():
+        return None
+    found = _compiled(_INVISIBLE).search(name)
     return None if found is None else f"U+{ord(found[0]):04X}"
 
 

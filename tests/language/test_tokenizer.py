@@ -15,6 +15,7 @@ from commonplace.language.tokenizer import (
     STEM,
     fold,
     index_terms,
+    listed_function_words,
     query_terms,
     stem,
     stem_terms,
@@ -258,6 +259,12 @@ def test_function_words_of_the_language_of_a_query_are_not_looked_up() -> None:
         STEM + "stadtwerk",
     }
     assert "где" not in query_terms("где ключи")
+
+
+def test_the_listed_term_of_each_function_word_is_the_one_that_it_has_in_a_text() -> None:
+    for words in listed_function_words().values():
+        terms = {word: " ".join(index_terms(word)) for word in words}
+        assert dict(words) == terms, "write these into function_words.txt"
 
 
 def test_a_query_of_an_uncertain_language_keeps_all_its_words() -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 import commonplace
 from commonplace import AlreadyExists, Conflict, InvalidInput, NotFound, Space, TooLarge
-from commonplace.space.records import DEFAULT_SOURCE, TAG_RULE, canonical, content_hash
+from commonplace.space.records import DEFAULT_SOURCE, TAG_RULE, canonical, content_hash, text_of
 
 
 def save(space: Space, content: Any = "text", **fields: Any) -> Any:
@@ -95,6 +96,13 @@ json_values = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
     max_leaves=8,
 )  # fmt: skip
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=4))
+def test_canonical_json_of_texts_is_that_of_the_general_encoder(content: dict[str, str]) -> None:
+    general = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    assert canonical(content) == general
+    assert text_of(content) == text_of(MappingProxyType(content))
 
 
 @given(json_values)

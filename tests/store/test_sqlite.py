@@ -247,6 +247,28 @@ def test_the_history_of_a_thousand_appends_stays_small(tmp_path: Path) -> None:
     store.close()
 
 
+def test_appends_to_a_long_file_leave_no_free_pages_and_count_its_bytes(tmp_path: Path) -> None:
+    """A file of 260 kB left 68 free pages, since SQLite wrote the new row before it freed the former one."""
+    path = tmp_path / "book.db"
+    text = "0123456789 one more short line\n" * 5_000
+    with closing(SQLiteStore(path, durability="normal")) as store:
+        put(store, "/log", text)
+        for _ in range(20):
+            text += "and a line\n"
+            put(store, "/log", text)
+        written = get(store, "/log")
+        assert written is not None
+        assert written.value == text
+        assert store.verify() == []
+        counted = store.usage(HERE)
+    with closing(apsw.Connection(str(path))) as connection:
+        ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
+    assert free < 10
+    with closing(SQLiteStore(tmp_path / "other.db")) as store:
+        put(store, "/log", text)
+        assert store.usage(HERE).bytes == counted.bytes
+
+
 def test_a_book_that_was_written_before_has_its_history_counted() -> None:
     steps = migrations()
     number, step = next(one for one in steps if "former_bytes" in one[1])

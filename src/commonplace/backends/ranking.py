@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from hashlib import sha256
 from heapq import nlargest
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -107,6 +106,8 @@ def chunk_of(number: int) -> int:
 @lru_cache(maxsize=50_000)
 def term_hash(term: str) -> int:
     """62 bits of a hash; the two lowest bits are 0 and leave room for a frequency level."""
+    from hashlib import sha256  # loads OpenSSL, which a book on SQLite does not need
+
     return int.from_bytes(sha256(term.encode()).digest()[:HASH_BYTES], "big") & ~(LEVELS - 1)
 
 

@@ -57,12 +57,12 @@ class _Request:
 
 
 def _local(request: _Request) -> Embedder:
-    from commonplace.embedding.catalog import DEFAULT_MODEL, default_models_folder, model_named
+    from commonplace.embedding.catalog import DEFAULT_MODEL, model_named
     from commonplace.embedding.onnx import OnnxEmbedder
 
     return OnnxEmbedder(
         model_named(request.name) if request.name else DEFAULT_MODEL,
-        folder=request.models_folder or default_models_folder(),
+        folder=request.models_folder,
         pooling=request.pooling,
         normalize=request.normalize,
     )

@@ -6,7 +6,6 @@ models and these sources.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -297,6 +296,8 @@ def installed(model: Model | str, folder: Path) -> bool:
 
 def has_accepted_hash(file: ModelFile, path: Path) -> bool:
     """Whether the hash of the file is accepted; 23 ms for the default model."""
+    import hashlib  # loads OpenSSL, which a program that embeds nothing does not need
+
     try:
         # Open first, then stat: another pull may be replacing the folder.
         with path.open("rb") as stream:

@@ -18,7 +18,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from commonplace.embedding.catalog import DEFAULT_MODEL, Model, Pooling, has_accepted_hash, installed, model_path
+from commonplace.embedding.catalog import (
+    DEFAULT_MODEL,
+    Model,
+    Pooling,
+    default_models_folder,
+    has_accepted_hash,
+    installed,
+    model_path,
+)
 from commonplace.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -92,7 +100,7 @@ class OnnxEmbedder:
     """Embeds with a model from the models folder, which is loaded at the first call, once for all threads."""
 
     def __init__(
-        self, model: Model, *, folder: Path, pooling: Pooling | None = None, normalize: bool | None = None
+        self, model: Model, *, folder: Path | None = None, pooling: Pooling | None = None, normalize: bool | None = None
     ) -> None:
         self._model = model
         self._folder = folder
@@ -154,14 +162,15 @@ class OnnxEmbedder:
             return self._loaded
 
     def _open(self) -> _Loaded:
-        path = model_path(self._model, self._folder)
+        folder = self._folder or default_models_folder()  # only now: that loads `platformdirs` and `tempfile`
+        path = model_path(self._model, folder)
         if wrong := _wrong_files(self._model, path):
             base = self._model.base
-            if base is not None and not _wrong_files(base, model_path(base, self._folder)):
+            if base is not None and not _wrong_files(base, model_path(base, folder)):
                 from commonplace.embedding.pull import pull
 
-                pull(self._model, folder=self._folder)  # made from its base: in a second, and without the network
-            elif installed(self._model, self._folder):
+                pull(self._model, folder=folder)  # made from its base: in a second, and without the network
+            elif installed(self._model, folder):
                 raise Unavailable(
                     f"embedding model {self._model.id} is damaged: the hash of {path / wrong[0]} is wrong; "
                     f"run: {self._command()}"

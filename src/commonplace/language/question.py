@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 
 from commonplace.language.dates import relative_times
 from commonplace.language.tokenizer import query_terms
 from commonplace.language.weights import FRAME
 
-_ASKED = re.compile(
-    r"\bhow (?:many|much|long|often|old|far)\b(?: (?:time|minute|hour|day|week|month|year)s?\b)?(?: ago\b)?",
-    re.IGNORECASE,
-)
+
+@cache  # compiled on first use; a program that only writes needs none of them
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+_ASKED = r"\bhow (?:many|much|long|often|old|far)\b(?: (?:time|minute|hour|day|week|month|year)s?\b)?(?: ago\b)?"
 
 _SAID = (
     "said|told|suggested|recommended|mentioned|gave|given|listed|wrote|written|provided|explained|described|proposed|"
@@ -28,23 +32,20 @@ _SAY = (
     "offer|name|create|make|draft|come up with|promise|advise|ask"
 )
 # `Can you recommend` asks for something new; `you recommended` and `did you recommend` for what was said.
-_ABOUT_ASSISTANT = re.compile(
+_ABOUT_ASSISTANT = (
     rf"\b(?:you(?:'ve| had| have)?(?: just| once| already| previously)? (?:{_SAID})|did you (?:\w+ )?(?:{_SAY})|"
     r"your (?:\w+ )?(?:answer|reply|response|suggestion|recommendation|advice|list|example|explanation)s?|remind me|"
     r"(?:previous|last|earlier|former|past) (?:chat|conversation|discussion)s?|"
-    r"we (?:discussed|talked|spoke|chatted|outlined|worked out|came up with))\b",
-    re.IGNORECASE,
+    r"we (?:discussed|talked|spoke|chatted|outlined|worked out|came up with))\b"
 )
 
-_PLAN = re.compile(r"\b(?:should|shall|could|can) (?:i|we)\b", re.IGNORECASE)
+_PLAN = r"\b(?:should|shall|could|can) (?:i|we)\b"
 # `Can I see the photo of June` looks something up, and so does whatever speaks of the past.
-_PAST = re.compile(
+_PAST = (
     r"\b(?:should|shall|could|can) (?:i|we)(?: please| also| still| just)? "
-    r"(?:see|find|list|show|get|read|check|look|go over|go through|review|recall|remember|know|tell|have|"
-    r"search|hear)\b|"
+    r"(?:see|find|list|show|get|read|check|look|go over|go through|review|recall|remember|know|tell|have|search|hear)\b|"
     r"\b(?:ago|last|past|previous|previously|earlier|yesterday|since|before|did|was|were|had|been|said|told|\w{2,}ed)\b|"
-    r"\bfrom\b|\b(?:19|20)[0-9]{2}\b",
-    re.IGNORECASE,
+    r"\bfrom\b|\b(?:19|20)[0-9]{2}\b"
 )
 
 
@@ -53,12 +54,12 @@ def is_about_plan(query: str) -> bool:
 
     The time that it names is the time of the plan. What bears on it was said at any time.
     """
-    return _PLAN.search(query) is not None and _PAST.search(query) is None
+    return _compiled(_PLAN).search(query) is not None and _compiled(_PAST).search(query) is None
 
 
 def is_about_assistant(query: str) -> bool:
     """Whether the question may be about what the assistant said, such as `which hotel did you recommend`. English."""
-    return _ABOUT_ASSISTANT.search(query) is not None
+    return _compiled(_ABOUT_ASSISTANT).search(query) is not None
 
 
 def question_terms(query: str) -> tuple[dict[str, float], float]:
@@ -78,7 +79,7 @@ def content_terms(query: str) -> frozenset[str]:
 
 def _subject(query: str, terms: Mapping[str, float]) -> Mapping[str, float]:
     """The terms without those of framing words, or all if there are no others."""
-    frames = [*relative_times(query), *(match.span() for match in _ASKED.finditer(query))]
+    frames = [*relative_times(query), *(match.span() for match in _compiled(_ASKED).finditer(query))]
     if not frames:
         return terms
     subject = query_terms(_without(query, frames))

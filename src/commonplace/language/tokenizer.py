@@ -27,6 +27,8 @@ from commonplace.language.weights import PART
 # becomes a space. Marks that are letters of their script stay (the vowel signs of Hindi or Thai, the dakuten of `が`).
 # Letter case stays too, because `getUserById` is split by it later.
 
+_compiled = cache(re.compile)  # compiled on first use; most programs only see ASCII
+
 # Normalization is quadratic in a run of marks (10 s for 80,000 of them), so runs are split.
 # ASCII is left out: folding removes again what a mark does to an ASCII letter.
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]{1,256}")
@@ -63,12 +65,12 @@ _PLAIN = {
     "Ё": "Е",
 }
 # Soft hyphen, joiners, variation selectors, keycap, skin tones: these change how a character looks, not what it is.
-_INVISIBLE = re.compile("[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]")
+_INVISIBLE = "[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 # Diacritics of Latin, Greek and Cyrillic; the pointing that Hebrew and Arabic are usually written without.
-_DECORATION = re.compile(
+_DECORATION = (
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u0640\u064b-\u0652\u0670]"
 )
-_DECORATED_SCRIPTS = re.compile("[\u00c0-\u052f\u1e00-\u1fff]")
+_DECORATED_SCRIPTS = "[\u00c0-\u052f\u1e00-\u1fff]"
 _EMOJI_PLANE = range(0x1F000, 0x1FB00)
 
 
@@ -95,10 +97,10 @@ class _Table(dict[int, str]):
 def _fold_character(character: str) -> str:
     if character in _PLAIN:
         return _PLAIN[character]
-    if _INVISIBLE.match(character) or _DECORATION.match(character):
+    if _compiled(_INVISIBLE).match(character) or _compiled(_DECORATION).match(character):
         return ""
-    if _DECORATED_SCRIPTS.match(character):
-        character = _DECORATION.sub("", unicodedata.normalize("NFD", character))
+    if _compiled(_DECORATED_SCRIPTS).match(character):
+        character = _compiled(_DECORATION).sub("", unicodedata.normalize("NFD", character))
     category = unicodedata.category(character[:1] or " ")
     if category[0] in "LMN" or character == "_":
         return character
@@ -334,7 +336,6 @@ _RUN = (
     rf"|[^{SPACELESS_SCRIPTS}{_FLAG_LETTERS}]+"
 )
 _CHARACTER = rf".[{_SIGN}]{{0,7}}"
-_compiled = cache(re.compile)  # compiled on first use; most programs only see ASCII
 
 _STOP_WORDS = (
     "a about after again all also am an and any are as at be because been before being but by can could "
@@ -515,8 +516,8 @@ _NON_LATIN = {
     "hindi": "\u0900-\u097f",
     "tamil": "\u0b80-\u0bff",
 }
-_PERSIAN = re.compile("[\u067e\u0686\u0698\u06a9\u06af\u06cc]")  # letters that Arabic does not have
-_NON_LATIN_RUN = re.compile(f"[{_MARKS}{''.join(_NON_LATIN.values())}]{{3,{LONGEST_TERM}}}")
+_PERSIAN = "[\u067e\u0686\u0698\u06a9\u06af\u06cc]"  # letters that Arabic does not have
+_NON_LATIN_RUN = f"[{_MARKS}{''.join(_NON_LATIN.values())}]{{3,{LONGEST_TERM}}}"
 _SPECIAL_LETTERS = {
     "german": "äöüß",
     "spanish": "ñ¿¡óíáú",
@@ -550,44 +551,60 @@ _CERTAIN = 1.5  # votes
 
 
 class _FunctionWords(NamedTuple):
-    votes: Mapping[str, tuple[str, ...]]
-    """The languages that a term indicates."""
-
-    half: frozenset[str]
     english: frozenset[str]
     """The terms that only English has, and then those that others have."""
 
     other: frozenset[str]
-    letters: Mapping[str, tuple[str, ...]]
-    words: Mapping[str, frozenset[str]]
-    """The function words of each language as they are written, and without accents."""
-
     terms: Mapping[str, frozenset[str]]
+
+
+class _Votes(NamedTuple):
+    votes: Mapping[str, tuple[str, ...]]
+    """The languages that a term indicates."""
+
+    half: frozenset[str]
+    letters: Mapping[str, tuple[str, ...]]
+
+
+@cache
+def listed_function_words() -> Mapping[str, Mapping[str, str]]:
+    """The function words of each language, as they are written, and the term of each."""
+    text = Path(__file__).with_name("function_words.txt").read_text(encoding="utf-8")
+    lines = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
+    listed: dict[str, dict[str, str]] = {}
+    for name, _, words in lines:
+        pairs = (word.partition("/") for word in words.split())
+        listed[name] = {word: term or word for word, _, term in pairs}
+    return listed
+
+
+@cache
+def _spellings(name: str) -> frozenset[str]:
+    """The function words of a language as they are written, and without accents."""
+    words = listed_function_words().get(name, ())
+    return frozenset((*words, *map(fold, words)))
 
 
 @cache
 def _function_words() -> _FunctionWords:
-    path = Path(__file__).with_name("function_words.txt")
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    listed = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
-    terms = {name: frozenset(_term(fold(word)) for word in words) for name, words in listed.items()}
-    half = frozenset(map(stem, _HALF.split())) - _STOPS
+    # A program's first change computes this while others wait for its lock, so the terms are read, not computed.
+    terms = {name: frozenset(words.values()) for name, words in listed_function_words().items()}
+    other = frozenset().union(*terms.values())
+    return _FunctionWords(_STOPS - other, other - _STOPS, terms)
+
+
+@cache
+def _votes() -> _Votes:
+    """How the terms and letters of a text vote; a text with English words alone needs no votes."""
+    known = _function_words()
     votes = {
         name: {term for term in found - _STOPS if len(term) > 1}
-        for name, found in terms.items()
+        for name, found in known.terms.items()
         if name not in _NON_LATIN
     }
-    other = frozenset().union(*terms.values())
     votes[_ENGLISH] = set(_STOPS)
-    return _FunctionWords(
-        _turned_around(votes),
-        half | _STOPS & other,
-        _STOPS - other,
-        other - _STOPS,
-        _turned_around(_SPECIAL_LETTERS),
-        {name: frozenset((*words, *map(fold, words))) for name, words in listed.items()},
-        terms,
-    )
+    half = frozenset(map(stem, _HALF.split())) - _STOPS
+    return _Votes(_turned_around(votes), half | _STOPS - known.english, _turned_around(_SPECIAL_LETTERS))
 
 
 def _turned_around(table: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
@@ -611,13 +628,14 @@ def languages_of(text: str, terms: Collection[str]) -> Languages:
     # Most texts are English, and their words cost a tenth of this.
     if text.isascii() and len(known.english.intersection(terms)) > len(known.other.intersection(terms)):
         return Languages((), is_certain=True)
+    voting = _votes()
     votes: dict[str, float] = {}
-    for term in known.votes.keys() & terms:
-        for name in known.votes[term]:
-            votes[name] = votes.get(name, 0.0) + (0.5 if term in known.half else 1.0)
+    for term in voting.votes.keys() & terms:
+        for name in voting.votes[term]:
+            votes[name] = votes.get(name, 0.0) + (0.5 if term in voting.half else 1.0)
     if not text.isascii():
-        for letter in known.letters.keys() & set(text.lower()):
-            for name in known.letters[letter]:
+        for letter in voting.letters.keys() & set(text.lower()):
+            for name in voting.letters[letter]:
                 votes[name] = votes.get(name, 0.0) + 1.0
     english = votes.pop(_ENGLISH, 0.0)
     most = max(votes.values(), default=0.0)
@@ -645,7 +663,7 @@ def stem_terms(text: str, terms: Collection[str]) -> dict[str, int]:
     if not names and text.isascii():
         return {}
     frequencies: dict[str, int] = {}
-    for word, count in Counter(_letters(text) if names else _NON_LATIN_RUN.findall(_composed(text))).items():
+    for word, count in Counter(_letters(text) if names else _compiled(_NON_LATIN_RUN).findall(_composed(text))).items():
         for term in word_stems(word, names):
             frequencies[term] = frequencies.get(term, 0) + count
     return frequencies
@@ -699,11 +717,10 @@ def stems_of_words(text: str, names: tuple[str, ...]) -> Iterator[str]:
 def word_stems(word: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """The stems of a word of lower-case letters: by its script, or in these languages; none of a function word."""
     script = _script_of(word)
-    known = _function_words().words
     found = (
         STEM + fold(_stemmer(name).stemWord(word)).casefold()[: LONGEST_TERM - 1]
         for name in (names if script is None else (script,) if script else ())
-        if word not in known.get(name, ())
+        if word not in _spellings(name)
     )
     return tuple(dict.fromkeys(term for term in found if len(term) > 1 and " " not in term))
 
@@ -713,7 +730,7 @@ def _script_of(word: str) -> str | None:
     if word.isascii() or "LATIN" in unicodedata.name(word[0], ""):
         return None
     name = next((name for name, letters in _NON_LATIN.items() if _compiled(f"[{letters}]+").fullmatch(word)), "")
-    return "persian" if name == "arabic" and _PERSIAN.search(word) else name
+    return "persian" if name == "arabic" and _compiled(_PERSIAN).search(word) else name
 
 
 _stemmers = threading.local()  # a stemmer is not safe to share between threads

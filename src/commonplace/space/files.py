@@ -4,7 +4,6 @@ deleted.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -36,6 +35,7 @@ from commonplace.space.names import (
     key_of,
     line_count,
     name_of,
+    new_id,
     normalise,
     parents,
     path_of,
@@ -476,7 +476,7 @@ class Files:
         if self._handle.namespace[-2:-1] != (MEMORY_STORE,):
             return draft
         known = transaction.get(FILE, draft.key)
-        return replace(draft, identity=(known and known.identity) or f"mem_{uuid.uuid4().hex}")
+        return replace(draft, identity=(known and known.identity) or f"mem_{new_id().replace('-', '')}")
 
     def _put_unless_there(self, transaction: Transaction, path: str, draft: Draft | None, overwrite: bool) -> None:
         if draft is None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from hashlib import sha256
+from functools import cache
 from json.encoder import encode_basestring
 from typing import Any, Literal, cast
 
@@ -38,17 +38,16 @@ STANDING_TYPES = ("instruction", "preference")
 """The types of records that can be standing: recalled for every question, once a person has confirmed them."""
 
 MAX_CONFIRMED = 500
-_RULE = re.compile(
+_compiled = cache(re.compile)  # compiled on first use
+_RULE = (
     r"(?:^|[.!?:;,\n]\s*)(?:(?:please|remember|note)[:,]?\s+)?(?:to\s+)?"
     r"(?:always|never|from now on|in (?:the )?future,|whenever (?:i|you)|every time (?:i|you)|do not ever|don['’]t ever"
     r"|(?:do not|don['’]t) (?:call|use|ask|send|write|answer|suggest|mention|address|schedule|book)"
-    r"|(?:answer|reply|respond|write|speak) (?:to me )?(?:only )?in \w+|(?:call|address) me \w+)\b",
-    re.IGNORECASE,
+    r"|(?:answer|reply|respond|write|speak) (?:to me )?(?:only )?in \w+|(?:call|address) me \w+)\b"
 )
-_LIKING = re.compile(
+_LIKING = (
     r"\b(?:(?:i|we|(?:the )?user) (?:\w+ )?(?:prefers?|would rather|favou?rs?|can['’]t stand)|(?:i|we)['’]d rather"
-    r"|my (?:preferred|favou?rite)|prefers? \w.{0,60} (?:to|over) \w)",
-    re.IGNORECASE,
+    r"|my (?:preferred|favou?rite)|prefers? \w.{0,60} (?:to|over) \w)"
 )
 _SUGGESTED_CHARACTERS = 2_000
 _SUGGESTING = (
@@ -474,9 +473,9 @@ def suggested_type(content: JSON) -> str | None:
     text = " ".join(_leaves(content))[:_SUGGESTED_CHARACTERS]
     if text.isascii() and not any(map(text.lower().__contains__, _SUGGESTING)):
         return None  # as for most texts, in a fifth of the time
-    if _RULE.search(text):
+    if _compiled(_RULE, re.IGNORECASE).search(text):
         return "instruction"
-    return "preference" if _LIKING.search(text) else None
+    return "preference" if _compiled(_LIKING, re.IGNORECASE).search(text) else None
 
 
 def _written(entry: Entry) -> Record:
@@ -492,7 +491,20 @@ def _hash_of(record: Record) -> str:
 
 def canonical(content: JSON) -> str:
     """JSON with sorted keys, without spaces, with non-ASCII unescaped and whole numbers without a fraction."""
+    if type(content) is dict and _types_in(content.values()) == _types_in(content) == _ONLY_TEXT:  # the most usual
+        return (
+            "{"
+            + ",".join([f"{encode_basestring(name)}:{encode_basestring(content[name])}" for name in sorted(content)])
+            + "}"
+        )
     return _CANONICAL.encode(_whole_numbers(content))
+
+
+_ONLY_TEXT = {str}
+
+
+def _types_in(values: Iterable[object]) -> set[type]:
+    return set(map(type, values))
 
 
 def content_hash(type: str, source: str, content: JSON) -> str:
@@ -502,7 +514,15 @@ def content_hash(type: str, source: str, content: JSON) -> str:
 
 def _hash(type: str, source: str, canonical_content: str) -> str:
     written = f'{{"content":{canonical_content},"source":{encode_basestring(source)},"type":{encode_basestring(type)}}}'
-    return sha256(written.encode()).hexdigest()
+    digest: str = _sha256()(written.encode()).hexdigest()
+    return digest
+
+
+@cache
+def _sha256() -> Callable[[bytes], Any]:
+    from hashlib import sha256  # loads OpenSSL, which files and messages do not need
+
+    return sha256
 
 
 def _whole_numbers(value: JSON) -> JSON:
@@ -520,15 +540,21 @@ def text_of(content: JSON) -> str:
     return "\n".join(_leaves(content))
 
 
-def _leaves(content: JSON) -> Iterator[str]:
+def _leaves(content: JSON) -> Iterable[str]:
+    if type(content) is dict and _types_in(content.values()) == _ONLY_TEXT:  # the most usual
+        return cast("Iterable[str]", content.values())
+    return _nested_leaves(content)
+
+
+def _nested_leaves(content: JSON) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     elif isinstance(content, Mapping):
         for item in content.values():
-            yield from _leaves(item)
+            yield from _nested_leaves(item)
     elif isinstance(content, (list, tuple)):
         for item in content:
-            yield from _leaves(item)
+            yield from _nested_leaves(item)
     elif isinstance(content, (int, float)) and not isinstance(content, bool):
         yield str(content)
 

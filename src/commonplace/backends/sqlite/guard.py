@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import struct
 import threading
 import time
@@ -72,7 +71,7 @@ class Mark(NamedTuple):
         return b"\xff\xfe" + f"commonplace {self.identity} {self.current.hex()} {self.former.hex()}".encode()
 
     def next(self) -> Mark:
-        return Mark(self.identity, secrets.token_bytes(8), self.current)
+        return Mark(self.identity, os.urandom(8), self.current)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +330,7 @@ class Guard:
         if known is not None and known.is_certain and known.stamp == present:
             self._take(known)
             return
-        record = Record(secrets.token_bytes(8), present, page, page_size, NONE_YET, mark.current)
+        record = Record(os.urandom(8), present, page, page_size, NONE_YET, mark.current)
         record = replace(record, reached=self._in_file(record) or NONE_YET)
         if known is not None and record.reached in (known.reached, known.current):
             record = replace(record, epoch=known.epoch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -272,6 +271,8 @@ def _name_too(file: str, name: str) -> None:
     except FileNotFoundError:
         raise
     except OSError:  # a file system without links
+        import shutil
+
         shutil.copy2(file, name)
 
 

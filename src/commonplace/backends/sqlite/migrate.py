@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import cast
 
 import apsw
@@ -22,7 +22,7 @@ ONE_LOOK = (
 @cache
 def migrations() -> tuple[tuple[int, str], ...]:
     """The numbered .sql files next to this module, in order."""
-    folder = files("commonplace.backends.sqlite").joinpath("migrations")
+    folder = Path(__file__).with_name("migrations")  # `importlib.resources` would load `tempfile` and `zipfile`
     found = []
     for resource in folder.iterdir():
         if match := re.fullmatch(r"(\d{3})_\w+\.sql", resource.name):

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -265,6 +264,8 @@ class SQLiteStore(Store):
         """Set aside a log whose later commits cannot be read, because the next checkpoint would erase what is left of
         them.
         """
+        import shutil  # no other program needs it, and it loads four compressors
+
         file = os.path.realpath(self.path)
         lost = lost_commits(file, connection)
         if not lost or any(_start(one) == _start(f"{file}-wal") for one in self._damaged_logs()):

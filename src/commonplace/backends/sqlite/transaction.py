@@ -72,6 +72,11 @@ def _update(*unchanged: str) -> str:
 
 _TOUCH = "UPDATE entry SET own_updated_at = ?, own_valid_from = ?, checksum = ? WHERE id = ?"
 _UPDATE = f"UPDATE entry SET {_update('id', 'kind', 'key')} WHERE id = ?1 AND kind = ?2 AND key = ?3"
+_EMPTY = "UPDATE entry SET value = '' WHERE id = ? AND kind = ? AND key = ?"
+LONG_VALUE = 1 << 14
+"""SQLite allocates the pages of a changed row before it frees those of the former one. So a file that is changed again
+and again leaves as many free pages as it has. From this length on the row is emptied first, in the same transaction.
+"""
 _MOVE = f"UPDATE entry SET {_update('id', 'own_text', 'text_place', 'value')} WHERE id = ?1"
 
 _IN_RANGE = "namespace = :namespace AND kind = :kind AND key >= :prefix AND key < :stop"
@@ -227,6 +232,8 @@ class SQLiteTransaction(Ledger, SQLiteReader):
         written = (*row, self._number)
         is_read = last is not None and last[NAMES] == (row.kind, row.key)
         checksum = next_sum(written, last) if is_read and last is not None else live_sum(written)
+        if len(former.value) >= LONG_VALUE and len(former.value) != len(row.value):
+            self._connection.execute(_EMPTY, (row.id, row.kind, row.key))
         self._connection.execute(_UPDATE, stored_live((*written, checksum)))
 
     def _move_row(self, row: Live) -> None:
