@@ -43,7 +43,7 @@ _PLAN = r"\b(?:should|shall|could|can) (?:i|we)\b"
 # `Can I see the photo of June` looks something up, and so does whatever speaks of the past.
 _PAST = (
     r"\b(?:should|shall|could|can) (?:i|we)(?: please| also| still| just)? "
-    r"(?:see|find|list|show|get|read|check|look|go over|go through|review|recall|remember|know|tell|have|search|hear)\b|"
+    r"(?:see|find|list|show|get|read|check|look|go over|go through|review|recall|remember|know|tell|have|hear)\b|"
     r"\b(?:ago|last|past|previous|previously|earlier|yesterday|since|before|did|was|were|had|been|said|told|\w{2,}ed)\b|"
     r"\bfrom\b|\b(?:19|20)[0-9]{2}\b"
 )
