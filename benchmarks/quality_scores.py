@@ -100,8 +100,8 @@ LINES: Mapping[str, tuple[Line, ...]] = {
         Line("session", "recall@10", recall(10), goal=0.95),
         Line("turn", "recall@5", recall(5)),
         Line("turn", "recall@10", recall(10)),
-        Line("turn", "recall@5", recall(5), "categories 1-4", 0.73),
-        Line("turn", "recall@10", recall(10), "categories 1-4", 0.81),
+        Line("turn", "recall@5", recall(5), "categories 1-4", 0.79),  # with arctic-s it was 0.73
+        Line("turn", "recall@10", recall(10), "categories 1-4", 0.86),  # with arctic-s it was 0.81
     ),
     "Assistant chats": (
         Line("turn", "recall@5", recall(5)),
